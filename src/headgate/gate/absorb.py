@@ -67,6 +67,7 @@ def occasioned(state: State, event: TriggerEvent, occasion: Occasion, world: Wor
     """Return the state with an item for the occasion. If the occasion can start nothing, record a failure at once, so
     that whoever waits for it learns why."""
     change = event.change
+    # The item may stand here from an earlier time that the event was absorbed.
     after = state if occasion.problem else enqueue(state, change, event.id, world, actions)
     if after is not state or state.find(change.key) is not None:
         return after
@@ -95,11 +96,13 @@ def absorb(  # noqa: C901 - one case for each kind of event
         case BuildEnded() | BuildPaused() | BuildFailing():
             return worded(state, event, world, actions)
         case Enqueue(change=change, id=id, unapproved=unapproved, by_hand=by_hand):
+            # Where nothing lands or is revealed, a person's order replaces the requirements.
             exempt = unapproved or not guarded(world.pipeline)
             return enqueue(state, change, id, world, actions, exempt=exempt, by_hand=by_hand)
         case Dequeue(key=key, why=why, commit=commit, event=enqueued):
             if enqueued and not has(state, key, commit, enqueued):
                 return state
+            # People also say with a dequeue order that an alarm about the change is dealt with.
             if why and not has(state, key, commit):
                 return dealt_with(state, key)
             return dequeued(state, key, world, actions, why, commit)
@@ -108,9 +111,12 @@ def absorb(  # noqa: C901 - one case for each kind of event
         case RerunBuild():
             return rerun(state, event)
         case Promote(keys=keys):
+            # All of the named changes move or none, as the answer to the person says.
             back = any(state.find(key) is None or kept_back(event, key, state, world) for key in keys)
             return state if back else promoted(state, event, world, actions)
         case LayoutChanged(taken_over=taken_over):
+            # A new configuration enables a disabled pipeline again. A scheduler that merely takes over must not do
+            # that.
             fresh = state if taken_over else replace(state, failures=0, disabled=False)
             return reconfigured(fresh, world, actions)
         case _:
@@ -127,8 +133,10 @@ def triggered(state: State, event: TriggerEvent, world: World, actions: list[Act
         own = world.change_states.get(change.key)
         if own is not None and own.open and own.change.commit == change.commit:
             return state  # it was abandoned before it came to its known state
+        # If a newer patchset is open, only the abandoned one leaves.
         newer = own is not None and own.open
         state = dequeued(state, change.key, world, actions, commit=change.commit if newer else "", withdrawn=True)
+    # In a dependent pipeline, an old patchset could land, so it leaves whatever the configuration says.
     elif change.is_change and (world.pipeline.dequeue_on_new_patchset or world.dependent):
         state, parted = _without_old_patchset(state, change, world, actions)
     if triggers(world.pipeline, event, world.change_states.get(change.key)):
@@ -139,6 +147,7 @@ def triggered(state: State, event: TriggerEvent, world: World, actions: list[Act
     if event.fresh:
         state = _with_dependents(state, event, world, actions)
     for other in parted:
+        # They are not proposed anew, so no event of their own will bring them back.
         if state.find(other.key) is None:
             state = enqueue(state, other, derived(event.id, "parted", other.key), world, actions)
     return state
@@ -164,6 +173,8 @@ def _moved(state: State, update: Change, world: World, actions: list[Action]) ->
         if any(_merging(item, update, world) for item in queue.items):
             continue
         begun = (one for one in queue.items if one.buildset is not None and one.buildset.landing)
+        # Heads that are being pushed now count as ours before the push is answered: the two events may come in any
+        # order.
         landing = {commit_of(one, change) for one in begun for change in one.changes}
         if update.commit in landing or update.commit in queue.landed_as:
             continue  # this queue moved it
@@ -232,6 +243,7 @@ def dequeued(
     for _, item in list(state.items()):
         landing, own = item.buildset is not None and item.buildset.landing, item.of(key)
         if item.live and own is not None and commit in ("", own.commit) and not landing:
+            # An earlier round may have replaced the queue.
             queue = next(queue for queue in state.queues if item in queue.items)
             if withdrawn and (item.others or item.landed):
                 item = replace(item, problem=f"{key}, which goes together with it, was withdrawn")
@@ -274,6 +286,7 @@ def answered(state: State, answer: MergeAnswer | LandAnswer, world: World, actio
 def _merged(queue: Queue, item: Item, buildset: BuildSet, answer: MergeAnswer) -> BuildSet:
     """Return the buildset with the merger's answer. A conflict of a live item ahead only blocks it; any other conflict
     counts as its own, including one of an item that is there only for its sake."""
+    # The answer was absorbed before.
     if buildset.merge is not Phase.RUNNING:
         return buildset
     if answer.ok:

@@ -32,6 +32,7 @@ def weigh(state: State, change: Change, world: World) -> Weighed:
     if not change.is_change or world.pipeline.ignore_dependencies or world.pipeline.manager in IN_LINE:
         return Weighed(Needs((change,)))
     found = needs(change, world)
+    # Members of a circle are limited like other needs, because they are merged and tested with the change.
     beside = tuple(one for one in found.circle if one.key != change.key)
     problems = found.problems + tuple(filter(None, [_too_many(state, found.changes + beside, world)]))
     needed = len(found.changes + beside)
@@ -64,6 +65,7 @@ def _not_together(
     problems = [*_not_beside(state, beside, world)]
     for needed in (*ahead, *beside):
         present = state.find(needed.key) is not None and needed in ahead
+        # It was judged when it came in, and every turn judges it again.
         if present and queue_name(needed, world) == queue_name(change, world):
             continue
         why, how = refused(world, world.change_states.get(needed.key)), called(change, needed.key)

@@ -45,6 +45,7 @@ class Permits:
     @classmethod
     def of(cls, state: State, world: World) -> Permits:
         taken = Counter(dict(world.held))
+        # `held` has the places that other pipelines take; our own are counted from the state.
         taken.update(name for name, _, _ in holders(state))
         live = {key: item for _, item in state.items() if item.live for key in item.keys}
         own = (world.tenant, world.pipeline.name)
@@ -69,10 +70,12 @@ class Permits:
             return False
         self.taken.update(names)
         if names:
+            # Whoever takes a place goes to the end of every line, so that nobody is served twice before others.
             self.tickets.pop(project, None)
         return True
 
     def _free(self, name: str, project: str) -> bool:
+        # A semaphore that no configuration defines is a mutex.
         places = self.world.layouts.landed.semaphores.get(name, 1) - self.taken[name]
         line = self.world.waiters.get(name, ()) if places > 0 else ()
         return places > sum(self._goes_before(waiter, project) for waiter in line)
@@ -90,6 +93,7 @@ def holders(state: State) -> Iterator[tuple[str, str, str]]:
     for _, item in state.items():
         own = {build.id for build in item.buildset.builds.values()} if item.carried and item.buildset else ()
         for one in item.carried:
+            # A carried build that has become the build of its job is counted there.
             if one.build.result is None and one.build.id not in own:
                 yield from ((name, one.build.origin, one.build.job) for name in one.semaphores)
         if item.buildset is not None and item.buildset.semaphores:
@@ -102,6 +106,7 @@ def freeze(item: Item, base: Base, world: World, actions: list[Action]) -> Item:
     assert buildset is not None, "an item is frozen after its buildset merged"
     judged = [world.layouts.judged(_question(buildset, item, change, base, world)) for change in item.changes]
     known = [one for one in judged if one is not None]
+    # A proposal is still being judged elsewhere; a later turn asks again.
     if len(known) < len(judged):
         return item
     errors = tuple(error for c, one in zip(item.changes, known, strict=True) for error in _of_it(c, one, base, world))
@@ -217,6 +222,7 @@ def _round(
     if instead is None:
         return buildset
     builds = {**buildset.builds, **instead, **_skipped(buildset)}
+    # Only in a dependent pipeline do changes follow each other.
     held, waits = world.dependent and graph.holding(ahead), dict[str, None]()
     for job in graph.ready(buildset) if not held else ():
         needs = graph.required(job, ahead if item.change.is_change else (), world.beside.past)
@@ -235,6 +241,7 @@ def _round(
                 )
             else:
                 waits.update(dict.fromkeys(job.semaphores_first))
+    # Returning the same object tells all callers, and the comparison of states, that nothing changed.
     if len(builds) == len(buildset.builds) and tuple(waits) == buildset.waits:
         return buildset
     return replace(buildset, builds=builds, waits=tuple(waits))
@@ -265,6 +272,7 @@ def _instead(
     fresh = begun(match.item, buildset, job, 1, world, given) if reusable else None
     if fresh is not None and (continuing := match.of(fresh)) is not None:
         return continuing
+    # The carried build of the job is cancelled in this turn, so the new one may have its place.
     permits.taken.subtract(match.given_up(job.id))
     return stands_for(buildset, job, fresh, world) if fresh is not None else NOTHING
 

@@ -28,9 +28,11 @@ def work_of(item: Item, buildset: BuildSet, job: FrozenJob, world: World) -> str
     if not world.pipeline.rerun_only_failed or not item.change.is_change or item.others or state is None:
         return ""
     used = {*_projects(job), item.change.project, *(one.project for one in state.chain)}
+    # Where a head is unknown, nothing can be known to be equal.
     if not state.trees or not used <= state.heads.keys():
         return ""
     heads = {project: state.heads[project] for project in used}
+    # These differ between two tests of the same patchset, and jobs cannot depend on them.
     chain = [msgspec.structs.replace(one, item="", at_s=0) for one in state.chain]
     parts = (world.tenant, world.pipeline.name, item.change.key, item.change.commit, chain, state.trees, heads, job)
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
@@ -64,7 +66,9 @@ def reused(item: Item, buildset: BuildSet, world: World) -> Mapping[str, Build] 
         return {}
     before = past(item.change)
     if before is None:
+        # While the history cannot be searched, everything is run: that is dearer, but never wrong.
         return {} if world.beside.away else None
+    # Only failed patchsets save jobs. Whoever has a good one tested again gets a full run.
     if all(build.result in FINAL_GOOD for build in before.builds.values()):
         return {}
     same = {job.id for job in buildset.jobs if _is_same(before.builds.get(job.name), works.get(job.id, ""))}

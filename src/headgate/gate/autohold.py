@@ -90,6 +90,7 @@ def chosen(requests: Iterable[HoldRequest], tenant: str, job: str, changes: Iter
     """Return the request that holds a failed build: the most specific one, and of those the oldest."""
     every = tuple(changes)
     fitting = (one for one in requests if one.fits(tenant, job, every))
+    # Ids are numbered in the order of the requests, with equal numbers of digits.
     return min(fitting, key=lambda one: (_breadth(one.ref_filter), one.id), default=None)
 
 

@@ -66,6 +66,7 @@ def reset(item: Item, world: World, actions: list[Action]) -> Item:
     if buildset is not None:
         unasked = {action.id for action in actions if isinstance(action, Run)}  # requested only when the turn ends
         known = {**known, **{one.build.id: one for one in _going_on(buildset, world) if one.build.id not in unasked}}
+    # Builds carried longest come first and are kept.
     retained = dict(list(known.items())[:CARRIED_MAX])
     actions.extend(Cancel(build.id, build=True) for build in item.under_way if build.id not in retained)
     earlier = dict(item.earlier)
@@ -81,6 +82,7 @@ def _going_on(buildset: BuildSet, world: World) -> Iterator[Carried]:
         if build.result is None and build.inputs and not build.paused and build.job in jobs:
             job = jobs[build.job]
             yield Carried(
+                # Artifacts of the old base are dropped; `Match.of` fills in those of the new one.
                 replace(build, given=(), origin=build.origin or buildset.id),
                 name=job.name,
                 nodeset=job.nodeset.name,
@@ -112,8 +114,10 @@ def _may_count(carried: Carried, buildset: BuildSet | None, world: World) -> boo
     if buildset.graph is None:
         return True
     job = buildset.graph.by_id.get(carried.build.job)
+    # The job is gone from the new graph, or another build already counts for it.
     if job is None or job.id in buildset.builds:
         return False
+    # What the jobs before returned is part of the inputs. While one of them runs anew, waiting would cost too much.
     before = (buildset.builds.get(name) for name in parents(buildset, job))
     return not any(build is not None and build.result is None and not build.paused for build in before)
 

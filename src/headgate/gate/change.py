@@ -54,6 +54,7 @@ class Occasion(msgspec.Struct, frozen=True, omit_defaults=True):
     connection: str
     source: str
     """Name of the message's queue, or type of the object."""
+    # Records keep the name that the member had when they were first written.
     ordering_key: str = msgspec.field(name="lane")
     """Part of the source within which order is kept: number of a partition of the queue, or uuid of the object."""
     id: str
@@ -71,6 +72,7 @@ class Occasion(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.connection} {self.source} {self.ordering_key}"
 
 
+# `dict=True` gives cached properties a place for their values.
 class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Represent one patchset of a proposed change, or one update of a ref (then without topic and number).
 

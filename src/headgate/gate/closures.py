@@ -17,6 +17,7 @@ class Closing(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     """The reason that the person who closed it gave."""
     who: str = ""
+    # Not 0, which in `Item.held_ms` stands for no closing.
     since_ms: int = 1
     """Time of the order, milliseconds since the epoch, UTC."""
 

@@ -37,6 +37,7 @@ def for_history(buildset: BuildSet) -> dict[str, dict[str, tuple[FileComment, ..
     left_bytes, found = KEPT_MAX_BYTES, dict[str, dict[str, tuple[FileComment, ...]]]()
     for build in buildset.builds.values():
         for path, comment, _ in islice(_of(build), COMMENTS_MAX):
+            # Limits of each build alone would not bound the record, because an item may have any number of builds.
             left_bytes -= len(path) + len(msgspec.json.encode(comment))
             if left_bytes < 0:
                 return found

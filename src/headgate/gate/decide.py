@@ -37,11 +37,14 @@ def decide_queue(
             item = with_current_needs(item, world)
             obstacle = unmet or unready(item, base.keys, base.failing, world)
         if obstacle is not None and obstacle.obstacle is not Obstacle.WAITING:
+            # The rest of the queue stays as it is. The next turn continues here.
             if unfinished(actions):
                 return tidied(queue, [*remaining, item, *items[position + 1 :]], world)
             queue = dismiss(queue, item, obstacle, world, actions)
             continue
+        # Positions count from what remains, so an item that leaves makes room within the same turn.
         in_window = admitted and active(queue, len(remaining))
+        # Most of a long queue ends here and costs almost nothing.
         if not in_window and item.buildset is None and not item.carried:
             base.keys.update(item.keys)  # it waits for its turn, as do those behind that need it
             remaining.append(item)
@@ -50,6 +53,7 @@ def decide_queue(
         if _finished(item, base):
             item = held_back(item, world)
             if lands(item, world):
+                # Behind a closed queue the item keeps its place and its result; `notify_of_wait` tells its people.
                 item = item if closing else ask_to_land(item, queue, world, actions)
             elif unfinished(actions):
                 return tidied(queue, [*remaining, item, *items[position + 1 :]], world)
@@ -64,6 +68,7 @@ def decide_queue(
 
 def _finished(item: Item, base: Base) -> bool:
     """Return whether the item is at the head, needs no more results, and is not landing."""
+    # Only the first live item may land or fail for good. The result of any other may still change with its base.
     if base.live or not item.live:
         return False
     if item.problem:
@@ -75,9 +80,11 @@ def _extend(item: Item, base: Base, permits: Permits) -> None:
     """Add the item to the base of those behind: they bet that it lands, unless it is failing."""
     base.keys.update(item.keys)
     base.live += item.live
+    # Those behind no longer rest on it: their buildsets name another base than this one, and so they start again.
     if item.failing:
         base.failing.update(item.keys)
         return
+    # A ref has nothing to merge, so it adds nothing to the chain.
     if item.change.is_change:
         base.chain.append(item)
     base.items.append(permits.twin(item) or item)

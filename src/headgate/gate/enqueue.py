@@ -50,6 +50,7 @@ def enqueue(
     present = _present(state, change, world)
     if present is not None:
         return _succeed(state, *present, Successor(change, event, exempt))
+    # Elsewhere nothing is checked once the item is in, so it needs no exemption.
     exempt = exempt and guarded(world.pipeline)
     if world.pipeline.manager in IN_LINE:
         own = replace(_item((change,), event, world), exempt=exempt, by_hand=by_hand)
@@ -70,6 +71,7 @@ def _let_in(
 ) -> State:
     """Return the state with the item in it, behind what it needs."""
     state = _without_parts(state, own, world, actions)
+    # A change that only its own proposed configuration may bring into the pipeline has no queue there yet.
     if not world.dependent or not (ahead or any(is_known(one, world) for one in own.changes)):
         return _alone(state, own, ahead, world)
     for group in ahead:
@@ -98,6 +100,7 @@ def _present(state: State, change: Change, world: World) -> tuple[Queue, Item] |
     """Return the queue and the item that have the change: with whichever patchset, unless each is tested by itself; for
     a branch, with this update of it.  Return None if there is none, or if the item grows (`_grows`)."""
     known = ((q, i, one) for q, i in state.items() if i.live and (one := i.of(change.key)) is not None)
+    # Where old patchsets stay, each patchset is an item of its own.
     whichever = change.is_change and (world.dependent or world.pipeline.dequeue_on_new_patchset)
     found = ((q, i) for q, i, one in known if whichever or one.commit == change.commit)
     return next((pair for pair in found if not _grows(pair[1], change, world)), None)
@@ -153,7 +156,9 @@ def readmitted(state: State, world: World, actions: list[Action]) -> State:
         gone = change_state is None or not change_state.open or change_state.change.commit != one.commit
         if gone or change_state is None or state.find(one.key) is not None:
             state = replace(state, deferred=tuple(other for other in state.deferred if other != one))
+        # Otherwise it would only be refused once more.
         elif _alone_ready(change_state.change, world):
+            # Forgotten first, because enqueueing may have to defer it once more.
             state = replace(state, deferred=tuple(other for other in state.deferred if other != one))
             state = enqueue(state, change_state.change, derived(one.event, "readmitted"), world, actions)
     return state
@@ -169,6 +174,7 @@ def _alone_ready(change: Change, world: World) -> bool:
 def _item(changes: tuple[Change, ...], event: str, world: World, *, live: bool = True) -> Item:
     change, *others = changes
     names = (name for one in changes for name in (one.key, one.commit))
+    # Derived, so that an event that is absorbed again after a crash makes the same item.
     id = derived("item", world.tenant, world.pipeline.name, *names, event, str(live))
     return Item(id=id, change=change, live=live, event=event, enqueued_ms=world.now_ms, others=tuple(others))
 
@@ -227,6 +233,7 @@ def _refuse(
     """Return the state after its people are told why it is refused; the history records a refusal when it is new, not
     when it is repeated."""
     after = refused_with(state, change, event, problems, world, actions)
+    # The same state means that its people know already, so a repeated event adds no row to the history.
     if after is not state:
         item, note = _item((change,), event, world), refusal(change, problems, world)
         actions.append(Record(item, "FAILURE", note, tested=False, refused=True))
@@ -259,6 +266,7 @@ def concluded(before: State, after: State, actions: list[Action], world: World) 
     """Return the state at the end of a turn, to be settled once more: announce the changes that came in, and have them
     leave the pipelines that this one supersedes; add the reporter jobs of items that succeeded; count failures in a
     row, too many of which disable the pipeline."""
+    # A copy, because the loop adds actions.
     for action in list(actions):
         actions.extend(vouched(action, world) if isinstance(action, Record) else ())
         if isinstance(action, Record) and action.result == "SUCCESS":
@@ -284,6 +292,7 @@ def _counted(after: State, actions: list[Action], most: int | None) -> State:
     failures = after.failures
     for action in actions:
         if isinstance(action, Record) and action.tested:
+            # Conflicts and configuration errors say nothing about whether the pipeline itself is broken.
             failures = {"SUCCESS": 0, "FAILURE": failures + 1}.get(action.result, failures)
     disabled = after.disabled or failures >= most
     if (failures, disabled) == (after.failures, after.disabled):
@@ -326,6 +335,7 @@ def _entered(item: Item, change: Change, world: World) -> Iterator[Action]:
         note = filled(pipeline.enqueue_message, item, world) or f"Enqueued in {pipeline.name}."
         work = ReportRequest(change=change, pipeline=pipeline.name, note=note)
         yield Report(item.named(change, "enqueue"), work, pipeline.precedence, "enqueue")
+    # A change that might only turn out to have no jobs here must not leave other pipelines for that.
     for name in pipeline.supercedes if is_known(change, world) else ():
         if name != pipeline.name:
             yield Supersede(name, change.key)

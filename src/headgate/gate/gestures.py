@@ -67,6 +67,7 @@ def _once_more(buildset: BuildSet, build: Build) -> BuildSet:
     them are to run once more."""
     gone = {build.job, *dependents(buildset, build.job)}
     gone |= {one.job for one in buildset.builds.values() if one.error == FAIL_FAST}
+    # The number is part of a build's id, so a late answer about the old build cannot count for the new one.
     due = {job: buildset.builds[job].attempt + 1 for job in gone if job in buildset.builds}
     left = {job: one for job, one in buildset.builds.items() if job not in gone}
     return replace(buildset, builds=left, again={**buildset.again, **due})
@@ -95,6 +96,7 @@ def promoted(state: State, work: Promote, world: World, actions: list[Action]) -
                 item = _exempted(item, work.keys)
             if displaced:
                 abandon(item, actions)
+                # Ids of buildsets and requests contain it, so answers from before the move find nothing.
                 fresh_id = derived(item.id, "promoted", work.id)
                 item = replace(item, id=fresh_id, buildset=None, problem="", carried=(), earlier={})
             fresh.append(item)

@@ -136,6 +136,7 @@ def skipped(buildset: BuildSet) -> dict[str, str]:
         if _good(build):
             for name in _left_out(buildset, job, build):
                 reasons.setdefault(name, f"Skipped by job {job.name}")
+        # After a failure, soft dependents do not run either: only a skipped job may be missing for them.
         elif build.result not in FINAL_GOOD:
             for name in dependents(buildset, job.id):
                 reasons.setdefault(name, f"Skipped due to failed job {job.name}")
@@ -154,6 +155,7 @@ def _left_out(buildset: BuildSet, job: FrozenJob, build: Build) -> set[str]:
         return dependents(buildset, job.id, hard_only=True)
     direct = {j.id: j.name for j in buildset.jobs if any(d.name == job.id for d in _needs(buildset, j))}
     out: set[str] = set()
+    # What depends on a left-out job cannot run, even if its name is in the list.
     for name in (id for id, called in direct.items() if called not in children):
         out |= {name} | dependents(buildset, name, hard_only=True)
     return out
@@ -180,6 +182,7 @@ def parent_data(job: FrozenJob, buildset: BuildSet) -> dict[str, object]:
     for other in buildset.jobs:
         build = buildset.builds.get(other.id)
         if other.id in wanted and build is not None:
+            # Headgate itself sets these variables, and no job may set them for another one.
             data |= {k: v for k, v in build.data.items() if k not in ("zuul", "nodepool", "unsafe_vars")}
     return data
 

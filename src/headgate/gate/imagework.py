@@ -58,6 +58,7 @@ def of_images(graph: FrozenGraph, change: Change) -> FrozenGraph:
     known, retained = graph.by_id, set[str]()
     while wanted:
         job = wanted.pop()
+        # Jobs may share dependencies.
         if job.id not in retained:
             retained.add(job.id)
             wanted += [known[one.name] for one in graph.needs(job) if one.name in known and not one.soft]

@@ -57,6 +57,7 @@ def inputs_of(item: Item, buildset: BuildSet, job: FrozenJob, zuul: dict[str, An
     """Return the digest of a build's inputs; empty if they are unknown, or if no other build may stand for it. `zuul`
     is the variable as the build has it."""
     change, state = item.change, buildset.state
+    # Secret data is sealed anew each time, so nobody here can tell whether it is equal.
     if not is_fit(item, job) or state is None or parent_secrets(job, buildset) or _served(job, buildset):
         return ""
     trees = {project: _merged(state, project) for project in given(item, job)}
@@ -117,6 +118,7 @@ def _heads(state: RepoState, project: str) -> dict[str, str]:
     """Return branch -> tree of its head; nothing if not every branch is known."""
     known = state.known.heads.get(project, {})
     named = {ref.removeprefix("refs/heads/") for ref in state.heads.get(project, {})}
+    # A build may look at any branch of its repositories, so one unknown tree makes all of its inputs unknown.
     return known if known.keys() == named else {}
 
 

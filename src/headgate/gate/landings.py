@@ -46,6 +46,7 @@ def ask_to_land(item: Item, queue: Queue, world: World, actions: list[Action]) -
         vetoed=first.vetoed,
         said=first.said,
         others=tuple(others),
+        # After the first step there is no way back, so trying the later ones would change nothing.
         later=tuple(replace(_part(item, change, step, world), note="") for change in later if not item.landed),
         after=queue.landed_as if _merged(first.change, world) else (),
         rest=bool(item.landed),
@@ -53,6 +54,7 @@ def ask_to_land(item: Item, queue: Queue, world: World, actions: list[Action]) -
         demands=_demands(item, world),
     )
     alone = len(item.left) == len(step) and not item.landed
+    # Each step is a request of its own, and needs an id of its own.
     of = () if alone else (first.change.key if _merged(first.change, world) else first.change.project,)
     actions.append(Land(derived(buildset.id, "land", *of), work, world.pipeline.precedence))
     return replace(item, buildset=replace(buildset, landing=True))
@@ -106,12 +108,15 @@ def _company(item: Item, change: Change, step: tuple[Change, ...]) -> list[str]:
 def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, actions: list[Action]) -> Queue:
     """Return the queue after the answer to the last requested step; an answer to an earlier step changes nothing."""
     buildset = item.buildset
+    # The answer is repeated.
     if buildset is None or not buildset.landing:
         return queue
     step = _step(item, world)
     if answer.project not in ("", step[0].project) or answer.change not in ("", step[0].key):
         return queue  # it answers an earlier step, whose result is known
     if answer.ok:
+        # The queue remembers its own heads before the connection sees them move, and does not take them for foreign
+        # pushes.
         queue = with_landed(queue, item, step, answer.commit)
         done = tuple(Landed(one, answer.commit or commit_of(item, one)) for one in step)
         marked = (one for one in done if one.change.number and not _merged(one.change, world))
@@ -124,6 +129,7 @@ def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, actions: 
             return with_item(queue, item)
         actions.extend(_completed(item, done, world))
         return leave(queue, item, "SUCCESS", world, actions, report=False)
+    # Nothing was pushed. The item asks once more when the queue is open.
     if answer.shut:
         return with_item(queue, replace(item, buildset=replace(buildset, landing=False)))
     if answer.moved:  # somebody pushed to the branch: test again on what is there now

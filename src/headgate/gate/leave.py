@@ -105,6 +105,7 @@ def without(queue: Queue, item: Item, result: str, world: World) -> Queue:
     if result == "SUCCESS" and item.buildset is not None:
         queue = replace(with_landed(queue, item, item.left), landed=(*queue.landed, item.buildset.id))
         return grown(queue, world.pipeline.window)
+    # A landing that failed says nothing about how often changes fail, so the window stays.
     return queue if result == "MERGE_FAILURE" else shrunk(queue, world.pipeline.window)
 
 
@@ -113,6 +114,7 @@ def with_landed(queue: Queue, item: Item, changes: Sequence[Change], commit: str
     of the branch, if it is not the tested one."""
     for change in changes:
         keys = [key for key in [change.key] if key not in queue.landed_keys]
+        # Both are ours: the tested commit, and the one that the forge made of it.
         found = dict.fromkeys((commit_of(item, change), commit))
         commits = [commit for commit in found if commit and commit not in queue.landed_as]
         queue = replace(

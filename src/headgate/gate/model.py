@@ -41,6 +41,7 @@ class Phase(StrEnum):
     """A change ahead does not merge. The item of that change reports it, and this item starts again without it."""
 
 
+# `dict=True` gives cached properties a place for their values.
 class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Represent the current attempt at one job.  It has ended when it has a result."""
 

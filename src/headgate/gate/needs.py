@@ -36,6 +36,7 @@ def needs(change: Change, world: World) -> Needs:
     walk, known = _Walk(world), world.change_states.get(change.key)
     current = known is not None and known.open and known.change.commit == change.commit
     walk.visit(known.change if known is not None and current else change, 1)
+    # Tarjan's algorithm finds a circle after those that it leads to, so the change's own comes last.
     *ahead, own = walk.groups
     unknown = (
         f"Depends-On: {text}: no branch of a project is known by that name; it is written <project>/<branch>/<topic>"
@@ -86,12 +87,14 @@ class _Walk:
                 self.problems.append(
                     f"{called(change, key)}: {key}: {change_state.reason or 'that change was abandoned'}"
                 )
+            # The depth is limited, too, because Python ends a recursion of about a thousand calls.
             elif key not in self._low and (depth >= NEEDS_MAX or len(self._low) > NEEDS_MAX):
                 self.problems.append(f"{change.key} needs more than {NEEDS_MAX} changes")
                 break
             else:
                 if key not in self._low:
                     self.visit(change_state.change, depth + 1)
+                # A change outside the path belongs to a circle that is complete, and cannot join this one.
                 if key in self._open:
                     self._low[change.key] = min(self._low[change.key], self._low[key])
         if self._low[change.key] == number:
@@ -122,6 +125,7 @@ def in_order(circle: Iterable[Change], first: str) -> tuple[Change, ...]:
     left = {change.key: change for change in sorted(circle, key=lambda one: (one.key != first, one.key))}
     ordered: list[Change] = []
     while left:
+        # Commits cannot be each other's ancestors, but a forge may report such bases; then any order will do.
         free = [one for one in left.values() if not any(base in left for base in one.bases)]
         chosen = (free or [*left.values()])[0]
         ordered.append(left.pop(chosen.key))

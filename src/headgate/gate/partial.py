@@ -22,6 +22,7 @@ def noted(state: State, actions: Sequence[Action], world: World) -> State:
     alarms whose missing changes have landed by now."""
     ended = (action.item for action in actions if isinstance(action, Record) and action.result != "SUCCESS")
     alarms = {one.item: one for one in state.parted}
+    # An alarm that exists keeps its time.
     alarms |= {item.id: _alarm(item, world) for item in ended if item.landed and item.id not in alarms}
     remaining = tuple(one for one in alarms.values() if not all(_has_landed(key, world) for key in one.missing))
     return state if remaining == state.parted else replace(state, parted=remaining[-PARTED_MAX:])

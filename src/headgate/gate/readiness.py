@@ -94,6 +94,7 @@ def lacks(change: Change, ahead: Collection[str], failing: Collection[str], worl
         change_state = world.change_states.get(key)
         if key in failing:
             waits = waits or Unready(Obstacle.WAITING, f"the needed change {key} is failing")
+        # What nobody has proposed yet is not needed before somebody does.
         elif change_state is not None and key not in ahead and not change_state.landed:
             return Unready(Obstacle.LACKING, _absent(key, change_state, world))
     return waits
@@ -148,6 +149,7 @@ def leases(item: Item, change: Change, world: World) -> tuple[str, ...]:
     wanted = world.pipeline.require.get(change.connection, {}).get("approvals")
     if wanted is None or change_state is None or item.exempts(change):
         return ()
+    # Only as many as are required: further approvals may be withdrawn without effect.
     return tuple(word.ref for word in counted(change_state, wanted)[: int(wanted.get("count", 1))])
 
 

@@ -30,6 +30,7 @@ def reconfigured(state: State, world: World, actions: list[Action]) -> State:
             if not item.live or _lands(item):
                 continue
             if _apart(item, out, world) and not any(_closes_itself(one, world) for one in out):
+                # An earlier round may have replaced the queue.
                 current = next(q for q in state.queues if q.id == queue.id)
                 state = with_queue(state, leave(current, item, "DEQUEUED", world, actions))
     if world.dependent or world.pipeline.manager == "serial":
@@ -49,6 +50,7 @@ def _resized(size: int, window: Window) -> int:
     """Return the size of a window under new settings: the size it has grown or shrunk to, within the new bounds; the
     given size if it never moves."""
     moves = (window.increase_type, window.increase_factor, window.decrease_type, window.decrease_factor)
+    # Zero means no window at all, and growing or shrinking by a factor of one leaves the size as it is.
     if 0 in (size, window.size) or moves == ("exponential", 1, "exponential", 1):
         return window.size
     return max(window.floor, size if window.ceiling is None else min(size, window.ceiling))
@@ -105,6 +107,7 @@ def _joined(name: str, parts: list[tuple[Queue, list[Item]]], world: World) -> Q
     parts = sorted(parts, key=lambda part: part[0].name != name)
     first, queues = parts[0][0], [queue for queue, _ in parts]
     items = [item for _, own in parts for item in own]
+    # The sort is stable, so nothing else changes places.
     items.sort(key=lambda item: not _lands(item))
     if len(parts) == 1 and first.name == name and tuple(items) == first.items:
         return first

@@ -47,6 +47,7 @@ def variables(change: Change) -> dict[str, Any]:
     named = {"branch": change.branch, "tag": change.tag}
     moved = {"oldrev": change.old_commit, "newrev": change.commit}
     found |= {name: value for name, value in named.items() if value}
+    # Zeros are git's word for no commit; jobs find the variable absent instead.
     found |= {name: value for name, value in moved.items() if value not in ("", ZEROS)}
     if change.occasion is not None:
         found["trigger"] = msgspec.json.decode(change.occasion.body)

@@ -54,6 +54,7 @@ def attempted(event: TriggerEvent, known: ChangeState | None, world: World) -> b
     us = known.details.us if known is not None and known.details is not None else ()
     if happening.who is not None:
         owns = happening.who.name == change.owner
+        # Our own comments come back as events, and strangers must not be able to make Headgate comment at will.
         if happening.who.name in us or (happening.who.permission in _UNTRUSTED and not owns):
             return False
     pipelines = (world.pipeline, *world.beside.pipelines.values())
@@ -108,6 +109,7 @@ def refused_with(
         return state
     due_ms = known.told_ms + PAUSE_MS if known.told_ms else 0
     known = replace(known, commit=change.commit, event=event)
+    # The comment is made later, from the state of that time.
     if now_ms < due_ms or _crowded(state, now_ms):
         known = replace(known, due_ms=max(due_ms, now_ms + GRACE_MS))
     else:
@@ -118,6 +120,7 @@ def refused_with(
 
 def corrected(state: State, world: World, actions: list[Action]) -> State:
     """Return the state after outdated comments on refusals are corrected, or scheduled to be."""
+    # The report of an item that has left says all there is to say about its changes.
     ended = {key for one in actions if isinstance(one, Record) and not one.refused for key in one.item.keys}
     later, inside = _later(state, world), state.live_keys
     for one in state.refusals:
@@ -133,6 +136,7 @@ def corrected(state: State, world: World, actions: list[Action]) -> State:
 def _later(state: State, world: World) -> frozenset[str]:
     """Return the keys of the changes that are examined in another turn, because no comment on them is due."""
     change_states = ((one, world.change_states.get(one.key)) for one in state.refusals)
+    # Finding what a change needs may walk through hundreds of changes; the others are compared at once.
     dear = [
         one
         for one, change_state in change_states
@@ -177,6 +181,7 @@ def _with_comment(
     """Return the refusal after this comment, which is reported if the pipeline comments on changes there."""
     pipeline, mark = world.pipeline, _mark(note)
     if speaks(pipeline, change.connection):
+        # With the time of the last comment, the same text can be told again after another one.
         id = derived(one.event, pipeline.name, change.key, kind, mark, str(one.told_ms))
         work = ReportRequest(change=change, pipeline=pipeline.name, note=note)
         actions.append(Report(id, work, pipeline.precedence, kind=kind))

@@ -71,6 +71,7 @@ def _dissolved(queue: Queue, item: Item, why: str, world: World, actions: list[A
         return queue
     closing = closing_of(world.closings, world.pipeline.name, queue.name)
     complete = item.buildset is not None and item.buildset.complete
+    # With a part of the circle landed, the branches do not fit together until the rest has landed, too.
     if item.landed and complete and closing is None and result_of(item) == "SUCCESS":
         return with_item(queue, ask_to_land(item, queue, world, actions))
     result = "FAILURE" if item.landed else "DEQUEUED"

@@ -48,6 +48,7 @@ def renewed(queue: Queue, world: World, actions: list[Action]) -> tuple[Queue, U
         return queue, None
     wanted = needs(item.change, world)
     left = [one for one in before if not all(_has_landed(change, world) for change in one.changes)]
+    # What has landed is on the branch, so an item that was tested on it need not start again.
     if _patchsets(wanted.ahead) == _patchsets(one.changes for one in left):
         return queue, None
     if wanted.problems:
@@ -76,11 +77,13 @@ def tidied(queue: Queue, items: list[Item], world: World) -> Queue:
     without landed buildsets on which nothing rests."""
     while items and not items[-1].live:
         items.pop()
+    # Lists of what landed would otherwise grow for ever.
     used = {item.buildset.ahead for item in items if item.buildset is not None}
     landed = tuple(id for id in queue.landed if id in used)
     needed = {key for item in items for change in item.changes for key in change.needs}
     keys = tuple(key for key in queue.landed_keys if key in needed)
     stale = unfollowed(queue, world)
+    # In an empty queue nothing rests on any head.
     landed_as = queue.landed_as if items else ()
     same = len(items) == len(queue.items) and all(a is b for a, b in zip(items, queue.items, strict=True))
     now = landed, keys, landed_as, stale

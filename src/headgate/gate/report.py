@@ -49,6 +49,7 @@ def result_of(item: Item) -> str:
         return "NO_JOBS"
     results = [b.result for b in buildset.builds.values() if b.voting]
     good = all(r in FINAL_GOOD for r in results)
+    # If every job was skipped, nothing says that the change is good.
     ran = any(b.result == "SUCCESS" for b in buildset.builds.values())
     return "SUCCESS" if good and ran else "FAILURE"
 
@@ -94,9 +95,11 @@ def text(item: Item, result: str, world: World, intro: str = "") -> str:
         ]
         lines += comments.report_lines(buildset, item.changes)
     footer = f"\n\n{world.pipeline.footer_message}" if world.pipeline.footer_message else ""
+    # Jobs wrote parts of this: control characters must not reach terminals, nor hide or reorder text.
     body = visible("\n".join(lines))
     if len(body) > SIZE_MAX:
         body = f"{body[:SIZE_MAX]}…\nThe rest of this report is left out."
+    # The footer is the configuration's, and is never cut off.
     return body + footer
 
 
@@ -185,6 +188,7 @@ def build_url(build: Build, world: World) -> str:
     if build.log_url:
         return build.log_url
     ran = build.start_ms > 0
+    # A build that never began has no page.
     return f"{world.root_url}/t/{world.tenant}/build/{build.id}" if world.root_url and ran else ""
 
 

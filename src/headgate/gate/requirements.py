@@ -32,6 +32,7 @@ def happened(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, kno
     if "ignore-deletes" in dialect.trigger:
         terms["ignore-deletes"] = filter.ignore_deletes
     change_state = (
+        # Facts about another patchset must not satisfy conditions on this one.
         known if known is not None and known.change.commit == event.change.commit else ChangeState(event.change)
     )
     seen = TermSubject(change_state, now_ms=event.at_ms, kind=event.kind, happening=event.happening)
@@ -95,6 +96,7 @@ def withheld(change_state: ChangeState, mine: Collection[str]) -> Iterator[str]:
     if details.draft:
         yield f"{change.key} is a draft"
     for rule in details.rules or ():
+        # Our own vote is given only when the change lands; waiting for it would never end.
         only_ours = bool(rule.missing) and set(rule.missing) <= set(mine)
         if rule.met is False and not rule.bypassed and not only_ours:
             yield f"{change.key} {rule.text}"

@@ -52,6 +52,7 @@ def alone_and_begun(queue: Queue) -> bool:
         return False
     buildset = queue.items[0].buildset
     carries = bool(queue.items[0].earlier)
+    # An item with carried builds must be examined, because they have to be given up in time.
     return buildset is not None and buildset.begun and not buildset.waits and not carries and alone(queue.items[0])
 
 

@@ -21,11 +21,13 @@ def settle(state: State, world: World, actions: list[Action], settled_before: St
     permits, room = Permits.of(state, world), WindowRoom.of(state)
     before = {} if settled_before is None else {queue.id: queue for queue in settled_before.queues}
     for queue in state.queues:
+        # Values are frozen, so the same object has the same content.
         if before.get(queue.id) is queue and (alone_and_begun(queue) or waits_for_room(queue, room)):
             continue
         examined = list[str]()
         try:
             settled = decide_queue(queue, permits, room, world, actions, examined)
+        # The scheduler sets the item aside and decides again, so that one item cannot stop the pipeline.
         except Exception as error:
             raise Faulty(examined[-1] if examined else "") from error
         if settled is not queue:

@@ -55,6 +55,7 @@ class Base:
     def merges(self, world: World) -> list[MergeItem]:
         """Return the chain in the form that merge requests have."""
         layout = world.layouts.landed
+        # Made once for all items of a turn: each of them rests on a longer part of the same chain.
         for item in self.chain[self._covered :]:
             self._merges += merge_items(item, self.chain, world)
             for change in item.changes:
@@ -78,6 +79,7 @@ def _merge_item(item: Item, change: Change, chain: Sequence[Item], world: World)
     bases = {one.key: one.commit for other in (*chain, item) for one in other.changes} if change.bases else {}
     for key in change.bases:
         if (found := world.change_states.get(key)) is not None and found.landed:
+            # A base that has landed is part of the branch, perhaps as another commit, and is not merged once more.
             bases[key] = found.change.commit
     return MergeItem(
         item=item.id,
@@ -100,6 +102,7 @@ def _merge_item(item: Item, change: Change, chain: Sequence[Item], world: World)
 def start(item: Item, base: Base, world: World, actions: list[Action]) -> Item:
     """Return the item with a new buildset on this base, and ask for its merge."""
     item = reset(item, world, actions)
+    # An item may come back to a base that it had before; the number tells the two buildsets apart.
     id = derived(item.id, str(item.resets), base.ahead or "")
     actions.append(Merge(derived(id, "merge"), _merge(id, item, base, world), world.pipeline.precedence))
     buildset = BuildSet(id=id, ahead=base.ahead, merge=Phase.RUNNING)
@@ -214,6 +217,7 @@ def begun(
 ) -> Build:
     """Return a build that is not requested yet."""
     beneath = (buildset.builds.get(name) for name in sorted(parents(buildset, job)))
+    # What uses a paused build is another build once that one runs again, because what it was served is gone.
     id = derived(buildset.id, job.id, str(attempt), *(b.id for b in beneath if b and b.paused))
     build = Build(id=id, job=job.id, attempt=attempt, voting=job.voting, asked_ms=world.now_ms, given=given)
     if not is_fit(item, job):

@@ -66,6 +66,7 @@ def _keys(groups: Sequence[tuple[FrozenJob, Sequence[int]]]) -> list[str]:
         key = job.name
         if key in taken:
             key = f"{job.name}:{refs[0] + 1}"
+            # A job may itself have a name with a colon and a number.
             while key in taken | names:
                 key += ":"
         taken.add(key)
@@ -85,6 +86,7 @@ def _in_order(jobs: Sequence[FrozenJob]) -> tuple[FrozenJob, ...]:
     """Order jobs after those they depend on."""
     left, ordered = {job.id: job for job in jobs}, list[FrozenJob]()
     while left:
+        # A circle must not keep this from ending.
         free = [job for job in left.values() if not any(d.name in left for d in job.dependencies)] or [*left.values()]
         for job in free:
             ordered.append(left.pop(job.id))

@@ -26,6 +26,7 @@ class ByTopic(Mapping[str, ChangeState]):
         self._found: dict[str, ChangeState] = {}
 
     def __getitem__(self, key: str) -> ChangeState:
+        # Most changes are never asked for in a turn, so states are completed when they are.
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = self._with_topic(self._change_states[key])

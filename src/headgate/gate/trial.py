@@ -31,9 +31,11 @@ def advance_item(
     if not item.live or (item.buildset is not None and item.buildset.landing):
         return item
     if obstacle is not None:
+        # Once the problem is noted, nothing runs any more that could be stopped.
         return replace(item if item.problem else stopped(item, actions), problem=obstacle.why)
     stale = item.buildset is None or not rests_on(item.buildset, base.ahead, landed) or _unblocked(item.buildset, base)
     if stale or item.problem:
+        # An item that has lost its base outside the window gives its machines to those inside.
         if not in_window:
             abandon(item, actions)
             return replace(item, problem="", buildset=None, carried=(), earlier={})

@@ -46,6 +46,7 @@ def vouched(ended: Record, world: World) -> Iterator[Action]:
     examine them again: it may have waited for this result."""
     name, result, item = world.pipeline.name, word_of(ended.result), ended.item
     landed = ended.result == "SUCCESS" and item.buildset is not None and item.buildset.landing
+    # What has landed needs no word, and the results of a disabled pipeline count for nobody.
     if not result or not item.live or item.epilogue or landed or world.disabled:
         return
     asking = [other for other in world.beside.pipelines.values() if concerns(other, name)]

@@ -62,6 +62,7 @@ def _of_carried(item: Item, build: str, word: BuildWord, actions: list[Action]) 
             assert one is not None, "the caller has found it"
             return changed(item, build, **_end_of(one.build, outcome))
         case BuildPaused():
+            # Jobs of the old base may have used what it serves, so it cannot count on the new one.
             actions.append(Cancel(build, build=True))
             return dropped(item, build)
         case BuildFailing():
@@ -72,6 +73,7 @@ def _of_carried(item: Item, build: str, word: BuildWord, actions: list[Action]) 
 
 def _end_of(build: Build, outcome: BuildOutcome) -> dict[str, object]:
     """Return the members of a build that say how it ended."""
+    # Items behind have already started without this one, so an announced failure stands.
     result = "FAILURE" if build.pre_fail and outcome.result == "SUCCESS" else outcome.result
     return {
         "result": result or "RETRY_LIMIT",
@@ -90,6 +92,7 @@ def _end_of(build: Build, outcome: BuildOutcome) -> dict[str, object]:
 
 def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, actions: list[Action]) -> BuildSet:
     build, outcome = buildset.builds.get(answer.job), answer.outcome.fit()
+    # The report is repeated, or comes after the build was cancelled.
     if build is None or build.id != outcome.build or build.result is not None:
         return buildset
     job = next(j for j in buildset.jobs if j.id == answer.job)
@@ -98,6 +101,7 @@ def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, act
     if build.paused and (wide or outcome.result != "SUCCESS"):
         buildset = _without_dependents(buildset, build, actions, ended=again)
     if again:
+        # The age of its executor is not the job's fault, and costs it no attempt.
         attempt = build.attempt + (not wide)
         next_one = run(item, buildset, job, attempt, world, actions, given=build.given)
         return replace(buildset, builds={**buildset.builds, job.id: next_one})
@@ -109,6 +113,7 @@ def _paused(buildset: BuildSet, answer: BuildPaused) -> BuildSet:
     build = buildset.builds.get(answer.job)
     if build is None or build.id != answer.build or build.result is not None or build.paused:
         return buildset
+    # Data is checked here, too, because the jobs behind a paused build receive it long before the build ends.
     data = BuildOutcome(build.id, data=answer.data).fit().data
     paused = replace(build, paused=True, data=data, secret=answer.secret)
     return replace(buildset, builds={**buildset.builds, build.job: paused})

@@ -292,12 +292,14 @@ class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     def fit(self) -> BuildOutcome:
         """Return the outcome with its error in one line and its excerpt in visible characters, both cut to size.  Data
         that is not of the shape in `gate.returns` is dropped, and counts as a failure of this build."""
+        # The lines are the job's own words, and people read them in terminals.
         excerpt = visible(self.excerpt[:EXCERPT_SIZE_MAX])
         outcome = replace(self, error=line(self.error, ERROR_SIZE_MAX), excerpt=excerpt, course=self.course.fit())
         try:
             checked(self.data)
         except Unfit as unfit:
             why = f"what the job returned cannot be used: {unfit}"
+            # Not another attempt: a job that returns what cannot be used would most likely do so again.
             result = "FAILURE" if self.result in (None, "SUCCESS") else self.result
             return replace(outcome, result=result, error=outcome.error or line(why, ERROR_SIZE_MAX), data={})
         return outcome

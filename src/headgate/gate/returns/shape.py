@@ -80,6 +80,7 @@ NOTHING = Returned()
 
 def checked(data: object) -> Returned:
     """Check the shape of the returned data. Raise Unfit that says what is wrong and where."""
+    # Sizes come first: converting a huge or deep value would itself take long.
     bounded(data)
     if not isinstance(data, dict):
         raise Unfit("the data must be an object")
@@ -135,9 +136,11 @@ def _url(where: str, url: str) -> None:
         raise Unfit(f"{where} is not a URL, as it has white space around it or what cannot be shown: {_shown(url)}")
     try:
         parts = urlsplit(url)
+        # The port is checked only when it is read.
         _ = parts.port
     except ValueError as error:
         raise Unfit(f"{where} is not a URL: {error}: {_shown(url)}") from error
+    # Pages link to this address: with such a scheme, a job's author could run scripts in the browsers of all readers.
     if url.partition(":")[0].lower() in _NEVER:
         raise Unfit(f"{where} is not a URL that anybody can be sent to: {_shown(url)}")
     if parts.password is not None:

@@ -39,6 +39,7 @@ def parsed(text: bytes, size_max_bytes: int = SIZE_MAX_BYTES) -> object:
 def bounded(value: object) -> None:
     """Check a value against the bounds. Raise Unfit."""
     level, count = [value], 0
+    # Level by level instead of by recursion, so that no depth can end the interpreter's stack.
     for _ in range(DEPTH_MAX):
         below: list[object] = []
         for one in level:
@@ -75,6 +76,7 @@ def _leaf(value: object) -> None:
             except UnicodeEncodeError as error:
                 raise Unfit(f'it has text that is half a character: "{line(value, SHOWN_MAX)}"') from error
         case int():
+            # Python refuses to print integers of thousands of digits, and other readers of the data accept even fewer.
             if value.bit_length() > INTEGER_MAX_BITS:
                 raise Unfit(f"it has a number of more than {INTEGER_MAX_BITS} bits")
         case float():
