@@ -32,4 +32,5 @@ def drawn_from(bits: Callable[[int], int]) -> Iterator[None]:
 
 def derived(*parts: str) -> str:
     """Return the id of these parts: the same on every machine, 32 hex digits."""
+    # NUL between the parts keeps ("a", "bc") and ("ab", "c") apart.
     return uuid.uuid5(_NAMESPACE, "\x00".join(parts)).hex

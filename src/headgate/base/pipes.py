@@ -36,6 +36,7 @@ class _Output:
             if len(self.err[0]) < ERR_MAX_BYTES:
                 self.err[0] += chunk
             else:
+                # The beginning and the end tell most; what floods between them is dropped.
                 self.err[1] = (self.err[1] + chunk)[-ERR_MAX_BYTES:]
 
 
@@ -44,6 +45,7 @@ async def communicate(process: asyncio.subprocess.Process, stdin: bytes, out_max
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     output = _Output()
     works = output.all(process.stdout, out_max_bytes), output.ends(process.stderr), _feed(process.stdin, stdin)
+    # Fed and read at the same time: a process that waits for one full pipe would otherwise wait for ever.
     await run_until(asyncio.Event(), *works)
     await process.wait()
     return b"".join(output.out), b"".join(output.err)
@@ -75,6 +77,7 @@ async def put_down(process: asyncio.subprocess.Process) -> None:
     """Kill the process, if it runs, and return once it has ended and its output is closed."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
+            # The process may have ended since it was looked at.
             process.kill()
     if not await ends(process, LEFT_OPEN_S):
         process._transport.close()  # type: ignore[attr-defined]  # another process holds its output open

@@ -21,6 +21,7 @@ def private_directory(path: Path, mode: int = DIRECTORY) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
+        # With the mode from the start, nobody can enter the directory before it is closed.
         path.mkdir(mode=mode)
     close_to_others(path, mode)
 
@@ -29,6 +30,7 @@ def private_file(path: Path) -> None:
     """Create an empty database file if it does not exist; SQLite gives the files beside it the same mode. A file
     that can only be read is left as it is. Raise OSError if it cannot be created."""
     try:
+        # Created before SQLite opens it, which would give it the mode of the umask.
         os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, FILE))
     except PermissionError:
         return
@@ -45,6 +47,7 @@ def close_to_others(path: Path, mode: int) -> None:
         return
     had = stat.S_IMODE(found.st_mode)
     extra = had & _OTHERS & ~mode
+    # A directory with the sticky bit is shared on purpose, and what belongs to others is not ours to close.
     if not extra or found.st_uid != os.geteuid() or had & stat.S_ISVTX:
         return
     try:

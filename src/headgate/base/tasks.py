@@ -21,6 +21,7 @@ async def run_until(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> N
         pending = set(tasks)
         while pending and not stopper.done():
             done, _ = await asyncio.wait({*pending, stopper}, return_when=asyncio.FIRST_COMPLETED)
+            # Raises the first failure while the others still run; `end` below stops them.
             for task in done - {stopper}:
                 await task
             pending -= done
@@ -58,6 +59,7 @@ async def with_place(places: asyncio.Semaphore, work: Callable[[], Coroutine[Any
         async with places:
             task = asyncio.ensure_future(work())
             stack.push_async_callback(end, task)
+            # Not `timeout()`, which would cancel the work.
             await asyncio.wait({task}, timeout=max_s)
         return await asyncio.shield(task)
 
@@ -85,6 +87,7 @@ async def _rest(*tasks: asyncio.Future[Any]) -> list[BaseException]:
     cancelled: asyncio.CancelledError | None = None
     while running := [task for task in tasks if not task.done()]:
         try:
+            # Unlike `gather` or a plain `await`, this leaves the tasks alone when it is itself cancelled.
             await asyncio.wait(running)
         except asyncio.CancelledError as now:
             cancelled = now

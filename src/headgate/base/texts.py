@@ -9,6 +9,7 @@ from collections.abc import Sequence
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_]?)")
 """Escape sequences that colour text or move the cursor."""
 _SEQUENCE_BYTES = re.compile(_SEQUENCE.pattern.encode())
+# Marks of direction can make people read other code, or another name, than programs do.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
@@ -17,6 +18,7 @@ _UNSEEN = re.compile(
 
 def visible(text: str) -> str:
     """Return lines of text: nothing in them moves a cursor, colours, hides or turns what is written."""
+    # The usual case costs one pass in C. Line breaks count as not printable.
     if text.isprintable():
         return text
     return _UNSEEN.sub(_escaped, _SEQUENCE.sub("", text))

@@ -10,6 +10,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
+# Values are compressed in the loop, where time counts more than size.
 LEVEL = 1
 WINDOW_MAX_LOG = 27
 """Largest window of a stream: what `zstd --long` writes; a larger one would cost more memory."""
@@ -27,9 +28,11 @@ def decompress(value: bytes, most_bytes: int) -> bytes:
         if size is not None and size > most_bytes:
             raise ValueError(f"compressed value is larger than {most_bytes} bytes")
         frame = zstd.ZstdDecompressor()
+        # A frame need not state its size, and may lie about it: this is the bound that holds.
         plain = frame.decompress(value, max_length=most_bytes)
         if not frame.eof and frame.needs_input:
             raise ValueError("compressed value is damaged: it is cut short")
+        # Output of exactly the limit may leave the decoder just before the end of the frame.
         if not frame.eof and frame.decompress(b"", max_length=1):
             raise ValueError(f"compressed value is larger than {most_bytes} bytes")
     except (ZstdError, MemoryError) as error:

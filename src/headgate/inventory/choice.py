@@ -15,11 +15,13 @@ def choose(wanted: Sequence[Sequence[str]], taken: Collection[str] = ()) -> list
             if machine in tried or machine in taken:
                 continue
             tried.add(machine)
+            # An augmenting path: the owner takes another machine if it can, so a greedy choice never leaves too few.
             if machine not in owner or place(owner[machine], tried):
                 owner[machine] = node
                 return True
         return False
 
+    # Each node may try every machine again, because the choice has changed since.
     if not all(place(node, set()) for node in range(len(wanted))):
         return None
     chosen = {node: machine for machine, node in owner.items()}

@@ -153,6 +153,7 @@ def sort_key(object: Object, field: str) -> tuple[Decimal, str]:
 def ordered(objects: Sequence[Object], sorts: Sequence[Sort]) -> list[Object]:
     """Sort by the first sort, then the next; equal objects keep their order."""
     found = list(objects)
+    # Sorting is stable, so the least important order comes first.
     for sort in reversed(sorts):
         found.sort(key=lambda object: sort_key(object, sort.field), reverse=sort.descending)
     return found
@@ -185,4 +186,5 @@ def postings(wanted: PropertyConditions) -> list[tuple[PostingFilter, ...]]:
 
 
 def _item(item: PropertyFilter) -> PostingFilter:
+    # Texts are not sorted as numbers, so all values of the key are candidates.
     return PostingFilter("key", item.key) if item.order else PostingFilter("item", item.key, item.value, item.prefix)

@@ -63,11 +63,13 @@ class ObjectHealth(msgspec.Struct, frozen=True, omit_defaults=True):
         probes only."""
         if why:
             missed = min(self.missed + 1, MISSED_MAX)
+            # The same object means that nothing has to be written, however long probes go on failing.
             if (missed, why) == (self.missed, self.missed_why):
                 return self
             return self._now(replace(self, missed=missed, missed_why=why), now_ms)
         if not self.missed:
             return self
+        # A machine that cannot be prepared is not well because it answers.
         seen_ms = self.seen_ms if self.failures else now_ms
         return self._now(replace(self, missed=0, missed_why="", seen_ms=seen_ms), now_ms)
 

@@ -89,6 +89,7 @@ class ObjectHistory(msgspec.Struct, frozen=True):
     def and_then(self, event: InventoryEvent) -> ObjectHistory:
         """Append an event; drop the oldest ones if there are too many or they are too large."""
         events = (*self.events, event)[-HISTORY_MAX:]
+        # The newest event stays in any case.
         while len(events) > 1 and len(ObjectHistory(events).to_wire()) > HISTORY_SIZE_MAX_BYTES:
             events = events[1:]
         return ObjectHistory(events)
@@ -112,6 +113,7 @@ def undone(later: Iterable[Recorded]) -> dict[str, Object | None]:
     before: dict[str, Object | None] = {}
     for recorded in later:
         for change in recorded.changes:
+            # The earliest change counts: its `old` is the state before all of them.
             before.setdefault(change.object.uuid, change.old)
     return before
 

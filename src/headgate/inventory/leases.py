@@ -191,6 +191,7 @@ def within(
             return f"quota {quota.name}: {shown(most)} {_unit(quota)} at a time, of which {shown(have)} taken"
     if quota.hours:
         since_ms = now_ms - quota.window_hours * _HOUR_MS
+        # Hours that a lease in force may still use count as spent, or two leases could promise the same hours.
         spent = sum((_spent(quota, one, since_ms, now_ms) for one in own), Decimal())
         spent += sum((_spent(quota, one, since_ms, now_ms) for one in past if _together(quota, one, lease)), Decimal())
         until_ms = lease.until_ms or now_ms + lease.duration_s * 1_000
@@ -207,6 +208,7 @@ def within(
 
 def never(quota: Quota, lease: ObjectLease) -> str:
     """Return why the quota can never allow the lease; empty: it can."""
+    # With nothing else in force, a quota that still forbids the lease always will.
     return within(quota, lease, (), (), 0)
 
 
@@ -276,6 +278,7 @@ def joinable(past: Iterable[ObjectLease]) -> list[tuple[ObjectLease, ObjectLease
     pairs: list[tuple[int, ObjectLease, ObjectLease]] = []
     for lease in sorted(known.values(), key=lambda one: (one.begun_ms, one.id)):
         own = over.setdefault((lease.partition, lease.project, lease.user, lease.counts, lease.exclusive), [])
+        # The lease that ended last before this one began: joining the two adds the smallest gap.
         if at := bisect_right(own, lease.begun_ms, key=lambda one: one[0]):
             ended_ms, id = own.pop(at - 1)
             pairs.append((lease.begun_ms - ended_ms, known[id], lease))

@@ -13,6 +13,7 @@ _CACHED_MAX = 10_000
 @lru_cache(_CACHED_MAX)
 def number(text: str) -> Decimal | None:
     """Return the exact number; None for a text that is not a number, such as one with a unit."""
+    # Decimal itself also accepts NaN, Infinity, underscores and digits of other scripts.
     return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 

@@ -94,6 +94,7 @@ def operated(object: Object | None) -> dict[str, str]:
     if object is None:
         return {}
     found = {key: value for key, value in object.properties.items() if is_operated(key)}
+    # A new name would send builds, with their secrets, to another host.
     return {**found, "name": object.name} if PROVIDED in found else found
 
 

@@ -34,6 +34,7 @@ class Schema:
         try:
             self._validator = jsonschema_rs.validator_for(
                 document,
+                # A `$ref` with a URL would otherwise make the server fetch whatever address a user wrote.
                 retriever=_nothing_elsewhere,
                 validate_formats=True,
                 pattern_options=jsonschema_rs.RegexOptions(),  # linear in time, whatever the pattern
@@ -48,6 +49,7 @@ class Schema:
         for error in self._validator.iter_errors(document):
             where = ".".join(str(step) for step in error.instance_path) or "the object"
             message = f"{where}: {error.message}"
+            # The validator's text quotes keys and values.
             secret = any(key in message or _quoted(key) in message for key in hidden)
             wrong.append("a property that is not shown to you" if secret else message)
             if len(wrong) >= ERRORS_SHOWN_MAX:
@@ -72,6 +74,7 @@ class Schema:
     def _typed(self, key: str, value: str) -> Any:  # JSON
         """Return the value, which is stored as text, as a number or a truth value where one of these is declared."""
         kinds = self._properties.get(key, frozenset())
+        # A value such as `007` stays a text wherever the schema allows a text.
         if not kinds or "string" in kinds:
             return value
         try:

@@ -112,6 +112,7 @@ def survey(entries: Iterable[Entry], among: Sequence[StoreTree] = trees()) -> It
         if located is None or why:
             yield DecodedEntry(entry, None, None, why)
             continue
+        # `0` follows `/` in the order of characters, so this is exactly what lies below the entry.
         below = ordered[bisect_left(paths, entry.path + "/") : bisect_left(paths, entry.path + "0")]
         try:
             yield DecodedEntry(entry, located, _read(located, entry, below))

@@ -51,9 +51,11 @@ class Form(Generic[V]):
     def _fields(self) -> Iterator[_Field]:
         every = {one.name: one for one in fields(self.of)}
         for name in self._named:
+            # Only keys are stored, so a queue's record does not change with its items.
             yield (name, tuple[str, ...], ()) if get_origin(every[name].type) is tuple else (name, str, "")
         yield from (_same(every[name]) for name in self._plain)
         if self._apart:
+            # None stands for a record of a version that did not write this member.
             yield "apart", tuple[str, ...] | None, None
         if self._spread is not None:
             (name, type, *_), *rest = self._spread[1]._fields()
@@ -84,6 +86,7 @@ class Form(Generic[V]):
 
 
 def _same(field: FieldInfo) -> _Field:
+    # The name in the record stays, whatever the member is called in the code.
     key = field.encode_name
     if field.default is not msgspec.NODEFAULT:
         return field.name, field.type, msgspec.field(name=key, default=field.default)

@@ -188,6 +188,7 @@ def fitted(outgoing: OutboxMessage, size_max_bytes: int) -> OutboxMessage:
         lambda one: replace(one, builds=one.builds[: size_max_bytes // 1_000]),
         lambda one: replace(one, builds=()),
     )
+    # What people can still find on the pages is given up first.
     for less in smaller:
         report = less(report)
         if len(msgspec.json.encode(report)) <= size_max_bytes:

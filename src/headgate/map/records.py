@@ -350,6 +350,8 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
         try:
             return msgspec.json.decode(plain, type=cls)
         except msgspec.ValidationError:
+            # The rest of the record is good, and losing a buildset from the history would be worse than losing its
+            # artifacts.
             loose = msgspec.json.decode(plain, type=_Loose)
             builds = tuple({n: v for n, v in build.items() if n != "artifacts"} for build in loose.builds)
             return msgspec.convert(msgspec.json.decode(plain, type=dict[str, object]) | {"builds": builds}, cls)

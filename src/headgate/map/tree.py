@@ -32,7 +32,9 @@ def escape(name: str) -> str:
     """Escape a name as one path component: `[A-Za-z0-9._-]` stand for themselves, everything else is
     percent-encoded. `unescape` is the inverse."""
     if name in ("", ".", ".."):
+        # No other name is escaped to a lone `%`.
         return "%" if not name else name.replace(".", "%2E")
+    # `quote` leaves `~` as it is, but backends reserve names that begin with it.
     return quote(name, safe="").replace("~", "%7E")
 
 
@@ -158,6 +160,7 @@ class place(Generic[R]):
     def __get__(self, here: Dir | None, owner: type[Dir]) -> place[R] | Address[R]:
         if here is None:
             return self
+        # The address hides this descriptor from now on, so it is made once for each place.
         found = Address(here.path if self.own else f"{here.path}/{self.name}", self.type)
         vars(here)[self.attribute] = found
         return found
@@ -323,6 +326,7 @@ def _below(child: below[Any] | each[Any], here: str, rest: list[str], keys: dict
         return _find(child.dir, here, rest, keys)
     if not rest:
         return Located(here, None, keys)
+    # A key has one spelling. A second one would be an entry that nobody finds by its key.
     if escape(unescape(rest[0])) != rest[0]:
         return None
     return _find(child.dir, f"{here}/<{child.key}>", rest[1:], {**keys, child.key: unescape(rest[0])})

@@ -105,6 +105,7 @@ class Application(Dir):
 
     def partition_of(self, path: str) -> QueuePartition | None:
         """Return the partition of a progress, owner or control entry, or None for anything else."""
+        # Called for every entry of a directory, so the path is taken apart without a search in the map.
         match path[len(self.path) + 1 :].split("/"):
             case ["queues", queue]:
                 return QueuePartition(unescape(queue))

@@ -63,6 +63,7 @@ class ByProject(Protocol):
 
 def of_project(known: Mapping[str, ChangeState], project: str) -> dict[str, ChangeState]:
     """Return what is known about the changes of a project, without reading other projects if `known` allows that."""
+    # A connection may know very many changes, and a look concerns those of one project.
     if isinstance(known, ByProject):
         return dict(known.of_project(project))
     return {key: change_state for key, change_state in known.items() if change_state.change.project == project}
@@ -229,6 +230,7 @@ def is_tested_on(work: LandRequest, change: Change, head: str) -> bool:
 def tested_tree(work: LandRequest, change: Change) -> str:
     """Return the tree that the branch must have after the landing; empty if it is unknown, or if the branch has it only
     after later steps."""
+    # Later steps still add to this branch, so the tested tree appears only with the last of them.
     more = any((one.change.project, one.change.branch) == (change.project, change.branch) for one in work.later)
     return "" if more else work.state.trees.get(change.project, {}).get(change.branch, "")
 

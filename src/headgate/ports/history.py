@@ -235,6 +235,7 @@ class HistoryQuery(msgspec.Struct, frozen=True):
 
 def named(change: str | None) -> str | int | None:
     """Return what a change is called, as the API tells it: a number where it is one."""
+    # `007` and digits of other scripts are names: they would not come back from a number as they were written.
     plain = change is not None and change.isascii() and change.isdecimal() and len(change) <= NUMBER_MAX_DIGITS
     return int(change) if plain and change is not None and str(int(change)) == change else change
 

@@ -35,6 +35,7 @@ def checked_key(key: str) -> str:
     parts = key.split("/")
     if not key.isprintable() or "\\" in key:
         raise ValueError("its name has characters that a store does not take")
+    # Jobs choose these names, and must not write outside the directory of their build.
     if any(part in ("", ".", "..") for part in parts):
         raise ValueError("its name leads elsewhere")
     if len(key.encode()) > KEY_SIZE_MAX_BYTES or any(len(part.encode()) > PART_SIZE_MAX_BYTES for part in parts):

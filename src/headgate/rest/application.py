@@ -99,12 +99,14 @@ class WebApplication:
     def _found(self, scope: Scope) -> dict[str, RouteTarget[Handler]]:
         """Return the targets of the address, by method, and put its keys into the scope. Raise 400, 404."""
         scope["path_params"] = {}
+        # Addresses in answers are made from this header where the settings name no root.
         if any(name == b"host" and _HOST.fullmatch(value) is None for name, value in scope["headers"]):
             raise HTTPException("Invalid host header", status_code=400)
         words = segments(scope["path"])
         found, values = self._paths.find(words)
         if not found:
             raise NotFoundException
+        # Guards and logs see one spelling, however many slashes the client wrote.
         scope["path"] = "/" + "/".join(words)
         method = SOCKET if scope["type"] == "websocket" else scope["method"]
         one = found.get(method) or next(iter(found.values()))
@@ -123,6 +125,7 @@ class WebApplication:
         return answer
 
     def _answer_of(self, request: HttpRequest, error: Exception) -> responses.Response:
+        # The most specific class counts; `Exception` always has an answer.
         kind = next(kind for kind in type(error).__mro__ if kind in self._answers)
         return self._answers[kind](request, error)
 

@@ -39,6 +39,7 @@ def bound(handler: Handler, shared: Mapping[type, object]) -> Binding:
             sources[name] = _source(handler, name, kind, hint, parameter.default, shared)
 
     async def values(connection: Any) -> dict[str, Any]:  # a request or a websocket
+        # Cheap values come first, so a request with a bad query is refused before its body is read.
         found = {name: source(connection) for name, source in sources.items()}
         for name, hint in bodies:
             found[name] = _decoded(connection, name, await connection.body(), hint)

@@ -73,6 +73,7 @@ class RouteTrie(Generic[H]):
                 node.rest = node.rest or RouteNode()
                 node = node.rest
         keys = keys_of(template)
+        # Found when the program starts, instead of as a handler that is never called.
         if method in node.found or len(set(keys)) < len(keys):
             raise BadTemplate(f"{method} {template} is answered twice, or has a key twice")
         node.found[method] = RouteTarget(handler, template, keys)
@@ -82,6 +83,7 @@ class RouteTrie(Generic[H]):
         address."""
         node, values = self._root, list[str]()
         for place, word in enumerate(words):
+            # There is no way back from a word to a key, so finding takes one step per segment.
             below = node.words.get(word)
             if below is None:
                 if node.one is None:

@@ -51,8 +51,10 @@ class HttpRequest(Request[Any]):
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """Yield the body as it arrives. Raise 413 as soon as it is too large, and 400 for an invalid length."""
         length = self.headers.get("content-length", "0")
+        # `int` accepts digits of other scripts, blanks and signs.
         if not (length.isdecimal() and length.isascii()):
             raise HTTPException(f"Invalid content-length: {length[:40]!r}", status_code=400)
+        # Python raises ValueError for a number of thousands of digits; twenty are already too large.
         size = int(length[:20])
         if size <= self._body_max_bytes:
             size = 0

@@ -66,6 +66,7 @@ class Redirect(Response[str]):
         headers: Mapping[str, str] | None = None,
         cookies: Iterable[Cookie] = (),
     ) -> None:
+        # Starlette quotes what may not stand in a header, such as line breaks in an address that a client chose.
         place = responses.RedirectResponse(address).headers["location"]
         with_location = {**(headers or {}), "Location": place}
         super().__init__("", status_code=status_code, media_type=TEXT, headers=with_location, cookies=cookies)
@@ -87,6 +88,7 @@ class StreamResponse(responses.StreamingResponse):
 
     async def stream_response(self, send: Send) -> None:
         if isinstance(self.body_iterator, AsyncGenerator):
+            # Otherwise the generator, with all it holds, would stay until the garbage collector finds it.
             async with aclosing(self.body_iterator):
                 await super().stream_response(send)
         else:
@@ -97,6 +99,7 @@ class ServerSentEvents(StreamResponse):
     """Stream events; each is a mapping of `event`, `id` and `data`."""
 
     def __init__(self, events: AsyncIterator[Mapping[str, str]]) -> None:
+        # Proxies such as nginx buffer responses unless `X-Accel-Buffering` says no; events would arrive late.
         headers = {"Cache-Control": "no-cache", "Connection": "keep-alive", "X-Accel-Buffering": "no"}
         super().__init__(_written(events), media_type="text/event-stream", headers=headers)
 

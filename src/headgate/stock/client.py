@@ -122,6 +122,7 @@ class Stock:
         Raise StockRefused for what is refused, TimeoutError when it was not there in `wait_s`.
         """
         lease = self.call(
+            # The service ends the wait by itself if this process dies meanwhile.
             "AskLease", search=search, duration_s=int(hours * 3_600), amounts=dict(amounts or {}), note=note,
             wait_s=wait_s + GRACE_S,
         )  # fmt: skip
@@ -158,6 +159,7 @@ def paged(
         size = min(PAGE_MAX, left) if left else PAGE_MAX
         page = call("Search", sort=sorts, page_token=token, limit=size, **wanted)
         yield from page.objects
+        # A page may be shorter than requested.
         left -= len(page.objects)
         token = page.next_page_token
         if not token or (limit and left <= 0):

@@ -26,6 +26,7 @@ class Entries:
         self._builds: dict[str, list[Entry]] = {}
         """Path of the directory of a job's builds -> their entries."""
         for entry in self.all:
+            # Builds are found by their job, since the record of the buildset does not name them.
             if (above := entry.path.rpartition("/")[0]).endswith("/build"):
                 self._builds.setdefault(above, []).append(entry)
 

@@ -19,6 +19,7 @@ def layout_at(place: Address[LayoutRecord], mirror: Mirror) -> LayoutRecord | No
     try:
         return decode(blob.assemble(entry, mirror.under(place.path)), LayoutRecord)
     except ValueError:
+        # A pointer whose pieces are missing is no layout record either: this logs the damage, once, and returns None.
         return readable(entry, LayoutRecord)
 
 

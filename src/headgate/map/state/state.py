@@ -54,6 +54,8 @@ class Writes:
 
     def __iter__(self) -> Iterator[Op]:
         """Yield all operations, in the order of their writing."""
+        # A turn that is too large is written in several commits. After each, what exists must be complete: what is
+        # referred to comes before what refers to it, and deletions come last.
         yield from self.fresh
         for ops in (*self.items.values(), *self.builds.values()):
             yield from ops
@@ -68,6 +70,7 @@ def writes(place: PipelinePlace, before: State, after: State) -> Writes:
     old = {queue.id: queue for queue in before.queues}
     old_items = {item.id: item for _, item in before.items()}
     for queue in after.queues:
+        # Values are frozen: the same object needs no comparison, which makes a turn cost what it changes.
         if queue is (was_queue := old.get(queue.id)):
             continue
         if (record := _changed(QUEUE, was_queue, queue)) is not None:
@@ -89,6 +92,7 @@ def _pipeline(place: PipelinePlace, before: State, record: Any, out: Writes) -> 
     *pieces, pointer = place.record.blob(record)
     out.fresh.extend(pieces)
     out.pipeline.append(pointer)
+    # Smaller records have no pieces, and finding out by encoding the old record again would cost every turn.
     if len(before.queues) >= MANY:
         written = {place.record.path, *(op.path for op in pieces if isinstance(op, Put))}
         old = blob.delete_ops(place.record.path, encode_plain(PIPELINE.record(before)))
@@ -244,6 +248,7 @@ class _StateLoader:
             queues.append(QUEUE.value(queue, id=id, items=tuple(item for item in items if item is not None)))
         if torn:
             self._name_the_lost()
+        # Otherwise this would remember every item that a pipeline ever had.
         for gone in self._known.keys() - self._seen:
             del self._known[gone]
         return PIPELINE.value(record, queues=tuple(queues))
@@ -271,6 +276,7 @@ class _StateLoader:
             return None
         self._seen.add(id)
         entries = self._of_items.get(id, [])
+        # Versions never come back, so equal versions mean equal records.
         versions = tuple(entry.version for entry in entries)
         known = self._known.get(id)
         if known is None or known.versions != versions:
@@ -311,6 +317,7 @@ def _buildset_of(found: Entries, here: BuildSetPlace, id: str, record: Any, chan
     apart = record.apart if record.apart is not None else ("state",) * (record.merge is Phase.MERGED)
     state = found.blob(here.repo_state, needed="state" in apart)
     proposed = found.blob(here.proposed, needed="proposed" in apart)
+    # With the state of another change, the wrong commit would land.
     own = {state.landed, *(one.commit for one in state.chain[-1:])} if state is not None else {change.commit}
     if change.is_change and change.commit not in own:
         raise Undecodable(here.repo_state.path, "it is of another change")
@@ -344,6 +351,7 @@ def garbage(place: PipelinePlace, entries: Iterable[Entry], state: State) -> lis
     """Return operations that delete everything under `place` that `state` does not include, left over from a writer
     that died half-way."""
     entries = list(entries)
+    # What belongs to a state is what would be written for it from nothing.
     included = {op.path for op in writes(place, State(), state) if isinstance(op, Put)}
     included |= {
         place.item(i.id).buildset(i.buildset.id).job(b.job).build(b.id).parameters.path
