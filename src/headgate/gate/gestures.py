@@ -87,6 +87,7 @@ def promoted(state: State, work: Promote, world: World, actions: list[Action]) -
         wanted = [one.key for item in named for one in (*needs(item.change, world).changes, item.change)]
         landing = [item for item in queue.items if item.buildset is not None and item.buildset.landing]
         chosen = [item for key in wanted for item in live if item.of(key) is not None]
+        # An item may be named more than once: by several of its changes, or as something that others need.
         first = list({item.id: item for item in (*landing, *chosen)}.values())
         exempt = {item.id for item in named} if work.unapproved else set[str]()
         fresh, displaced = list[Item](), False

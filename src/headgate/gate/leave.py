@@ -85,6 +85,7 @@ def set_aside(state: State, id: str, why: str, world: World, actions: list[Actio
     if found is None:
         return state
     queue, item = found[0], replace(found[1], problem=why)
+    # Collected apart, so that a report that fails half-way leaves no actions behind.
     own = list[Action]()
     try:
         queue = leave(queue, item, "FAILURE", world, own)

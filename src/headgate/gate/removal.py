@@ -56,6 +56,7 @@ def dissolved(state: State, why: str, world: World, actions: list[Action]) -> St
     landing stays until the landing is answered, and if a part of a circle has landed, the rest still lands."""
     for queue in state.queues:
         for item in queue.items:
+            # The next turn removes more, because the ends of all would not fit into one commit.
             if not unfinished(actions):
                 current = next(one for one in state.queues if one.id == queue.id)
                 state = with_queue(state, _dissolved(current, item, why, world, actions))

@@ -28,6 +28,7 @@ def happened(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, kno
     dialect = dialect_of(pipeline, filter.connection)
     terms = {name: value for name, value in filter.more.items() if known is not None or name not in dialect.of_change}
     terms |= {"event": list(filter.events), "branch": list(filter.branches), "ref": list(filter.refs)}
+    # A key that the configuration does not have is an empty list here, which is no condition.
     terms = {name: value for name, value in terms.items() if value != []}
     if "ignore-deletes" in dialect.trigger:
         terms["ignore-deletes"] = filter.ignore_deletes

@@ -25,6 +25,7 @@ def wanted(item: Item, world: World) -> dict[str, str]:
     """Return the projects whose trees have to be known -> connection, according to the landed configuration; jobs of a
     proposed configuration are run."""
     change, layout, pipeline = item.change, world.layouts.landed, world.pipeline.name
+    # Most pipelines have no job with `reuse`; asking first saves freezing the graph.
     if item.others or not world.layouts.reuses(pipeline, change.project, change.branch):
         return {}
     graph = layout.freeze(pipeline, change.project, change.branch, change.ref, change.files)

@@ -43,6 +43,7 @@ class ByTopic(Mapping[str, ChangeState]):
         members = beside(change_state, self._topics) if change_state.open else ()
         if not members or not self._together(change_state, change):
             return change_state
+        # Sorted, so that a topic over the limit gives every reader the same members.
         needs = dict.fromkeys((*change.needs, *sorted(members)[:MEMBERS_MAX]))
         return replace(change_state, change=replace(change, needs=tuple(needs)))
 

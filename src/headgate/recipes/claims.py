@@ -119,6 +119,7 @@ class Claim:
         """Commit together: `word` (operations that announce the pause), the result so far, at path `at`, and the
         state `paused`. Return what the submitter wants; if it was not `run` to begin with, nothing was committed."""
         path, attempted = self.seen.path, False
+        # The pieces are written once, before the attempts, and only the pointer is part of each of them.
         word = word if result is None else [(await self._laid(at, result))[0], *word]
         for _ in range(COMPLETE_ATTEMPTS_MAX):
             entry = await answered(self.session, lambda: self.store.get(path))

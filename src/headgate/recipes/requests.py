@@ -76,6 +76,7 @@ class Requests:
         async def forget() -> None:
             end = [Delete(waiter), Delete(mark), *(answer[1] if answer else ())]
             with suppress(StoreError):  # the session's end removes the waiter, and a sweep removes the rest
+                # The commit that creates the waiter has to end first, or it could come after this deletion and stay.
                 await submitting
                 await answered(session, lambda: self.store.commit([], end))
                 if answer is None:  # a result may have arrived meanwhile; without a waiter, no more can arrive
@@ -90,6 +91,7 @@ class Requests:
         finally:
             await asyncio.shield(session.errand(forget()))
         if answer is None:
+            # The mark said that the result is complete, so somebody else has removed it since.
             raise Conflict(At(data, None))
         return answer[0]
 
@@ -137,6 +139,7 @@ class Requests:
         return {
             self._of(self.places.result_data, name): entries
             for name, entries in found.items()
+            # Results of pauses have names of the form `<request>.<suffix>`.
             if all(mirror.get(self._of(place, name.partition(".")[0])) is None for place in wanted)
         }
 

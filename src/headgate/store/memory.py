@@ -53,6 +53,7 @@ class MemoryBackend:
 
     def _drop(self, lease: Lease) -> None:
         staged = self.tree.stage()
+        # The end of a lease is a change like any other, with a version of its own.
         staged.revision += 1
         staged.entries = {path: None for path, entry in self.tree.entries.items() if entry.lease == lease}
         self.tree.apply(staged)

@@ -66,6 +66,7 @@ class StorePages(WatchedTree):
         """Return the first entries below `directory`, by path, whose path in it begins so and comes after."""
         base = f"{directory}/"
         least, start = (">", after) if after >= begins else (">=", begins)
+        # Paths with a common prefix are neighbours, so rows without it come only after all that have it.
         found = self._read(f"{_COLUMNS} where path {least} ? order by path limit ?", (base + start, limit))
         return [entry for entry in found if entry.path.startswith(base + begins)]
 

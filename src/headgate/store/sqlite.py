@@ -215,6 +215,7 @@ class SqliteBackend:
         self._go_on()
 
     def _go_on(self) -> None:
+        # One writer at a time: it takes all that waits, and so the order of arrival is the order of commits.
         if not self._closed and (self._writer is None or self._writer.done()):
             self._writer = asyncio.ensure_future(self._write())
 
@@ -240,6 +241,7 @@ class SqliteBackend:
             staged, good, refused = await self._stage()
             try:
                 if good:
+                    # From here on, reads may see the batch before the watchers do (`StorePages.settled`).
                     self.tree.writing()
                     await loop.run_in_executor(self._thread, self._persist, staged)
                     self.tree.apply(staged)

@@ -100,6 +100,7 @@ def _options(query: str, shown: str) -> dict[str, str]:
 
 def _host(text: str, shown: str) -> str:
     host, colon, port = text.rpartition(":")
+    # An IPv6 address has colons of its own; without a port it ends with the bracket.
     if not colon or text.endswith("]"):
         host, port = text, str(PORT)
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:

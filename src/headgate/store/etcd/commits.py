@@ -77,10 +77,12 @@ class EtcdCommits:
             finally:
                 if len(self._counters) > COUNTERS_MAX:
                     self._counters.clear()
+                    # A lock that somebody holds or awaits must stay the one that everybody uses.
                     self._lines = defaultdict(asyncio.Lock, {p: one for p, one in self._lines.items() if one.locked()})
 
     async def _commit(self, checks: Sequence[At], ops: Sequence[Op], parents: Sequence[str]) -> Sequence[Entry | None]:
         for _ in range(ATTEMPTS_MAX):
+            # Without a fence of ours there is nothing that a later call could change to void this commit.
             self._unsure |= not self._fenced
             await self.settle()
             fenced = self._fenced
@@ -92,6 +94,7 @@ class EtcdCommits:
                     self._counters[parent] = (count + added, response.header.revision)
                 return [
                     self._written(op, answer, response)
+                    # The answers to the writes of the counters follow those to the operations.
                     for op, answer in zip(_named(ops, numbered), response.responses, strict=False)
                 ]
             self._refused(checks, parents, response)

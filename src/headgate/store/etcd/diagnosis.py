@@ -33,6 +33,7 @@ async def _of(host: str, address: EtcdAddress) -> str:
         return f"{host}: nobody listens"
     except OSError as error:
         return f"{host}: {str(error) or 'closed by the server'}; {_hint(address)}"
+    # A frame begins with three bytes of length; the fourth is its type.
     if head[3:4] == bytes([SETTINGS]):
         return f"{host} is there, and does not serve"
     return f"{host}: it does not speak as etcd does; {_hint(address)}"
@@ -57,6 +58,7 @@ def _context(address: EtcdAddress) -> ssl.SSLContext | None:
     if not address.tls_ca:
         return None
     context = ssl.create_default_context(cafile=address.tls_ca)
+    # Servers of gRPC may end a TLS connection on which HTTP/2 was not agreed.
     context.set_alpn_protocols(["h2"])
     if address.tls_cert:
         context.load_cert_chain(address.tls_cert, address.tls_key or None)

@@ -90,6 +90,7 @@ def parse(url: str) -> ZooKeeperAddress:
 
 def _host(text: str, shown: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
+    # An IPv6 address has colons of its own; without a port it ends with the bracket.
     if not colon or text.endswith("]"):
         host, port = text, str(PORT)
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:

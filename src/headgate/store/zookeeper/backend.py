@@ -70,6 +70,7 @@ class ZooKeeperBackend:
         return None if hidden(path) else entry_of(path, found[path])
 
     async def list(self, prefix: str) -> Sequence[Entry]:
+        # A view that covers the prefix has all of it already, and needs only to catch up.
         nodes = None
         if self._covering(prefix) is None:
             nodes = await self._reading(lambda link: glance(link, self.address.chroot, prefix))
@@ -143,6 +144,7 @@ class ZooKeeperBackend:
         self._closed = True
         await self._sweeper.stop()
         for view in self._views.values():
+            # Wakes whoever waits for the view or for its changes, to find the backend closed.
             view.loaded.set()
             view.tree.gap()
         await end(*self._keepers.values())
@@ -197,6 +199,7 @@ class ZooKeeperBackend:
                 if attempt == READ_ATTEMPTS_MAX - 1:
                     raise Unavailable(f"{self.address}: {lost}") from lost
             except TimeoutError:
+                # Answers come in order, so this server holds back all that were asked later, too.
                 link.abort("an answer did not come")
                 raise Unavailable(f"{self.address}: no answer for {ANSWER_S} s") from None
         raise AssertionError("the loop returns or raises")
@@ -217,6 +220,7 @@ class ZooKeeperBackend:
             async with asyncio.timeout(ANSWER_S):
                 return await link.multi(Do.MULTI, parts)
         except (ZooKeeperConnectionLost, TimeoutError) as error:
+            # The sync on the next connection (`_attached`) shows that nothing of this one is under way any more.
             link.abort("an answer did not come")
             raise Unavailable(f"{self.address}: the outcome of a commit is unknown: {error or 'no answer'}") from error
 
@@ -262,6 +266,7 @@ class ZooKeeperBackend:
             self._keepers[prefix] = asyncio.ensure_future(view.run(self._session.connected))
         view.users += 1
         try:
+            # The first user loads the view; those who come meanwhile wait for that.
             if view.users == 1:
                 await self._reading(view.ensure)
             else:

@@ -157,6 +157,7 @@ class Plan:
         if fact is None:
             self._make_above(op.path)
             self._create(number, op.path, op.value, owner)
+        # A marker with children cannot be deleted, so it is written: then the entry keeps the birth of its directory.
         elif fact.stat.owner == owner and (fact.entry or fact.stat.children):
             self._wrote[number] = len(self.parts), op.value
             self._nodes[len(self.parts)] = op.path, op.value
@@ -197,6 +198,7 @@ class Plan:
                 self._prove_absent_again(op.path)
             return
         where = self._at(op.path)
+        # There is nothing to delete. The check proves that nobody makes it an entry before this commit.
         if not fact.entry:
             if op.path not in self.made:
                 self.parts.append(jute.check(where, fact.stat.version))
@@ -249,6 +251,7 @@ class Plan:
     def _count(self, counter: str) -> None:
         if counter not in self._counters:
             self._counters[counter] = len(self.parts)
+            # Any version will do: two processes that count here at the same time do not conflict.
             self.parts.append(jute.put(self._at(counter), None, -1))
 
     def _at(self, path: str) -> str:

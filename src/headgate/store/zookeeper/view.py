@@ -83,6 +83,7 @@ class View:
     def lose(self, zxid: int) -> None:
         """Note that the connection is lost and that its last answer was as of `zxid`."""
         if self.current:
+            # Only the first loss counts: connections that broke before the view was loaded again have shown it nothing.
             self._since = zxid
         self.current = False
         self._own.clear()
@@ -138,6 +139,7 @@ class View:
             # count.
             found: Mapping[str, ZooKeeperNodeRead | None] = await walk(link, self._chroot, [self.prefix])
         else:
+            # The watch of the lost connection is gone, and what changed since has left no events.
             found = await self._missed(link, root)
         for path, node in found.items():
             if path not in self._dirty:
