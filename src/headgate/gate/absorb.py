@@ -147,7 +147,7 @@ def triggered(state: State, event: TriggerEvent, world: World, actions: list[Act
     if event.fresh:
         state = _with_dependents(state, event, world, actions)
     for other in parted:
-        # They are not proposed anew, so no event of their own will bring them back.
+        # They are not proposed again, so no event of their own will bring them back.
         if state.find(other.key) is None:
             state = enqueue(state, other, derived(event.id, "parted", other.key), world, actions)
     return state

@@ -117,7 +117,7 @@ def _may_count(carried: Carried, buildset: BuildSet | None, world: World) -> boo
     # The job is gone from the new graph, or another build already counts for it.
     if job is None or job.id in buildset.builds:
         return False
-    # What the jobs before returned is part of the inputs. While one of them runs anew, waiting would cost too much.
+    # What the jobs before returned is part of the inputs. While one of them runs again, waiting would cost too much.
     before = (buildset.builds.get(name) for name in parents(buildset, job))
     return not any(build is not None and build.result is None and not build.paused for build in before)
 

@@ -57,7 +57,7 @@ def inputs_of(item: Item, buildset: BuildSet, job: FrozenJob, zuul: dict[str, An
     """Return the digest of a build's inputs; empty if they are unknown, or if no other build may stand for it. `zuul`
     is the variable as the build has it."""
     change, state = item.change, buildset.state
-    # Secret data is sealed anew each time, so nobody here can tell whether it is equal.
+    # Secret data is sealed with another key each time, so nobody here can tell whether it is equal.
     if not is_fit(item, job) or state is None or parent_secrets(job, buildset) or _served(job, buildset):
         return ""
     trees = {project: _merged(state, project) for project in given(item, job)}

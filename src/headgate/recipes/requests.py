@@ -146,7 +146,7 @@ class Requests:
     async def claim(self, found: Open, session: Session, owner: Owner = NOBODY) -> Claim | None:
         """Claim a request in one commit; return None when another worker was quicker. A request whose worker was
         lost while it was paused stays `paused`."""
-        # The jobs that depend on it may be running, so the next worker must not begin it anew.
+        # The jobs that depend on it may be running, so the next worker must not begin it again.
         state = "paused" if found.request.state == "paused" else "running"
         request = replace(found.request, state=state, owner=owner)
         path, lock = found.entry.path, self._of(found.places.locks, request.id)
@@ -188,7 +188,7 @@ class Requests:
 
     def _known(self, entry: Entry) -> Request | None:
         """Return the request if this version of it was decoded before."""
-        # It is never told of requests that are gone.
+        # Nothing removes the requests that are gone from it.
         if len(self._decoded) > 10_000:
             self._decoded.clear()
         version, request = self._decoded.get(entry.path, (0, None))
