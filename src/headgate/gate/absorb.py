@@ -305,6 +305,7 @@ def _answered_landing(
     if answer.differs and len(actions) > before:  # otherwise the answer repeats what is known
         own = [one for one in item.left if one.key == answer.change] or [item.change]
         state = strayed(state, own[0], answer.commit, world.now_ms)
+    # A change that has landed takes no further patchset: what is to follow is proposed as another change.
     if next is None or answer.ok:
         return state
     state = dequeued(state, next.change.key, world, actions)

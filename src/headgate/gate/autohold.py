@@ -102,5 +102,6 @@ def _breadth(ref_filter: str) -> int:
 def _matches(ref_filter: str, ref: str) -> bool:
     try:
         return compiled(ref_filter).matcher.fullmatch(ref) is not None
+    # A filter that cannot be decided holds nothing, because held machines are missing elsewhere.
     except (BadPattern, Undecided):
         return False

@@ -277,6 +277,7 @@ def concluded(before: State, after: State, actions: list[Action], world: World) 
         elif isinstance(action, Record) and action.item.others:
             after = _parted(after, action.item, world)
     after = corrected(readmitted(after, world, actions), world, actions)
+    # Compared by patchset, so that an item that moves or starts again is not announced once more.
     known = {(one.key, one.commit) for _, item in before.items() if item.live for one in item.changes}
     for _, item in list(after.items()):
         if item.live and not item.epilogue:
@@ -318,6 +319,7 @@ def _with_epilogue(state: State, item: Item) -> State:
     if buildset is None or buildset.graph is None or not buildset.graph.reporters:
         return state
     graph = FrozenGraph(jobs=buildset.graph.reporters)
+    # It runs on the state that was tested, without another merge.
     own = BuildSet(id=derived(buildset.id, "reporters"), merge=Phase.MERGED, state=buildset.state, graph=graph)
     id = derived(item.id, "reporters")
     more = Item(id, item.change, event=item.event, enqueued_ms=item.enqueued_ms, epilogue=True, buildset=own)

@@ -50,6 +50,7 @@ class BuildInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     def digest(self) -> str:
         """Return a digest that is equal for equal inputs."""
+        # Equal mappings may be in different order, depending on who read them and when.
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
 
 

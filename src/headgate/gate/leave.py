@@ -50,6 +50,7 @@ def leave(
             actions.append(Report(item.named(change, "report", result), work, world.pipeline.precedence, phase))
     if item.live:
         actions.append(Record(item, result, message, tested))
+    # An end that the jobs did not decide must not move the window.
     return without(queue, item, result if tested else "DEQUEUED", world)
 
 

@@ -35,6 +35,7 @@ def needs(change: Change, world: World) -> Needs:
     nobody has proposed are not yet known."""
     walk, known = _Walk(world), world.change_states.get(change.key)
     current = known is not None and known.open and known.change.commit == change.commit
+    # The connection's copy of the same patchset also has needs that were found later.
     walk.visit(known.change if known is not None and current else change, 1)
     # Tarjan's algorithm finds a circle after those that it leads to, so the change's own comes last.
     *ahead, own = walk.groups

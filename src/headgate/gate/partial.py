@@ -20,6 +20,7 @@ PARTED_MAX = 1_000
 def noted(state: State, actions: Sequence[Action], world: World) -> State:
     """Return the state with an alarm for each item that leaves after only a part of it has landed, and without the
     alarms whose missing changes have landed by now."""
+    # An item that leaves successfully has landed as a whole.
     ended = (action.item for action in actions if isinstance(action, Record) and action.result != "SUCCESS")
     alarms = {one.item: one for one in state.parted}
     # An alarm that exists keeps its time.

@@ -27,6 +27,7 @@ def reconfigured(state: State, world: World, actions: list[Action]) -> State:
     for queue in state.queues:
         for item in queue.items:
             out = [one for one in item.changes if not takes_part(one, world)]
+            # Its push may have happened already; the answer decides what becomes of it.
             if not item.live or _lands(item):
                 continue
             if _apart(item, out, world) and not any(_closes_itself(one, world) for one in out):

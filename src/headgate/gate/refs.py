@@ -72,6 +72,7 @@ def takes_part(change: Change, world: World) -> bool:
     """Return whether the pipeline may have jobs for the ref. Which branches contain a tag is known only once the
     item is prepared, and the effect of a configuration change only after it is read."""
     layout = world.layouts.landed
+    # The configuration that it proposes may add jobs for it, which nobody knows before it is merged and frozen.
     if change.is_change and layout.touches_config(change.project, change.files, change.branch):
         return True
     return is_known(change, world)

@@ -101,6 +101,7 @@ def _merge_item(item: Item, change: Change, chain: Sequence[Item], world: World)
 
 def start(item: Item, base: Base, world: World, actions: list[Action]) -> Item:
     """Return the item with a new buildset on this base, and ask for its merge."""
+    # What ran on the old base is cancelled or carried before anything is requested on the new one.
     item = reset(item, world, actions)
     # An item may come back to a base that it had before; the number tells the two buildsets apart.
     id = derived(item.id, str(item.resets), base.ahead or "")

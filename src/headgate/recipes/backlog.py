@@ -68,6 +68,7 @@ class Backlog:
     def look(self) -> None:
         """Apply what changed in the mirror since the last look."""
         changed = self._part.changed()
+        # After a gap, or at the first look, anything may have changed.
         if changed is None:
             self.held, self.taken, self.lines, self._known = Counter(), Counter(), {}, {}
             for found in self.requests.open(self._mirror):

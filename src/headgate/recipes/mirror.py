@@ -33,6 +33,7 @@ class Mirror:
         wait_s = 0.1
         while True:
             try:
+                # Only Unavailable passes by itself. Any other error needs a person, and ends whoever runs the mirror.
                 watch = self._store.watch(self.prefix)
                 async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
                     async for change in watch:

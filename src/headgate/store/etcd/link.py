@@ -133,6 +133,7 @@ class EtcdLink:
                 )
             except aio.AioRpcError as error:
                 if _away(error):
+                    # A connection that breaks at once says nothing about how slow the store is.
                     self.unanswered(channel, limit_s if error.code() is _LATE else 0.0)
                     if not once and (attempts > 0 or asyncio.get_running_loop().time() < until_s):
                         await asyncio.sleep(AGAIN_AFTER_S)

@@ -94,6 +94,7 @@ class ZooKeeperBackend:
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         term = self._term_of(ops)
+        # A commit must not overtake an unanswered one of this process, which may rest on the same places.
         await self._settled()
         if term is None:
             written = await self._commits.commit(checks, ops, 0, self._multi)

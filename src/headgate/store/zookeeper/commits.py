@@ -82,6 +82,8 @@ class ZooKeeperCommits:
         self._making |= dict.fromkeys(plan.made, ended)
         for view in views:
             view.begin(paths)
+        # After Unavailable, what is remembered may be outdated. A commit that rests on it fails as a whole, and reads
+        # again.
         done, found = None, dict[str, ZooKeeperNodeRead | None]()
         try:
             done = await send(plan.parts)

@@ -185,6 +185,7 @@ class ZooKeeperLink(asyncio.Protocol):
         self.received_s = self._loop.time()
         self._traffic.received_bytes += len(data)
         self._data += data
+        # Frames are removed from the buffer together at the end; one by one, each would move all that follow it.
         at = 0
         while len(self._data) - at >= 4:
             end = at + 4 + int.from_bytes(self._data[at : at + 4], "big")
