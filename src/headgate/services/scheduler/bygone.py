@@ -46,11 +46,15 @@ class Bygone:
         now = {item.buildset.id: item.buildset for _, item in after.items() if item.buildset is not None}
         present = {build for _, item in after.items() for build in _every(item)}
         for action in actions:
+            # `ended` records the last buildset of an item that leaves; it counts as present here, so that it is not
+            # recorded a second time as superseded.
             if isinstance(action, Record) and action.item.buildset is not None:
                 now[action.item.buildset.id] = action.item.buildset
         for _, item in before.items():
             yield from self._not_carried(item, present)
             old = item.buildset
+            # Unchanged parts of a state are shared with the state before, so identity finds most of what did not
+            # change.
             if old is None or (new := now.get(old.id)) is old:
                 continue
             if new is None:
@@ -136,6 +140,8 @@ class Bygone:
             attempt=build.attempt,
             work=_work(build, keeps_artifacts=bool(artifacts)),
             image=build.image,
+            # Without its inputs nothing finds a build in the history, so one that may not stand for others has none
+            # there.
             inputs=build.inputs if lasting(build) else "",
             returned=build.data if lasting(build) else {},
             asked_ms=build.asked_ms,
@@ -160,6 +166,7 @@ class Bygone:
                 secret=outcome.secret,
                 narrow=outcome.narrow,
             )
+        # A cancelled build reports nothing any more; only its request still tells when a worker began it.
         stopped = build.result in (None, "CANCELED") and not build.start_ms
         found = self.ending.get(build.id) if stopped else None
         began_ms = found.request.owner.start_ms if found is not None else 0
@@ -195,6 +202,7 @@ def tree_of(item: Item) -> str:
     if buildset is None or buildset.state is None:
         return ""
     if not change.is_change:
+        # A tag or a branch is tested as it is: nothing is merged into it, so its commit names the state.
         return derived("tree", change.project, change.commit)
     trees = buildset.state.trees
     known = [f"{project} {branch} {tree}" for project, found in trees.items() for branch, tree in found.items()]

@@ -70,6 +70,8 @@ class ChangeStates:
                 known = (path for path in self._versions if path.startswith(prefix))
                 paths = {*known, *(entry.path for entry in self._mirror.under(place.cache.path))}
             else:
+                # A commit may reach the mirror in parts. A body that arrives late moves a path of its own, which names
+                # no entry, so entries that lack theirs are tried at every move.
                 paths = {path for path in (*changed, *self._bodiless) if path.startswith(prefix)}
             for path in paths:
                 self._take(path, place)
@@ -84,6 +86,7 @@ class ChangeStates:
             return
         if self._versions.get(path, (-1, ""))[0] == entry.version:
             return
+        # A damaged entry keeps the state that was known: without it, the next look would take the change for a new one.
         if (cached := readable(entry, CacheEntry)) is None:
             return
         data = self._mirror.get(place.data.inside(cached.data_uuid))
@@ -113,6 +116,7 @@ class ChangeStates:
             return
         self._known[key] = change_state
         self._projects.setdefault(change_state.change.project, {})[key] = change_state
+        # Only open changes are bound together by a topic: a closed one can no longer land with the others.
         if change_state.open and (where := topic_of(change_state)) is not None:
             self.topics.setdefault(where, set()).add(key)
         for need in change_state.change.needs:
@@ -137,6 +141,7 @@ def remember(map: Map, mirror: Mirror, change_state: ChangeState, id: str) -> tu
     returned check is required, because other processes record landings, too."""
     place = map.cache.connection(change_state.change.connection)
     path = _path(place, change_state.change.key)
+    # A body is never overwritten: a mirror that has only half of the commit could pair the old entry with the new body.
     old = mirror.get(path)
     ops: list[Op] = [
         Put(place.data.inside(id), encode(change_state)),
@@ -167,7 +172,10 @@ def forgotten(
         change_state, body = known.get(cached.key), mirror.get(place.data.inside(cached.data_uuid))
         if change_state is None or body is None or change_state.open or cached.key in needed:
             continue
+        # Before the first look at a project, all its closed changes count as lingering. If one whose ref still exists
+        # was forgotten, the look would take the ref for a new proposal.
         if cached.key not in lingering.get(change_state.change.project, (cached.key,)):
             closed.append((body.born, At(entry.path, entry.version), [Delete(entry.path), Delete(body.path)]))
+    # Each state of a change has a body of its own, so the birth of the body is the time of the last change.
     closed.sort(key=lambda one: one[0])
     return [(check, ops) for _, check, ops in closed[: max(0, len(closed) - closed_max)]]

@@ -87,11 +87,14 @@ class Former:
         now, former = self._map.config.cache(self._project).branch(branch), self._place.content(digest)
         entries = (entry for entry in self._mirror.under(now.path) if now.holds(entry.path))
         pairs = [(former.inside(now.relative(entry.path)), entry.value) for entry in entries]
+        # The directory is named by the digest of its texts, so what is there already is the same.
         return [Put(path, value) for path, value in pairs if self._mirror.get(path) is None]
 
     def unnamed(self) -> list[Op]:
         """Return operations that delete former texts that no layout uses."""
         named = {self._place.inside(escape(digest)) for digest in self._named()}
+        # Large texts have pieces below them, so entries are compared by the directory of their digest, not by their
+        # parent.
         entries = self._mirror.under(self._place.path)
         depth = len(self._place.path.split("/"))
         return [Delete(e.path) for e in entries if "/".join(e.path.split("/")[: depth + 1]) not in named]
@@ -111,6 +114,8 @@ class ConfigFileWriter:
 
     async def ltime(self) -> int:
         """Return a version later than every commit so far. What is read from outside after this call is not older."""
+        # Clocks of git servers and processes differ. The version of an empty write orders readings among themselves,
+        # and orders them with everything else in the store.
         (entry,) = await self._context.store.commit([], [Put(self._context.map.ltime.path, b"")])
         assert entry is not None, "a put answers with its entry"
         return entry.version
@@ -128,6 +133,7 @@ class ConfigFileWriter:
 
     async def miss(self, reading: Reading, ltime: int, guard: At) -> None:
         """Record that the project could not be read after `ltime`, so that the next reader tries again."""
+        # An empty way equals no reading, so `has` tells every reader to try again.
         await self._mark(reading, ConfigRead("", ltime), guard)
 
     async def _mark(self, reading: Reading, read: ConfigRead, guard: At) -> None:
@@ -137,6 +143,8 @@ class ConfigFileWriter:
         async def body(txn: Txn) -> None:
             entry = await txn.get(place.path)
             was = self._known(reading, entry)
+            # A store that was restored or migrated has new versions: a mark whose time is not below its entry's version
+            # comes from another store, and says nothing here.
             if entry is None or was is None or not read.ltime < was.ltime < entry.version:
                 txn.do(place.put(read))
 
@@ -166,6 +174,8 @@ class ConfigFileWriter:
             except Conflict:
                 return False
             return latest
+        # Tenants share these texts, and the comparison above was made without a lock. It is repeated once the mirror
+        # shows what the last holder of the lock wrote.
         path = self._context.map.config.lock(reading.sources[0].project).lock.path
         async with write_lock(self._context.store, session, path).hold() as own:
             await self.seen([guard, own])
@@ -198,6 +208,8 @@ class ConfigFileWriter:
             default = branch == next(iter(answer.branches))
             ops.append(place.record.put(ConfigBranch(commit, reading.paths, content_of(files), ltime, default)))
             checks.append(At(place.record.path, entry.version if entry else None))
+        # Copies of texts in use come first, deletions last: wherever a crash cuts this, every digest that a layout
+        # names is still stored, or its tenant reads again.
         return [*replaced, *ops, *(Delete(path) for path in sorted(stale))], checks, latest
 
     def _has(self, op: Put) -> bool:
@@ -208,6 +220,8 @@ class ConfigFileWriter:
         """Delete the texts that no layout is made from any more."""
         for project in projects:
             former = Former(self._context, project)
+            # Usually there is nothing to delete, and looking needs no lock. Under the lock it is computed again,
+            # because a layout may have begun to use a text.
             if not former.unnamed():
                 continue
             path = self._context.map.config.lock(project).lock.path

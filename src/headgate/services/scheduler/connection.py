@@ -98,6 +98,7 @@ class ConnectionRunner:
         await self._refs.recall(guards[0])
         self._problems = {}
         place = self._context.map.cache.connection(self._forge.name).problems
+        # A problem that ended while nobody led would otherwise stay recorded for ever.
         if await self._context.store.get(place.path) is not None:
             await self._context.store.commit([], [place.put(RepositoryProblems({}))], guards=guards)
 
@@ -108,6 +109,8 @@ class ConnectionRunner:
         entry = await context.store.get(path)
         value = entry.value if entry is not None else b""
         pieces = [TurnPart(Quarantine(context).put(derived(path), "record", path, damaged, value=value, tries=1))]
+        # The deletion comes last: if a crash cuts this, the next leader repeats it under the same id, and tenants only
+        # read once more than necessary.
         for tenant, projects in self._tenants.items():
             again = Reconfigure(dict.fromkeys(projects, ()))
             pieces.append(TurnPart(context.map.events.tenant(tenant).management.stream.append(again)))
@@ -135,6 +138,7 @@ class ConnectionRunner:
         if found := await self._needed.looked_up(change_states):
             now = {one.change.key: one for one in change_states}
             proposed = {one.change.key for one in events if one.kind is EventKind.PROPOSED}
+            # What this very sighting proposes is told of anyway, and now with what it needs.
             before = {key: one for key, one in self._change_states.now().items() if key not in proposed}
             events += tuple(self._needed.retold(found, before, now))
         return replace(sighting, change_states=(*found, *change_states), events=events)
@@ -151,6 +155,7 @@ class ConnectionRunner:
     async def _forget(self, guards: Guards) -> None:
         """Forget changes that closed long ago, once there are a tenth more than the limit."""
         known = self._change_states.now()
+        # The length is the cheaper question, and answers it nearly always.
         if len(known) <= self._closed_max * 1.1 or sum(not s.open for s in known.values()) <= self._closed_max * 1.1:
             return
         map, mirror = self._context.map, self._context.mirror
@@ -196,9 +201,12 @@ class ConnectionRunner:
             if old is not None and old.change.commit == change_state.change.commit:
                 change_state = _with_what_was_known(change_state, old)
             if (again or not own) and known.get(change_state.change.key) == change_state:
+                # `again` skips only what an earlier part of this sighting has written: `known` contains it by now.
                 continue  # it says nothing new, or is in a commit before the one that was refused
             check, ops = remember(context.map, context.mirror, change_state, fresh())
             *flood, last = self._in_parts(own)
+            # The state goes last: as long as the store has the old state, the next look finds the same difference, and
+            # repeats the events under the same ids.
             pieces += [TurnPart(part, [check]) for part in flood]
             pieces.append(TurnPart([*ops, *last], [check]))
         news = [TurnPart(self._told_of([event])) for rest in events.values() for event in rest]
@@ -215,6 +223,8 @@ class ConnectionRunner:
         for commit in packed(pieces):
             written = await context.store.commit(commit.checks, commit.ops, guards=guards)
             entries = [entry for entry in written if entry is not None and entry.path.startswith(cached)]
+            # The next look compares with the mirror. Only this entry can be waited for: bodies and events may be gone
+            # before the mirror shows them.
             for entry in entries[-1:]:
                 await context.mirror.reached(entry.path, entry.version)
 
@@ -251,6 +261,7 @@ class ConnectionRunner:
         """Yield the operations that pass each order on to its tenant, if that has the project; whether it has the
         pipeline, the tenant knows."""
         for key, one in orders:
+            # The tenant's name comes from outside, and is passed on only where the order can concern something.
             if key.rpartition("#")[0] in self._tenants.get(one.tenant, ()):
                 log.info("%s takes %s out of %s of %s", one.who, key, one.pipeline, one.tenant)
                 wanted = Dequeue(key, f"taken out at the forge by {one.who}", event=one.event)
@@ -281,6 +292,7 @@ class ConnectionRunner:
                 async with self._storing:
                     for commit in packed(pieces):
                         await self._context.store.commit([], commit.ops, guards=guards)
+                # Events end in this order, so once the last is gone from the mirror, none of these is taken up again.
                 await mirror.gone(waiting[-1].entry)
 
     def _move(self, event: Unread[TriggerEvent]) -> list[TurnPart]:

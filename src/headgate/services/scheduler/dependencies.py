@@ -84,6 +84,7 @@ class Needed:
         if not change.is_change:
             return change_state
         if self._connection not in self._forges:
+            # Without a forge, an address can only name a change of another connection.
             if not any("://" in text for text in change.unresolved):
                 return change_state
             found = named([text for text in change.unresolved if "://" in text], self._key, ())
@@ -91,6 +92,7 @@ class Needed:
             now = replace(change, needs=_together(change.needs, found.needs), unresolved=left)
         else:
             found = named([*footers(change.message)], self._key, self._projects, self._with_id)
+            # A change that names itself would wait for itself.
             needs = tuple(key for key in found.needs if key != change.key)
             now = replace(change, needs=_together(change.needs, needs), ignored=found.unknown)
         return change_state if now == change else replace(change_state, change=now)
@@ -107,12 +109,14 @@ class Needed:
             forge = self._owners[key]
             if forge.name in away:
                 continue
+            # It is counted before the call, so a change whose look-up always fails goes to the back of the line, too.
             self._turns[key] = next(_COUNT)
             try:
                 change_state = await forge.look_up(key)
             except (ReporterAway, ReportPutOff) as error:
                 log.info("%s: %s, which changes of it need, is looked up later: %s", self._connection, key, error)
                 if isinstance(error, ReporterAway):
+                    # Every further call would wait for the same forge that does not answer.
                     away.add(forge.name)
                 continue
             if change_state is not None and (change_state := replace(change_state, looked_up=True)) != known.get(key):

@@ -32,10 +32,12 @@ async def complete(context: Context, waiting: Unread[Event]) -> Unread[Event]:
         return waiting
     try:
         found = await blob.taken(context.store, event.apart)
+        # The parts are deleted together with the event: until then, another scheduler that takes over needs them.
         if found is not None:
             return replace(waiting, event=_with(event, found[0]), besides=tuple(found[1]))
     except ValueError as damaged:
         log.error("%s: %s", waiting.entry, damaged)
+    # The event is not dropped: the item would wait for its build or its merge for ever.
     return replace(waiting, event=_lost(event))
 
 

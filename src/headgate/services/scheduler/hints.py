@@ -22,11 +22,13 @@ async def store_hint(context: Context, connection: str, hint: Hint) -> bool:
     """
     stream = context.map.events.connection(connection).events.hints.stream
     waiting = stream.waiting(context.mirror, limit=WAITING_MAX)
+    # The look at everything that replaces hints is a hint, too, so twice the limit means that nobody takes them.
     if stream.length(context.mirror) >= 2 * WAITING_MAX:
         return False
     if len(waiting) >= WAITING_MAX:
         if hint.order is not None:  # a look at everything would not find it
             return False
+        # It stands for many deliveries, and names no place: that means a look at everything.
         hint = Hint(fresh())
     if hint.id not in {one.event.id for one in waiting}:
         await context.store.commit([], stream.append(hint))
@@ -47,6 +49,7 @@ class Hints:
             while True:
                 seen = stirs.moves
                 waiting = self._stream.waiting(mirror, limit=TAKEN_MAX)
+                # Hints that were answered are forgotten, so the set does not grow.
                 handed &= {one.entry for one in waiting}
                 for one in waiting:
                     if one.entry not in handed:

@@ -46,6 +46,7 @@ def _report(ended: Record, layout: Layout, world: World) -> ImageReport | None:
     if not files and not upload:
         return None
     return ImageReport(
+        # The id is derived, so a turn that is decided again writes the same report.
         id=derived("images", world.tenant, world.pipeline.name, item.id, item.buildset.id),
         tenant=world.tenant,
         pipeline=world.pipeline.name,

@@ -45,12 +45,14 @@ def in_force(
     branches = {project: {branch: one.digest for branch, one in found.items()} for project, found in now.items()}
     found_of = ((source.project, protection(context, source)) for source in configuration.tenant.projects)
     protections = {project: rules for project, rules in found_of if rules is not None}
+    # There is no earlier content to keep, so even faulty content takes effect.
     if before is None:
         return InForce(branches, {}, protections)
     fresh = {p: dict(_fresh(found, before.branches.get(p, {}))) for p, found in branches.items()}
     held: dict[str, dict[str, HeldConfiguration]] = {}
     for project, branch in sorted(configuration.unfit(fresh, protections)):
         read, known = now[project][branch], before.held.get(project, {}).get(branch)
+        # The same content keeps its time and commit, so its author is told only once.
         same = known is not None and known.digest == read.digest
         own = known if known is not None and same else HeldConfiguration(read.commit, read.digest, context.now_ms())
         held.setdefault(project, {})[branch] = own
@@ -59,6 +61,7 @@ def in_force(
 
 
 def _fresh(now: Mapping[str, str], before: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    # A branch that is new takes nothing away, whatever its errors, so it is never held back.
     return ((branch, digest) for branch, digest in now.items() if before.get(branch, digest) != digest)
 
 
@@ -86,9 +89,11 @@ def announcements(
         text = "tenant %s: %s %s: what was pushed as %s is not in force, as it would take away what is there"
         log.error(text, tenant.name, project, branch, one.commit[:12])
         source = tenant.by_canonical.get(project)
+        # Somebody may push a faulty file to hundreds of branches; the log has them all.
         if source is None or number >= NOTES_MAX:
             continue
         change = Change(source.connection, project, branch, commit=one.commit, ref=f"{HEADS}{branch}")
+        # The digest is part of the id: other content is a new reason to write, a repeated reading is none.
         id = derived("held", tenant.name, project, branch, one.digest)
         work = ReportRequest(change, f"tenant {tenant.name}", _note(configuration.wrong_with(project, branch)))
         meta = {"tenant": tenant.name, "pipeline": "", "change": change.id, "project": project}

@@ -38,11 +38,14 @@ class Leftovers:
         found = set[tuple[str, str]]()
         for tenant in self._named(map.tenant.path, map.events.tenant.path):
             own = self._tenants.get(tenant)
+            # A refused entry of the tenant file does not say that the tenant is gone, and a tenant that is not loaded
+            # may have any pipeline.
             if tenant in self._tenants.file.refused or (own is not None and not own.loaded.is_set()):
                 continue
             places = (map.tenant(tenant).pipeline.path, map.events.tenant(tenant).pipelines.path)
             known = own.layouts.landed.pipelines if own is not None else ()
             missing = (name for name in self._named(*places) if name not in known)
+            # `without` is empty while a config-project has errors: a typo there must not remove pipelines.
             found.update((tenant, name) for name in missing if own is None or own.without(name))
         return found
 
@@ -73,11 +76,13 @@ async def ended(context: Context, tenant: str, pipeline: str) -> bool:
     """Return whether nobody works for the pipeline any more. If somebody does, wait a little first."""
     mirror, seen = context.mirror, context.mirror.moves
     requests = (one.request.meta for queue in (*context.zones(), context.merges) for one in queue.open(mirror))
+    # Only requests that name an item count: reports may still be under way, and do not depend on the pipeline.
     if not any(
         "item" in meta and (meta.get("tenant"), meta.get("pipeline")) == (tenant, pipeline) for meta in requests
     ):
         return True
     await mirror.moved(seen)
+    # Every move of the mirror ends the wait, and each round looks at all requests; hence the pause.
     await asyncio.sleep(PAUSE_S)
     return False
 
@@ -99,6 +104,7 @@ async def removed(context: Context, pieces: Iterable[TurnPart], guards: Sequence
 async def disowned(context: Context, tenant: str, pipeline: str, wanted: Collection[str], guard: At) -> bool:
     """Cancel the requests of a pipeline's items that nobody wants.  Return False when one moved meanwhile."""
     for queue in (*context.zones(), context.merges):
+        # The list comes from the store: the mirror may not show yet what a dying holder of the lock requested last.
         for found in await queue.listed():
             meta = found.request.meta
             ours = (meta.get("tenant"), meta.get("pipeline")) == (tenant, pipeline) and "item" in meta
@@ -108,6 +114,7 @@ async def disowned(context: Context, tenant: str, pipeline: str, wanted: Collect
                 await context.store.commit(*Requests.cancel(found), guards=[guard])
             except GuardLost:
                 raise
+            # A worker took or ended it between the list and the commit; the caller lists again.
             except Conflict:
                 return False
     return True

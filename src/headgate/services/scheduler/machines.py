@@ -21,6 +21,7 @@ def provider_ops(context: Context, tenant: str, layout: Layout) -> list[Op]:
     """
     places = context.map.nodes.providers(tenant)
     wanted = {places.provider(one.name).record.path: one for one in flattened(layout)}
+    # One wrong value must not delete the provider's record: launchers would remove its machines.
     stays = {places.provider(name).record.path for name in unreadable(layout)}
     paths = [entry.path for entry in context.mirror.under(places.path)]
     ops: list[Op] = [Delete(path) for path in paths if path not in wanted and path not in stays]

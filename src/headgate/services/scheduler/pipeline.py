@@ -110,7 +110,7 @@ class PipelineRunner:
         """Run until cancelled, until the lock is lost, or until nothing is left of a pipeline that no longer exists."""
         path = self._context.map.locks.pipeline(self.tenant).pipeline(self.name).lock.path
         async with lock(self._context.store, session, path).hold() as guard:
-            await self._take_over()
+            await self._take_over()  # Until now, another process may have written.
             with self._context.mirror.part(*self._looked_at) as stirs:
                 async with (
                     Proposals(self._context.judging, stirs.nudge) as self._proposals,
@@ -187,17 +187,17 @@ class PipelineRunner:
         it is neither's."""
         log.warning("%s/%s: a turn with %d events raised", self.tenant, self.name, len(events), exc_info=error)
         if self._torn:
-            await self._take_over()
+            await self._take_over()  # The store has a prefix of the turn.
         if isinstance(error, Faulty) and error.item:
             if self._tries.spent(error.item):
                 self._aside[error.item] = error_text(error.__cause__ or error)
         elif isinstance(error, FaultyEvent):
             await self._event_aside(error.waiting, error.__cause__ or error, guard)
         elif len(events) > 1:
-            self._most = len(events) // 2
+            self._most = len(events) // 2  # Halve the turn until the culprit is alone.
             return
         elif events:
-            await self._decide([], facts, layouts, guard)
+            await self._decide([], facts, layouts, guard)  # If this raises as well, the event is not to blame.
             await self._event_aside(events[0], error, guard)
         else:
             raise error
@@ -235,14 +235,14 @@ class PipelineRunner:
             raise
         except Conflict as conflict:
             log.info("%s/%s: %s; deciding again", self.tenant, self.name, conflict)
-            if self._torn:
+            if self._torn:  # A part of the turn is in the store.
                 await self._take_over()
             await self._context.mirror.moved(seen)  # the turn conflicted with something that the mirror did not show
             return
         self._state, self._layout, self._aside, self._damaged = after, layouts, {}, ()
         self._looked = facts if self._settled and not unfinished(actions) else ()
         await self._tidy(guard)
-        for path, outcome in outcomes.items():
+        for path, outcome in outcomes.items():  # Only after the record: a failed turn is decided again.
             await tell(self._context, path, outcome)
         tell_of(actions, after)
         for event in events[-1:]:
@@ -366,7 +366,7 @@ class PipelineRunner:
         news, reported = self._news(after, actions, world)
         ends = [*news, *(TurnPart(event.consume()) for event in events)]
         pieces = turn.pieces(self._state, after, actions, ends, reported)
-        for piece in pieces:
+        for piece in pieces:  # Nothing is written yet, so nothing is torn.
             if piece.item and not piece.fits:
                 raise Faulty(piece.item) from TooLarge("what is to be recorded of it is too large for the store")
         rest = [*aside, *pieces, *(TurnPart([op]) for event in events for op in event.besides)]
@@ -381,7 +381,7 @@ class PipelineRunner:
             for entry in written if cut else ():
                 if entry is not None and entry.path in held:
                     await mirror.reached(entry.path, entry.version)
-            self._torn = True
+            self._torn = True  # Until the last one is written.
         self._torn, self._settled = False, not cut
 
     def _news(self, after: State, actions: list[Action], world: World) -> tuple[list[TurnPart], list[TurnPart]]:
@@ -394,7 +394,7 @@ class PipelineRunner:
             tenant, known = self._configuration.tenant, self._configuration.layouts.landed.pipelines.values()
             reported += image_ops(context.map, self._configuration, actions, world)
             reported += [context.reported(*one) for one in reports(self._state, after, actions, world, tenant, known)]
-        except Exception:
+        except Exception:  # Telling must never stop the gate.
             log.exception("%s/%s: what happened in a turn cannot be told", self.tenant, self.name)
             context.observer.untold(self.name, 1)
         return [TurnPart(ops) for ops in found], [TurnPart(ops) for ops in reported]

@@ -33,6 +33,8 @@ class Protections:
             if self._stored(project) == protection:
                 continue
             *parts, pointer = place.blob(protection)
+            # A reader finds the old value or the new one: pieces first, then the pointer together with the orders to
+            # read again, and old pieces last.
             yield from (TurnPart([part]) for part in parts)
             fresh = {place.path, *(part.path for part in parts if isinstance(part, Put))}
             stale: list[Op] = [Delete(entry.path) for entry in entries if entry.path not in fresh]

@@ -27,6 +27,7 @@ WriteEvents = Callable[[Iterable[TriggerEvent]], list[Op]]
 
 def part_of(ref: str) -> str:
     """Return the name of the part that contains a ref."""
+    # Two hex digits make 256 parts: among 100,000 tags, a new one rewrites a part of some 400.
     return hashlib.sha256(ref.encode()).hexdigest()[:2]
 
 
@@ -75,8 +76,11 @@ class Refs:
                     looked.add(project)
             except Undecodable as error:
                 damaged[project] = error
+        # Without its mark, a first look was cut short. Had its refs stayed, the next look would take all others for new
+        # tags and start pipelines for them.
         for project in found.keys() - looked | damaged.keys():
             await self._forget(project, damaged.get(project), guard)
+        # Damaged projects are looked at as if for the first time: their refs start nothing.
         self.saw({project: refs for project, refs in found.items() if project in looked - damaged.keys()})
 
     async def _forget(self, project: str, damaged: Undecodable | None, guard: At) -> None:
@@ -101,6 +105,7 @@ class Refs:
             place, first = self._place.refs(project), project not in self.seen
             for part, names in sorted(_by_part(refs).items()):
                 here, address = dict(self._parts.get((project, part), {})), place.part(part).record
+                # A first look has no events, so only the size of its record counts.
                 step = len(names) if first else TOLD_MAX
                 for some in (names[at : at + step] for at in range(0, len(names), step)):
                     _set(here, {ref: refs[ref] for ref in some})

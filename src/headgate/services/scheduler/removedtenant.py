@@ -52,6 +52,8 @@ class VanishedTenant:
         map, store, name = self._context.map, self._context.store, self._name
         events = map.locks.events
         async with (
+            # A scheduler that has not seen the new tenant file may still run the tenant under these locks; they are
+            # taken in the same order there, so nobody waits for ever.
             lock(store, session, events.management(name).lock.path).hold() as management,
             lock(store, session, events.trigger(name).lock.path).hold() as trigger,
             write_lock(store, session, map.locks.tenant(name).lock.path).hold() as own,
@@ -76,6 +78,7 @@ class VanishedTenant:
         """Answer those who wait for something that they requested of the tenant."""
         stream = self._context.map.events.tenant(self._name).management.stream
         why = f"the tenant {self._name} was removed from the tenant file"
+        # Any further ones wait until their own time runs out (`requests.ask`).
         for waiting in stream.waiting(self._context.mirror, limit=TOLD_MAX):
             if isinstance(waiting.event, ForPipeline | Reread) and waiting.event.result:
                 await tell(self._context, waiting.event.result, ManagementResult(False, why))
@@ -104,5 +107,6 @@ class VanishedTenant:
             had.update(project.project for project in tenant.projects)
         for project in map(unescape, self._context.mirror.names(place.cache.path)):
             if project not in had:
+                # Another tenant may be writing these texts.
                 async with write_lock(self._context.store, session, place.lock(project).lock.path).hold() as guard:
                     await removed(self._context, leftover(self._context, place.cache(project)), [guard])

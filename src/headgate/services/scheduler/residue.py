@@ -47,10 +47,13 @@ class Disconnected:
         for above in (self._cache.connection.path, self._events.connection.path):
             for name in mirror.names(above):
                 if unescape(name) not in self._known and not self._watched(mirror, unescape(name)):
+                    # An entry with a lease is a contender's place in a line: its session removes it.
                     entries = (entry for entry in mirror.under(f"{above}/{name}") if entry.lease is None)
                     found.setdefault(name, []).extend(entries)
         return {name: entries for name, entries in found.items() if entries}
 
+    # Schedulers may have different settings during an upgrade: where somebody leads the election, the connection exists
+    # for them.
     def _watched(self, mirror: Mirror, connection: str) -> bool:
         return bool(mirror.under(self._events.connection(connection).events.election.path))
 
@@ -89,6 +92,7 @@ class Forsaken:
         record = _read(entry)
         if record is None:
             return None
+        # The path of a tenant's own semaphore says whose it is; only holders of a global one name their tenant.
         own = unescape(self._map.semaphores.relative(entry.path).partition("/")[0])
         tenant = own if self._map.semaphores.holds(entry.path) else ""
         holders = tuple(holder for holder in record.holders if self._holds(holder, tenant))

@@ -63,6 +63,7 @@ class PassedBuilds:
         self._wanted = {}
 
     async def _ask(self, fresh: list[Sought]) -> None:
+        # The task outlives the turn that asked; `look` must not ask again meanwhile.
         try:
             found = await self._found(fresh)
         finally:
@@ -78,6 +79,7 @@ class PassedBuilds:
             if (history := self._context.history) is not None:
                 left = [one.inputs for one in fresh if one.inputs not in known]
                 known |= await history.passed(self._tenant, left) if left else {}
+            # An empty answer counts as NOTHING for each: an unreachable history costs builds, never correctness.
             made_ms = await self._made_ms({key for one in fresh if one.inputs in known for key in one.keys})
         except (HistoryUnavailable, Unavailable) as error:
             log.warning("builds that succeeded cannot be looked up, all are run: %s", error)
@@ -104,10 +106,12 @@ class PassedBuilds:
 
     def _counts(self, sought: Sought, passed: Passed, made_ms: dict[tuple[str, str], int | None]) -> bool:
         """Return whether it is younger than the keys of the job's secrets, and its log and artifacts are still kept."""
+        # A build whose log is gone would leave people with a result that they cannot look into.
         kept_ms = self._context.logs_kept_ms
         if kept_ms and passed.end_ms < self._context.now_ms() - kept_ms:
             return False
         made = [made_ms[key] for key in sought.keys]
+        # A project without keys has lost the one that the secret was encrypted with, so nothing counts there.
         return all(at is not None and at + SLACK_MS < passed.start_ms for at in made)
 
 

@@ -72,6 +72,7 @@ class _Rights:
         self._sources: dict[str, dict[str, TenantProject]] = {}
         self._readings: dict[str, dict[str, Reading]] = {}
 
+    # Selective projects come last, because in `sources` the last of several tenants' views of a project wins.
     def sources(self, connection: str) -> dict[str, TenantProject]:
         """Return the projects of a connection that any tenant has; of which a tenant is selective, as that one has
         them."""
@@ -153,12 +154,14 @@ class Scheduler:
         for work in mine:
             running = self._running.get(work)
             if running is not None and running.task.done():
+                # This raises what no restart mends, such as the loss of the session or of a lock.
                 await running.task
                 del self._running[work]  # it has ended, and there is more to do
                 running = None
             if running is None:
                 task = asyncio.ensure_future(self._tended(work, session))
                 self._running[work] = _RunningWork(rests_on[work], task)
+                # Nothing in the store moves when a task ends, so the loop is woken.
                 task.add_done_callback(lambda _: stirs.nudge())
 
     def _rests_on(self, work: Work) -> object:
@@ -176,6 +179,7 @@ class Scheduler:
 
     def _rights(self) -> _Rights:
         """Return who reads what, worked out anew only when the tenant file says something else."""
+        # Equality of all tenants is cheaper than working everything out, and most stirs concern layouts and members.
         tenants = self.tenants.tenants()
         if self._known_rights is None or self._known_rights.tenants != tenants:
             self._known_rights = _Rights(tenants)
@@ -227,6 +231,8 @@ class Scheduler:
             case ("connection", name) if name in self._watched:
                 return OccasionRunner(self._context, self._watched[name], self.tenants).run
             case ("connection", name):
+                # The projects are set before the first look. When they change, `_rests_on` does, too, and the work is
+                # started again.
                 forge = self._forges[name]
                 forge.look_at(self._rights().sources(name))
                 return ConnectionRunner(self._context, forge, self._rights().followed, beside=tuple(self._forges)).run
@@ -292,14 +298,18 @@ def divided(works: Sequence[Work], members: Sequence[str]) -> dict[str, tuple[Wo
     shares: dict[str, list[Work]] = {member: [] for member in members}
     for kind in sorted({work[0] for work in works}) if members else ():
         mine = sorted(work for work in works if work[0] == kind)
+        # Each kind is divided by itself, so that no member gets all the connections and another all the sweeps.
         most = -(-len(mine) // len(members))
         given = dict.fromkeys(members, 0)
         for work in mine:
+            # This is rendezvous hashing with a limit: a member that leaves gives away its own works, and almost nobody
+            # else's move. The works are sorted because the limit makes the result depend on their order.
             taker = max((m for m in members if given[m] < most), key=lambda m: _affinity(m, work))
             given[taker] += 1
             shares[taker].append(work)
     return {member: tuple(share) for member, share in shares.items()}
 
 
+# Python's own hash differs from process to process, and all must compute the same.
 def _affinity(member: str, work: Work) -> bytes:
     return hashlib.sha256("\0".join((member, *work)).encode()).digest()

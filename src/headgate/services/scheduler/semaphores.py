@@ -36,12 +36,14 @@ class Semaphores:
     def versions(self) -> tuple[object, ...]:
         """Return a value that changes when a record, or how it is to be rewritten, changes."""
         versions = (entry.version for entry in self._entries())
+        # The end of the patience changes no record, but it has to bring about a turn.
         return (*versions, *(name for name in sorted(self._since_ms) if self._is_passed_over(name)))
 
     @contextmanager
     def patience(self, over: Callable[[], None], other_ms: int | None = None) -> Iterator[None]:
         """Call `over` once a free place need no longer be kept for a waiter, or after `other_ms`."""
         left = [since + PATIENCE_MS - self._context.now_ms() for _, since in self._since_ms.values()]
+        # An overdue time is 0 or less, which the filter below takes for none.
         others = [] if other_ms is None else [max(other_ms, 1)]
         delay_ms = min((ms for ms in (*left, *others) if ms > 0), default=None)
         timer = None if delay_ms is None else asyncio.get_running_loop().call_later(delay_ms / 1000, over)
@@ -59,9 +61,11 @@ class Semaphores:
         found = dict[str, tuple[Waiter, ...]]()
         for name in self._names(layouts, state):
             entry, record = self._entry(name), self._record(name)
+            # A semaphore that the layout does not define, such as one that was removed, has one place.
             free = len(record.holders) < layouts.landed.semaphores.get(name, 1)
             if entry is None or not record.waiters or not free:
                 self._since_ms.pop(name, None)
+            # Any write of the record shows that somebody is at work on it, so the patience begins again.
             elif self._since_ms.get(name, (0, 0))[0] != entry.version:
                 self._since_ms[name] = entry.version, self._context.now_ms()
             if not self._is_passed_over(name):
@@ -82,6 +86,8 @@ class Semaphores:
         """Return semaphore -> number of places that other pipelines and playbooks hold."""
         held: Counter[str] = Counter()
         for name in self._names(layouts, state):
+            # A holder with a build is a playbook, which an executor enters and removes: it takes a place even if the
+            # build is ours.
             held[name] = sum(not self._is_ours(h) or h.build != "" for h in self._record(name).holders)
         return held
 
@@ -100,6 +106,7 @@ class Semaphores:
         running = _running(after) if names else set()
 
         def left(holder: SemaphoreHolder) -> bool:
+            # An executor that died could not remove its playbook's place; once the build has ended, the turn does.
             return self._is_ours(holder) and holder.build != "" and holder.build not in running
 
         for name in sorted(names):
@@ -114,11 +121,15 @@ class Semaphores:
             ours = tuple(
                 SemaphoreHolder(self._pipeline, buildset, job, "", tenant) for buildset, job in after_of.get(name, ())
             )
+            # A cut turn may stop after any of its commits. Each new holder of ours takes the place of one that is given
+            # up, so the number of holders neither exceeds the limit nor falls while builds of earlier holders may still
+            # run.
             if cut:
                 given_up = [holder for holder in holders if holder not in others + ours]
                 others += tuple(given_up[sum(holder not in holders for holder in ours) :])
             if set(others + ours) == set(holders) and line == record.waiters and not damaged:
                 continue
+            # Other pipelines and executors write the same record, so the turn fails and decides again if it has moved.
             check = At(address.path, entry.version if entry else None)
             pieces.append(TurnPart([address.put(SemaphoreRecord(others + ours, line))], [check]))
         return pieces
@@ -128,6 +139,7 @@ class Semaphores:
         the pipeline any more."""
         pieces = list[TurnPart]()
         for entry in self._entries():
+            # The same pipeline name in another tenant holds places of global semaphores, too.
             record, own = self._read(entry), entry.path.startswith(f"{self.places[0]}/")
             holders = tuple(h for h in record.holders if not (self._is_ours(h) and (own or h.tenant)))
             waiters = tuple(waiter for waiter in record.waiters if not self._is_own(waiter))
@@ -156,6 +168,7 @@ class Semaphores:
         took = {project for project, b in buildsets if any(one not in held for one in b.semaphores)}
 
         def one(project: str) -> Waiter:
+            # Whoever has taken a place takes a new ticket, so that a busy project goes behind those that have none.
             ticket = newest if project in took else tickets.get(project, newest)
             return Waiter(ticket, self._tenant, self._pipeline, project)
 

@@ -42,11 +42,13 @@ class Unwanted:
 
     def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
         answers = (entry for entry in mirror.under(self._map.results.management.path) if entry.lease is None)
+        # An answer with a lease is still waited for; it disappears with the session of whoever waits.
         return {entry.path: [entry] for entry in (*answers, *self._desired_states(mirror))}
 
     def _desired_states(self, mirror: Mirror) -> Iterator[Entry]:
         for entry in mirror.under(self._map.desired_states.path):
             kind, _, name = self._map.desired_states.relative(entry.path).partition(".")
+            # The desired state is written beside a component's entry, and outlives it.
             if mirror.get(self._map.components.inside(kind, name)) is None:
                 yield entry
 
@@ -79,11 +81,14 @@ class ResultSweeper:
             while True:
                 seen, left = mirror.moves, self._left()
                 known = {entry.path: suspects.get(entry.path, (entry.version, 0)) for entry in left}
+                # Only what stays unchanged is counted: a new version shows that somebody uses the entry.
                 found = {e.path: known[e.path][1] + 1 if known[e.path][0] == e.version else 1 for e in left}
+                # What exceeds one commit is found again at the next look.
                 due = [entry for entry in left if found[entry.path] > self._looks][:COUNT_MAX]
                 if due:
                     await self._remove(due, session, guard)
                 suspects = {entry.path: (entry.version, found[entry.path]) for entry in left}
+                # The interval follows even then: a busy store moves all the time, and a look reads whole places.
                 if not suspects:
                     await mirror.moved(seen)
                 await asyncio.sleep(INTERVAL_S)
@@ -92,6 +97,7 @@ class ResultSweeper:
         """Delete the entries that are due. Raise GuardLost."""
         store, wanted = self._context.store, sorted({path for entry in due for path in self._locks(entry)})
         async with AsyncExitStack() as stack:
+            # Somebody who holds one of the locks uses the entry now; waiting for the lock would stop the sweep.
             held = [await stack.enter_async_context(lock(store, session, path).try_hold()) for path in wanted]
             free = {path: at for path, at in zip(wanted, held, strict=True) if at is not None}
             due = [entry for entry in due if all(path in free for path in self._locks(entry))]

@@ -92,6 +92,7 @@ class TenantRunner:
         place = self._context.map.layout(self._tenant.name).record
         entry = await self._context.store.get(place.path)
         if entry is not None:
+            # The mirror may be older than what the last holder wrote just before it lost the locks.
             await self._context.mirror.reached(entry.path, entry.version)
         record = self._record()
         had = record.branches if record is not None else {}
@@ -104,6 +105,7 @@ class TenantRunner:
     async def _keep_current(self, session: Session) -> None:
         """Work until the stored texts are those that the layout is to be made from."""
         wait_s = BEHIND_RETRY_S
+        # Several tenants share the stored texts, and each writes its own record, so the two may differ for a moment.
         while not self._current():
             await self._reconfigure(self._behind() or list(self._readings), session)
             if not self._current():  # another tenant is reading; or a text is damaged, and git is away
@@ -148,6 +150,7 @@ class TenantRunner:
                     continue
                 behind = not self._current()
                 if not behind:
+                    # Launchers get the providers of a layout only once it is in effect.
                     await self._tell_of_machines(session)
                 try:
                     async with asyncio.timeout(BEHIND_S if behind else UNREAD_RETRY_S if self._unread else None):
@@ -173,6 +176,8 @@ class TenantRunner:
             try:
                 forwarded = [] if state.trigger_queue_discarding else list(self._forward(event.event))
                 changed = self._configuration_in(event.event)
+                # Behind an event that changes configuration, later ones may be for pipelines or jobs that it brings.
+                # `_managed` reads it before the next round.
                 if changed is None and (anew or position >= EVENTS_MAX):
                     break
             except Exception as error:
@@ -186,6 +191,7 @@ class TenantRunner:
             if changed is None:
                 pieces += together([*forwarded, TurnPart(event.consume())])
                 continue
+            # One reading serves several pushes to a project, if it begins after the last of them.
             unread = changed.projects.keys() - anew
             ops = self._events.management.stream.append(changed) if unread else []
             pieces += together([*forwarded, TurnPart([*ops, *event.consume()])])
@@ -196,6 +202,7 @@ class TenantRunner:
             await self._context.store.commit([], commit.ops, guards=[guard])
         gone = [op.path for piece in pieces for op in piece.ops if isinstance(op, Delete)]
         for path in gone[-1:]:
+            # Events are consumed in order, so all before this one have gone, too.
             await self._context.mirror.gone(path)
         return True
 
@@ -233,6 +240,7 @@ class TenantRunner:
             return None
         if not included(replace(source, protection=protection(self._context, source)), change.branch):
             return None
+        # Forges do not say which files a new or deleted branch changes, and each of its files counts.
         created_or_deleted = "0" * 40 in (change.old_commit, change.commit)
         if created_or_deleted or self._readings[change.project].touched_by(change.files, change.branch):
             return Reconfigure({change.project: ()})
@@ -280,6 +288,7 @@ class TenantRunner:
                         ops += self._events.pipelines(name).management.stream.append(event.event)
                     elif result:
                         answers[result] = f"tenant {self._tenant.name} has no pipeline {name}"
+        # Only now are the requests consumed: after a crash they are carried out again, which is harmless.
         if projects:
             await self._reconfigure([project for project in projects if project in self._readings], session)
         await self._context.store.commit([], ops, guards=[guard])
@@ -288,6 +297,8 @@ class TenantRunner:
             wrong = [f"{p} {branch} is not in force: see its errors" for p in read for branch in self._held(p)]
             answers[path] = "; ".join([*unread, *wrong])
         for path, why in answers.items():
+            # The outcome is told after the commit; if that is lost, whoever waits is told by the next holder of the
+            # lock.
             await tell(self._context, path, ManagementResult(not why, why))
         await self._context.mirror.gone(waiting[-1].entry)
 
@@ -296,8 +307,10 @@ class TenantRunner:
     async def _reconfigure(self, projects: list[str], session: Session) -> None:
         """Read the configuration of these projects again and put the result into effect, here and everywhere."""
         store, mirror, name = self._context.store, self._context.mirror, self._tenant.name
+        # This comes before the reading: a push after it has an event, which has the project read again.
         ltime = await self._files.ltime()
         answers = await asyncio.gather(*(self._read(project, session) for project in projects))
+        # Reading takes long and needs no lock; only one process at a time writes the tenant's layout.
         async with write_lock(store, session, self._context.map.locks.tenant(name).lock.path).hold() as guard:
             for project, answer in zip(projects, answers, strict=True):
                 try:
@@ -305,20 +318,26 @@ class TenantRunner:
                 except Exception as error:
                     if transient(error):
                         raise
+                    # One unreadable project must not keep the others from being taken up.
                     failed = CatAnswer(project, ok=False, error=f"it cannot be taken up: {error_text(error)}")
                     await self._take(project, failed, ltime, session, guard)
+            # `in_force` reads the mirror, which may lack the texts that were just written.
             await self._files.seen([guard])
             before = self._record()
             now = in_force(self._context, self._configuration, before, self._readings)
             record = LayoutRecord(fresh(), name, self._context.now_ms(), ltime, *now)
             pieces, pointer, stale = layout_ops(self._context.map.layout(name).record, record, mirror)
+            # These come before the record, or a crash would leave them untold; their ids are derived, so repeating them
+            # is safe.
             for commit in packed(announcements(self._context, self._configuration, before, now)):
                 await store.commit([], commit.ops, guards=[guard])
+            # The pieces of a large record come before the pointer to them, so nobody sees half of it.
             for piece in pieces:
                 await store.commit([], [piece], guards=[guard])
             (written, *_) = await store.commit([], [pointer, *stale], guards=[guard])
         assert written is not None, "a put answers with its entry"
         await mirror.reached(written.path, written.version)
+        # Only the new record frees the texts that the old one named.
         await self._files.forget(session, projects)
 
     async def _tell_of_machines(self, session: Session) -> None:
@@ -329,6 +348,7 @@ class TenantRunner:
             return
         place = self._context.map.locks.tenant(name).lock.path
         async with write_lock(self._context.store, session, place).hold() as guard:
+            # Each record stands alone, so the writes need no common commit.
             for op in ops:
                 await self._context.store.commit([], [op], guards=[guard])
         self._told_of = layout

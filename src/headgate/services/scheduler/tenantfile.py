@@ -50,6 +50,7 @@ class TenantFileRunner:
 
     async def publish(self, session: Session) -> None:
         """Write what this process read at its start, for those that did not, and follow the store from then on."""
+        # Only what the process read at its start is published without being asked; later the store is newer.
         if not self._tenancy.follows:
             await self._write(self._conf, session)
             self._tenancy.follow()
@@ -75,6 +76,7 @@ class TenantFileRunner:
                     answer = await self.anew(session, [guard])
                     requests = [one.event for one in waiting]
                     pieces = [TurnPart(consumed(waiting))]
+                    # Projects are read again after the file is in effect, because it says which projects there are.
                     if answer.done and any(one.full for one in requests):
                         pieces += [TurnPart(ops) for ops in self._all_projects()]
                     for commit in packed(pieces):
@@ -98,6 +100,8 @@ class TenantFileRunner:
             return ManagementResult(False, "this scheduler has no tenant file to read")
         before = self._tenancy.tenants()
         try:
+            # A file with thousands of projects takes seconds to parse, and the loop must renew the session's lease
+            # meanwhile.
             conf = conf_of(await asyncio.to_thread(self._read), self._conf.path)
             found = await asyncio.to_thread(self._tenancy.parsed, conf)
         except (UserError, ConfigErrors) as refused:
@@ -114,14 +118,17 @@ class TenantFileRunner:
     ) -> None:
         """Write `conf` in place of another one; None: only that what was read is refused."""
         system, store, mirror = self._context.map.system, self._context.store, self._context.mirror
+        # Several schedulers start at once, and a request may arrive meanwhile.
         async with write_lock(store, session, system.conf_lock.path).hold() as own:
             known = await in_force(store)
             if conf is None:
                 if known is None:
+                    # Nothing is in force that the refusal could be noted in; the requester hears of it all the same.
                     return
                 conf = replace(known, refused=refused, refused_ms=self._context.now_ms())
             if known != conf:
                 await blob.write(store, system.conf.path, msgspec.json.encode(conf), guards=[own, *guards])
+        # Those who are answered next expect to see the new tenants.
         if (entry := await store.get(system.conf.path)) is not None:
             await mirror.reached(entry.path, entry.version)
 

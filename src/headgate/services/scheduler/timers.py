@@ -56,12 +56,15 @@ class Timers:
         try:
             async with asyncio.timeout(wait_s):
                 await stirs.moved(seen)
+                # Times count from now: a timer of the new layout does not fire for a moment that lay before it.
                 return self._now()
         except TimeoutError:
             moment = due[0].at
+        # Several timers often share a moment, such as midnight, so all that are due go into the same commits.
         pieces = [piece for one in due if one.at <= moment async for piece in self._pieces(one)]
         for commit in packed(pieces):
             await self._context.store.commit(commit.checks, commit.ops, guards=[guard])
+        # The present would skip a time that passed during the commit.
         return moment
 
     def _now(self) -> datetime:
@@ -81,6 +84,7 @@ class Timers:
                 stored = await blob.read(self._context.store, path)
                 heads[source.connection] = msgspec.json.decode(stored, type=BranchCache).projects if stored else {}
             for branch in layout.branches.get(source.project, ()):
+                # A branch without a known head has not been seen by its connection yet.
                 ref = f"refs/heads/{branch}"
                 commit = heads[source.connection].get(source.project, {}).get(ref, "")
                 if commit and layout.takes_part(due.pipeline, source.project, branch):

@@ -38,6 +38,7 @@ from headgate.services.scheduler.bygone import Bygone
 from headgate.services.scheduler.changestates import remember, shown
 from headgate.store.types import COMMIT_SIZE_MAX_BYTES, PARENTS_MAX, Append, At, Delete, Op, Put
 
+# A third is left for checks, guards and what the backends add, which `packed` does not count.
 SIZE_MAX_BYTES = COMMIT_SIZE_MAX_BYTES * 2 // 3
 
 
@@ -133,6 +134,7 @@ class PipelineTurn:
 
     def _build(self, record: list[Op], action: Run | None, cancelled: bool) -> list[Op]:
         """Return a build's record and, if it is to run, the request that makes it true."""
+        # A build that was cancelled in the very turn that wanted it is recorded, but never requested.
         if action is None or cancelled:
             return record
         spec = action.spec
@@ -155,12 +157,14 @@ class PipelineTurn:
         for it.
         """
         connection, id = action.work.change.connection, item.id if item is not None else ""
+        # Plain git has no forge that could merge: a merger pushes.
         how = self.outboxes.lands.get(connection)
         if not how:
             request = to_push(action, id, self.tenant, self.pipeline)
             return self.merges.submit(request, msgspec.json.encode(action.work))
         outgoing = to_land(action, id, self.tenant, self.pipeline, self.now_ms)
         if how == "merge":
+            # The votes that the forge requires lie in the same entry, so no crash lets the merge go without them.
             first = self.outboxes.first(action.work, item) if item is not None else ()
             return self.outboxes.ask(connection, [*first, replace(outgoing, land=trimmed(action.work))])
         return self.outboxes.ask(connection, [replace(outgoing, precedence=action.precedence)])
@@ -178,6 +182,8 @@ class PipelineTurn:
             case Run():
                 pass  # written with its build's record
             case Merge(id, work, precedence):
+                # A turn that was cut may have written the request already (`_lasting`); written again, it would be
+                # taken from the worker that runs it.
                 if id not in cancelled and id not in self.notified:
                     item = work.chain[-1].item if work.chain else ""
                     piece = items.setdefault(item or work.buildset, TurnPart(item=item))
@@ -202,6 +208,7 @@ class PipelineTurn:
             case Record():
                 reports.append(self._ended(action, past))
             case Vouch(change, word):
+                # The word holds for this patchset only; a newer one may have been seen since.
                 known = shown(self.map, self.mirror, change)
                 if known is not None and known.change.commit == change.commit:
                     check, ops = remember(self.map, self.mirror, vouching(known, word), fresh())
@@ -221,9 +228,11 @@ class PipelineTurn:
         item = action.item
         ended = self._with_people(past.ended(item, action.result, action.message), item.change)
         piece = TurnPart(self.map.history.stream.append(ended))
+        # The place that the message or object took in its stream becomes free with the record of its end.
         if (occasion := item.change.occasion) is not None and not item.epilogue:
             begun = self.map.cache.connection(occasion.connection).occasions.begun
             piece.ops.append(Delete(begun.inside(item.event)))
+        # Changes that need these must not wait until somebody looks at the forge again.
         if action.result == "SUCCESS" and item.buildset is not None and item.buildset.landing:
             for change in item.circle:
                 self._landed(change, piece)
@@ -233,6 +242,7 @@ class PipelineTurn:
         """Add to the piece that the change has landed, and return it."""
         known = shown(self.map, self.mirror, change)
         change_state = ChangeState(change, open=False, approved=change.commit, landed=True)
+        # The connection still has to tell the landing to other pipelines; `untold` survives until it has.
         change_state = replace(change_state, untold=known is None or known.open or known.untold)
         change_state = replace(change_state, details=known.details if known is not None else None)
         check, ops = remember(self.map, self.mirror, change_state, fresh())
@@ -277,6 +287,7 @@ def _giving_up(before: State, after: State) -> dict[str, str]:
 
 def _moved(before: State, after: State) -> bool:
     """Return whether an item has another queue than before."""
+    # Queues that did not change are the same object in both states, so only the others are compared.
     now, earlier = set(map(id, after.queues)), set(map(id, before.queues))
     of = {item.id: queue.id for queue in before.queues if id(queue) not in now for item in queue.items}
     fresh = (queue for queue in after.queues if id(queue) not in earlier)
@@ -290,12 +301,14 @@ def packed(pieces: Iterable[TurnPart], ops_max: int = COMMIT_OPS_MAX) -> list[Tu
     for piece in pieces:
         if not piece.ops:
             continue
+        # Each path and the form around its value take some 200 bytes.
         more_bytes = sum(len(op.value) + 200 for op in piece.ops if not isinstance(op, Delete))
         more_parents = {op.parent for op in piece.ops if isinstance(op, Append)}
         full = commits and (
             len(commits[-1].ops) + len(piece.ops) > ops_max
             or len(commits[-1].checks) + len(piece.checks) > ops_max
             or size_bytes + more_bytes > SIZE_MAX_BYTES
+            # Every parent of an append costs etcd an operation of its own.
             or len(parents | more_parents) > PARENTS_MAX
         )
         if not commits or full:
@@ -321,10 +334,12 @@ def _folded(piece: TurnPart) -> TurnPart:
     by_path: dict[str, Op] = {}
     rest: list[Op] = []
     for op in piece.ops:
+        # Appends to one parent are different entries.
         if isinstance(op, Append):
             rest.append(op)
         elif not (isinstance(op, Delete) and op.path in by_path):
             by_path[op.path] = op
+    # All pieces were made from the same mirror, so two checks of one path are equal.
     checks = {check.path: check for check in piece.checks}
     return TurnPart([*by_path.values(), *rest], list(checks.values()))
 

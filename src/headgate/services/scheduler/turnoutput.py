@@ -77,6 +77,8 @@ def turn_events(
     def about(kind: str, item: Item, subject: str) -> Iterator[PublishedEvent]:
         """Yield an event for each change of the item."""
         for change in item.circle:
+            # The id must differ for each change of a circle; that of the item's own change stays what it is for an item
+            # of one.
             own = subject if change == item.change else f"{subject} {change.key}"
             event = published_event(kind, own, tenant, pipeline, change, item.id, now_ms)
             yield replace(event, buildset=item.buildset.id) if item.buildset is not None else event
@@ -174,6 +176,7 @@ def reports(
                 if not posted and not _concerns(name, change, reported, tenant):
                     continue
                 report = _report(reported.kind, reported.item, change, reported.result, reported.text, world)
+                # The key is derived, so whatever is delivered again after a crash can be recognised.
                 key = derived(report.id, name, change.key, str(number))
                 queue = (how.get("queue") or queue_of(world.tenant)) if driver == "queue" else ""
                 if posted:
@@ -228,6 +231,7 @@ def _hows(
 def before_merging(world: World, work: LandRequest, item: Item) -> list[OutboxMessage]:
     """Return the reports that a forge needs before it merges: the votes and statuses that it requires."""
     change, found = work.change, list[OutboxMessage]()
+    # With the buildset, the key differs from that of the report at the item's end, which a forge would else ignore.
     report = _report("success", item, change, "SUCCESS", work.note, world, again=work.buildset)
     for number, how in enumerate(world.pipeline.reports.get("success", {}).get(change.connection, ())):
         key = derived(report.id, change.connection, change.key, str(number))
@@ -278,6 +282,7 @@ def _reported(before: State, after: State, actions: Sequence[Action], world: Wor
     earlier = _earlier(before, now)
     for item in now.values():
         was = earlier(item)
+        # Of a disabled pipeline only results are told, to its `disabled` reporters.
         if world.disabled or not item.live or item.epilogue:
             continue
         if was is None and item.id in present:
@@ -354,6 +359,7 @@ def tell_of(actions: list[Action], after: State) -> None:
     for action in actions:
         match action:
             case Merge(work=work) | Land(work=work) if (item := of.get(work.buildset)) is not None:
+                # The log is read by change, so these lines carry its ids, which others of the turn do not.
                 with about(change=item.change.id, item=item.id, buildset=work.buildset):
                     text = "passed; it is to land" if isinstance(action, Land) else "is to be tested"
                     log.info("%s %s", item.change.id, text)

@@ -77,6 +77,7 @@ class PipelinePast:
 
     def of(self, change: Change) -> BuildSet | None:
         """Return the last buildset of the change, or None while it is being looked up."""
+        # Without a history nobody was ever asked, and an item must not wait for an answer.
         if self._context.history is None:
             return NOTHING_PROVIDED
         self._wanted[f"{change.key} {change.commit}"] = change
@@ -93,6 +94,7 @@ class PipelinePast:
 
     async def _ask(self, key: str, change: Change) -> None:
         try:
+            # What ended a moment ago is not in the history yet, but still in the queue that leads there.
             builds = self._recent(change)
             while builds is None:
                 try:
@@ -102,11 +104,13 @@ class PipelinePast:
                     self._heard(away=True)
                     await asyncio.sleep(TRY_AGAIN_S)
             self._answers[key] = _buildset(key, builds)
+        # On every way out: otherwise this patchset would never be looked up again.
         finally:
             del self._asking[key]
         self._heard(away=False)
 
     def _heard(self, *, away: bool) -> None:
+        # Only the first failure moves a turn: it may have to tell people that it waits for the history.
         if not (away and self.away):
             self._answered += 1
             self.away = away
@@ -127,12 +131,14 @@ class PipelinePast:
                 tuple(map(msgspec.to_builtins, b.artifacts)),
                 b.log_url,
                 b.work,
+                # Several records of one patchset may be on their way; the newest counts.
             )
             for b in found[-1].builds
             if b.final
         ]
 
     def _is_of(self, one: Finished, change: Change) -> bool:
+        # Records without a result, or of an item that was taken out, are no verdict.
         matches = (one.tenant, one.pipeline) == (self._tenant, self._pipeline) and one.result not in ("", "DEQUEUED")
         same = ((of.key, of.commit) == (change.key, change.commit) for of in (one.change, *one.others))
         return matches and any(same)
@@ -148,6 +154,7 @@ class PipelinePast:
                 "patchset": (change.commit,),
                 "pipeline": (self._pipeline,),
             },
+            # A patchset that was taken out of the pipeline has no verdict from that time.
             {"result": ("DEQUEUED",)},
             limit=1,
         )

@@ -70,6 +70,8 @@ class WatchedQueues:
         behind = position_of(position) if position else START
         try:
             found = await self._source.read(QueuePartition(partition.source, int(partition.name)), behind, limit)
+        # A queue that somebody deleted has no news; as an error, it would be reported as a problem of the whole
+        # connection.
         except QueueGone:
             return []
         except (SourceDown, PostRefused) as error:
@@ -77,6 +79,7 @@ class WatchedQueues:
         return [NextOccasion(one.message_id, EventKind.POSTED, occasion(self.name, partition, one)) for one in found]
 
     async def stirs(self) -> AsyncIterator[Collection[OccasionPartition] | None]:
+        # Queues may have come and gone while nobody listened.
         self._known.clear()
         yield None
         try:
@@ -86,6 +89,7 @@ class WatchedQueues:
                     self._known.clear()
                 yield None if of is None else [OccasionPartition(one.queue, str(one.number)) for one in of]
         except NoStream:
+            # Some servers have no stream; the runner then looks at set intervals.
             return
         except SourceDown as error:
             raise SourceUnavailable(str(error)) from error

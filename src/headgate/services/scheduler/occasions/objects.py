@@ -51,6 +51,7 @@ class WatchedObjects:
     async def start(self, trigger: TriggerFilter, partition: OccasionPartition) -> str:
         """Return the present: existing objects start nothing."""
         try:
+            # The journal must have come this far before anybody asks it for changes since then.
             revision = await self._inventory.journal.now()
             await self._inventory.journal.wait_for(revision)
         except StoreError as error:
@@ -94,6 +95,7 @@ class WatchedObjects:
     ) -> list[tuple[str, ObjectChange]]:
         """Return the changes after the first `done` of one commit, each with its position. Raise MomentExpired."""
         found = list[tuple[str, ObjectChange]]()
+        # A commit of which only a part was taken is read again; what was taken of it is skipped below.
         since = revision if done >= ALL_OF_IT else revision - 1
         await self._inventory.journal.wait_for(max(revision, since))
         async with aclosing(self._inventory.changes(caller, [matching], max(since, 1), quiet_s=60.0)) as changes:  # type: ignore[type-var]  # it is a generator
@@ -116,11 +118,14 @@ class WatchedObjects:
         seen = list[NextOccasion]()
         for number, one in enumerate(found if EventKind.OBJECT_CREATED in wanted else ()):
             place = f"{one.generation}.{ALL_OF_IT}"
+            # Only the last object of a commit carries the position behind that commit: otherwise a crash would skip the
+            # others.
             if number + 1 < len(found) and found[number + 1].generation == one.generation:
                 place = seen[-1].position if seen else f"{revision}.{ALL_OF_IT}"
             change = ObjectChange(JournalKind.CREATED, None, one.object)
             id = f"{one.generation}.{one.object.uuid}"
             seen.append(NextOccasion(place, EventKind.OBJECT_CREATED, self._occasion(change, id)))
+        # The last entry starts nothing. It moves the position to the present, so the expired moment is not met again.
         return [*seen, NextOccasion(f"{now}.{ALL_OF_IT}", EventKind.OBJECT_UPDATED, None)]
 
     def _occasion(self, change: ObjectChange, id: str) -> Occasion:

@@ -57,8 +57,10 @@ class LostOccasions:
             of = begun.tenant, begun.pipeline
             if of not in known:
                 known[of] = set(self._alive(*of)) if of in whose else set()
+            # The record is named by the id of its event, which both the waiting event and the item carry.
             if entry.path.rpartition("/")[2] not in known[of]:
                 found.add(entry.path)
+        # One look is not enough: the mirror may show that an event ended before it shows the item that came of it.
         for commit in packed(TurnPart([Delete(path)]) for path in sorted(found & self._suspects)):
             await self._context.store.commit([], commit.ops, guards=[guard])
         self._suspects = found
@@ -142,6 +144,7 @@ class OccasionRunner:
                     self._heard(partitions)
                     stirs.nudge()
                     pause_s = PAUSE_FIRST_S
+                # It ended without an error, as a source without a stream does: it is asked again at set intervals.
                 pause_s = LOOK_S
             except SourceUnavailable as away:
                 log.info("%s: %s", self._watched.name, away)
@@ -190,6 +193,7 @@ class OccasionRunner:
                 took = await self._look(bound, open, heads, guard) or took
             except SourceUnavailable as error:
                 away = error
+        # If something was taken, the next round follows at once, and raises this error if it persists.
         if away is not None and not took:
             raise away
         return took
@@ -225,6 +229,7 @@ class OccasionRunner:
             if key not in self._taken:
                 await self._begin(bound, partition, await self._watched.start(bound.trigger, partition), guard)
             of_partition = (*bound.whose, *partition)
+            # Each partition has its own limit, so one that is flooded leaves places of the trigger to the others.
             free = min(
                 self._watched.of_a_partition_max - open[of_partition], OF_A_TRIGGER_MAX - open[bound.whose], AT_ONCE_MAX
             )
@@ -263,6 +268,8 @@ class OccasionRunner:
         pieces, position = list[TurnPart](), ""
         for seen in found:
             position = seen.position
+            # Every piece has the position behind it, so a crash between two commits repeats nothing; within one commit,
+            # `packed` keeps only the last.
             piece = TurnPart([Put(path, encode(OccasionProgress(*bound.whose, *partition, position)))])
             if seen.occasion is not None and not discarding:
                 event = await self._event(bound, seen, seen.occasion, heads)
@@ -273,6 +280,7 @@ class OccasionRunner:
             pieces.append(piece)
         for commit in packed(pieces):
             written = await context.store.commit(commit.checks, commit.ops, guards=[guard])
+            # `_open` counts in the mirror: without this wait, the next round would exceed the limits.
             for entry in written:
                 if entry is not None and entry.path == path:
                     await context.mirror.reached(path, entry.version)
@@ -307,6 +315,7 @@ class OccasionRunner:
             stored = await blob.read(
                 self._context.store, self._context.map.cache.connection(connection).branches.data.path
             )
+            # One read serves all occasions of a round, even for a connection with thousands of branches.
             known[connection] = msgspec.json.decode(stored, type=BranchCache).projects if stored else {}
         if project not in known[connection]:
             raise SourceUnavailable(f"the branches of {project} have not been read yet")
