@@ -28,6 +28,7 @@ CALL_MAX_S = 60.0
 """Time after which a call counts as unanswered."""
 QUIET_FIRST_S, QUIET_MAX_S = 1.0, 60.0
 """First and longest time for which a cloud that did not answer gets no calls; it doubles with every failure."""
+# Reading them costs a call, out of the same rate as the calls that make machines.
 LIMITS_KEPT_S = 300.0
 HUNT_S = 60.0
 """Interval between two listings of everything in an account."""
@@ -60,18 +61,23 @@ class CloudAccount:
         answer."""
         self._check()
         now_s = asyncio.get_running_loop().time()
+        # Each caller takes the next free moment, so the line is fair without a queue; a caller that is cancelled only
+        # leaves a gap.
         self._turn_s = max(now_s, self._turn_s + self._gap_s)
         if self._turn_s > now_s:
             await asyncio.sleep(self._turn_s - now_s)
+            # The cloud may have gone away while this call waited for its moment.
             self._check()
         try:
             async with asyncio.timeout(CALL_MAX_S):
                 found = await call()
+        # A refusal is an answer, too: the cloud is there.
         except (LaunchFailed, OverQuota):
             self._answered()
             raise
         except CloudUnavailable as away:
             raise self._quiet(str(away), away.after_s) from away
+        # What was requested may have happened all the same; the driver finds it by its tags.
         except TimeoutError as late:
             raise self._quiet(f"no answer in {CALL_MAX_S:.0f} s") from late
         except Exception as error:
@@ -90,6 +96,7 @@ class CloudAccount:
 
     def _quiet(self, why: str, after_s: float = 0.0) -> CloudUnavailable:
         now_s = asyncio.get_running_loop().time()
+        # Many calls may fail at once when a cloud goes away; that counts as one failure.
         if now_s >= self._quiet_until_s:
             self._quiet_s = min(2 * self._quiet_s or QUIET_FIRST_S, QUIET_MAX_S)
         self._quiet_until_s = max(self._quiet_until_s, now_s + max(self._quiet_s, after_s))
@@ -175,12 +182,14 @@ class Hunting:
         account, place = self._accounts[connection], self.place(connection, provider)
         found = await account.ask(lambda: account.cloud.resources(provider))
         tagged = [one for one in found if one.tags.get(SYSTEM_TAG) == ours.system]
+        # The records are read after the listing: whatever was listed had its record before it was made.
         nodes = ours.known()
         mine = [one for one in tagged if one.tags.get(NODE_TAG) in nodes or ours.made(one)]
         strange = {_key(one) for one in tagged} - set(map(_key, mine))
         own = set(map(_key, mine))
         place.others = total(one.uses for one in found if _key(one) not in own)
         lost = [one for one in mine if one.tags.get(NODE_TAG) not in nodes]
+        # One look is not enough: a record may go a moment before its cloud stops listing the machine.
         again, place.suspects = place.suspects, frozenset(map(_key, lost))
         for one in (one for one in lost if _key(one) in again):
             log.warning("connection %s: %s %s is nobody's, and is deleted", connection, one.kind, one.id)

@@ -59,6 +59,7 @@ class Assigning:
         self._tenants, self._finding, self._now, self._aside = tenants, finding, now, aside
         self.taken = {*now.claims, *avoided, *aside}
         """Machines that cannot be chosen, including those that people ahead in the line wait for."""
+        # A machine that is being cleaned no longer counts for the project that had it.
         self._claims = [one.claim for one in now.claims.values() if one.claim.state != "cleaning"]
         self._used = Counter((claim.tenant, claim.project) for claim in self._claims)
         self._away = {*avoided, *aside, *(one.machine for one in self._claims if one.request in now.held)}
@@ -90,6 +91,7 @@ class Assigning:
         if self._no_room(request, most):
             self._keep_room(request, most)
             return NodesLater(f"limited by max-nodes-per-project: {request.project} may have {most} machines at a time")
+        # First without machines that others wait for; if that fails, with them, as long as enough are left (`leaves`).
         chosen = choose(wanted, self.taken | self.reserved) or choose(wanted, self.taken)
         if chosen is None or not all(reserved.leaves(chosen) for reserved in self._reserved_hosts):
             if self._keep_room(request, most):
@@ -117,6 +119,7 @@ class Assigning:
         )
 
     def _keep_room(self, request: NodeRequest, most: int) -> bool:
+        # A project keeps room for one request at a time: for more, room would lie idle.
         """Keep the project's room for its first waiting request; return False if held machines leave too little."""
         whose, many = (request.tenant, request.project), float(len(request.nodes))
         if most < 0:
@@ -147,6 +150,8 @@ class Assigning:
         """Return a refusal if there are not enough machines, or not enough that work."""
         labels = ", ".join(sorted({label for _, label in request.nodes}))
         few = f"the inventory has too few machines for {len(request.nodes)} nodes of {labels}"
+        # First whether there are enough machines at all, then whether enough of them work: people are told the
+        # difference.
         if choose([[one.object.uuid for one in several] for several in found]) is None:
             return NodesRefused(few)
         if choose([[one.object.uuid for one in several] for several in found], self._aside) is None:
@@ -165,6 +170,7 @@ class Assigning:
                 return NodesRefused(f"tenant {tenant.name} has no label {label!r}{known}")
             machines = await self._finding.machines(definition, request.zone, request.executor)
             if definition.triggering:
+                # Such a label means the very machine whose change started the item, not one like it.
                 machines = [one for one in machines if one.object.uuid == request.machine]
             if definition.triggering and not machines:
                 return NodesRefused(f"no machine of label {label} started this item")

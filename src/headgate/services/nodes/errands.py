@@ -46,6 +46,7 @@ class Errands:
         """Collect the errands that have ended. Raise the error of one that failed."""
         for key in [key for key, task in self._tasks.items() if task.done()]:
             pause_s = self._tasks.pop(key).result()
+            # The pause counts from the end of an errand, so a slow cloud is not asked without a break.
             self._due[key] = asyncio.get_running_loop().time() + (pause_s or 0.0)
 
     def forget(self, gone: Callable[[str], bool]) -> None:
@@ -62,6 +63,7 @@ class Errands:
         try:
             await asyncio.wait(waits, timeout=min([limit_s, *due]), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            # Only this future belongs to the wait; the errands go on.
             await end(moved)
 
     async def end(self) -> None:

@@ -41,13 +41,16 @@ class FreeMachines:
         is away, those found last."""
         if not tenant.labels:
             return ()
+        # Many viewers ask at once; one search serves them all.
         async with self._search_lock:
             known = self._looks.get(tenant.name)
             if known is not None and self._holds(known, tenant):
                 return known.found
+            # The revision is read before the search: what changes meanwhile brings about another.
             revision = self._inventory.journal.revision
             try:
                 found = await self._search(tenant)
+            # Pages show what was found last rather than an error.
             except Unavailable:
                 return known.found if known is not None else ()
             now_s = asyncio.get_running_loop().time()
@@ -57,6 +60,7 @@ class FreeMachines:
     def _holds(self, known: _Look, tenant: Tenant) -> bool:
         if known.labels != tenant.labels:
             return False
+        # Even when the inventory changes all the time, a tenant is searched once per interval.
         late = asyncio.get_running_loop().time() - known.at_s >= LOOK_S
         return known.revision == self._inventory.journal.revision or not late
 

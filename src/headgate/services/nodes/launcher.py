@@ -73,6 +73,7 @@ class Launcher:
         self._probe_interval_s, self._making = probe_interval_s, making
 
     async def run(self, session: Session) -> None:
+        # The labels of the inventory refer to these types, which need not exist in a new inventory.
         known = {one.code for one in await self.inventory.admin.provider_types()}
         for kind, what in KINDS.items():
             if kind not in known:
@@ -87,6 +88,7 @@ class Launcher:
                 if self._making is not None:
                     await self._making(guard).run()
 
+            # A defect in one of these must not keep builds from machines of the inventory.
             works = {"the probes of machines": probed, "the making of machines": made}
             beside = [tended(self.context, what, run, session) for what, run in works.items()]
             await run_until(asyncio.Event(), term.run(), *beside)
@@ -116,15 +118,18 @@ class LauncherTerm:
         finally:
             await end(*self._tasks.values())
 
+    # Probes ask this at every step, so it reads no inventory.
     def taken(self) -> set[str]:
         """Return the machines that builds and people have, as far as this process knows."""
         claims = self._context.mirror.under(self._context.map.nodes.claims.path)
         return {*self._book.taken, *(entry.path.rpartition("/")[2] for entry in claims)}
 
     async def _look(self) -> None:  # noqa: C901 - one rule after the other
+        # An error of a task ends the term: its successor compares anew, so nothing has to be undone.
         for key in [key for key, task in self._tasks.items() if task.done()]:
             self._tasks.pop(key).result()
         revision = self._inventory.journal.revision
+        # Reading all slots and leases costs much, and they change only with the inventory.
         if revision != self._revision:
             await keep_slots(self._inventory)
             self._book, self._pool = await self._leasing.book(), Pool(self._inventory)
@@ -138,6 +143,7 @@ class LauncherTerm:
         for lease in self._book.taking:
             if lease.state == CLEANING:
                 self._begin(f"clean lease {lease.id}", self._clean_lease(lease))
+        # The request is gone, so nobody reads its answer.
         for path in now.answers_left:
             await self._commit([], [path.delete()])
         for id in set(self._context.mirror.names(self._context.map.nodes.waits.path)) - now.requests:
@@ -151,6 +157,7 @@ class LauncherTerm:
         """Assign machines in order: builds and people stand in one line, and later requests do not take what an earlier
         one waits for."""
         loop, now_ms = asyncio.get_running_loop(), self._context.now_ms()
+        # Everything that may be forgotten is, so the maps do not grow with each machine that failed once.
         self._avoided = {machine: until for machine, until in self._avoided.items() if until > loop.time()}
         avoided = {*self._avoided, *self._book.taken, *self._book.aside}
         assigning = Assigning(self._launcher.tenants(), self._finding, now, avoided, self._book.broken)
@@ -173,11 +180,14 @@ class LauncherTerm:
                 continue
             match await assigning.assign(waiting):
                 case Assigned(claims, checks):
+                    # The claims of a request are one commit, or another request could get the rest of its machines.
                     try:
                         await self._claim(waiting, claims, checks)
                     except TooLarge as error:
                         why = f"its {len(claims)} machines cannot be claimed at once: {error}"
                         await self._answer(waiting, NodeAnswer(waiting.request.id, error=why), [])
+                # The search may be older than what somebody has just added; a refusal is final, so it must rest on the
+                # present.
                 case NodesRefused(why) if await self._seen_all():
                     await self._answer(waiting, NodeAnswer(waiting.request.id, error=why), [])
                 case NodesLater(why):
@@ -208,6 +218,7 @@ class LauncherTerm:
             assigning.taken |= choice.reserved
             return
         given = await self._leasing.given(self._book, lease, choice.candidate, guards=[self._guard])
+        # Somebody else wrote the leases; the next look reads them again.
         if given is None:
             self._revision = -1
             return
@@ -225,6 +236,7 @@ class LauncherTerm:
     async def _claim(self, waiting: WaitingRequest, claims: list[NodeClaim], machines: list[At]) -> None:
         """Claim all the machines or none: nothing is claimed if somebody else has one of them."""
         addresses = [self._context.map.nodes.claims(claim.machine).record for claim in claims]
+        # The version of the leases' entry is among the checks, so no machine is claimed and leased at the same time.
         checks = [waiting.at, self._book.at, *machines, *(At(address.path, None) for address in addresses)]
         puts: list[Op] = [address.put(claim) for address, claim in zip(addresses, claims, strict=True)]
         if await self._commit(checks, puts):
@@ -237,12 +249,14 @@ class LauncherTerm:
         for one, answer in zip(waiting.claims, found, strict=True):
             if isinstance(answer, MachineUnusable):
                 wrong.append(str(answer))
+                # Its cause may be the machine, so others are tried first.
                 self._avoid(one.claim.machine)
                 await self._healths.heard(one.claim.machine, str(answer)[:WHY_MAX])
             elif isinstance(answer, BaseException):
                 raise answer
             else:
                 hosts[one.claim.node] = answer
+                # It failed before, and answers now.
                 if one.claim.machine in self._book.health:
                     await self._healths.heard(one.claim.machine, "")
                 keys[one.claim.machine] = str(answer.get(HOST_KEY_VARIABLE, ""))
@@ -252,6 +266,7 @@ class LauncherTerm:
         log.warning("request %s: %s", request.id, "; ".join(wrong))
         await self._explain(waiting, "machines of the inventory could not be prepared", wrong)
         self._attempts[request.id] = self._attempts.get(request.id, 0) + 1
+        # All machines go back, also those that could be prepared: the next attempt may choose other ones.
         back = self._marked(waiting, "cleaning", keys)
         if self._attempts[request.id] >= ATTEMPTS_MAX:
             await self._answer(waiting, NodeAnswer(request.id, error="; ".join(wrong)), back)
@@ -266,6 +281,7 @@ class LauncherTerm:
         known = {"label": claim.label, "provider": claim.properties.get("provider", ""), "external_id": claim.machine}
         prepared = await provider.prepare(_machine(claim))
         key = str(prepared.get(HOST_KEY_VARIABLE, ""))
+        # The first sight of a machine fixes its key; later, a machine in the middle cannot take its place.
         if key and not claim.properties.get(HOST_KEY):
             await self._learn(claim, key)
         return {**prepared, "headgate_machine": claim.name, "nodepool": known}
@@ -288,6 +304,7 @@ class LauncherTerm:
                 await provider.clean(_machine(claim))
         except MachineUnusable as error:
             log.warning("machine %s is not clean, trying again in %.0f s: %s", claim.name, AVOIDED_S, error)
+            # A machine that is not clean is given to nobody; its claim stays, so the next look cleans it again.
             await asyncio.sleep(AVOIDED_S)
             return
         await self._commit([at], [self._context.map.nodes.claims(claim.machine).record.delete()])
@@ -302,6 +319,7 @@ class LauncherTerm:
             log.warning("machine %s is not clean, trying again in %.0f s: %s", lease.name, AVOIDED_S, error)
             await asyncio.sleep(AVOIDED_S)
             return
+        # The leases share one entry, so another writer makes this fail, and it is tried again until the lease is gone.
         while (left := (book := await self._leasing.book()).leases.get(lease.id)) is not None:
             if await self._leasing.over(book, left, guards=[self._guard]) is not None:
                 return
@@ -339,6 +357,7 @@ class LauncherTerm:
     def _begin(self, key: str, work: Coroutine[None, None, None]) -> None:
         """Begin the work unless work of this key is under way."""
         if key in self._tasks:
+            # The coroutine was made by the caller; closing it avoids a warning that it was never awaited.
             work.close()
         else:
             self._tasks[key] = asyncio.ensure_future(work)

@@ -34,6 +34,8 @@ class MachineLedger:
     async def change(self, id: str, change: Change, more: Callable[[MadeNode], Sequence[Op]] = lambda _: ()) -> None:
         """Write a change of the machine's record, applied to its present content; None deletes it. Raise StoreError."""
         place = self.context.map.nodes.made(id).record
+        # People, executors and other tasks of the launcher write the same record; the change is applied to the newest
+        # one.
         while (found := self.node(id)) is not None:
             node, at = found
             now = change(node)
@@ -52,11 +54,13 @@ class MachineLedger:
         except GuardLost:
             raise
         except Conflict as conflict:
+            # The mirror may not show yet what conflicted; without a pause this would spin.
             await asyncio.sleep(0.01)
             log.debug("%s", conflict)
             return False
         for op, entry in zip(ops, written, strict=True):
             if entry is not None:
+                # Callers read the mirror next, and must see their own write.
                 await self.context.mirror.reached(entry.path, entry.version)
             elif not hasattr(op, "value"):
                 await self.context.mirror.gone(op.path)

@@ -74,6 +74,7 @@ class Probing:
         loop = asyncio.get_running_loop()
         try:
             while True:
+                # The revision is read before the list is made: what changes meanwhile causes another listing.
                 seen = self._inventory.journal.latest
                 if seen != self._listed and loop.time() >= self._list_again_s:
                     await self._list(seen)
@@ -94,9 +95,11 @@ class Probing:
                     if (pause_s := self._pause_s(one, provider)) > 0:
                         found[one.uuid] = _Known(one, provider, pause_s, self._due_s(one.uuid, pause_s, began_s))
         self._known, self._well = found, self._well & found.keys()
+        # Machines whose probe is under way come back to the line when it ends.
         self._line = [(one.due_s, uuid) for uuid, one in found.items() if uuid not in self._running]
         heapq.heapify(self._line)
         self._listed = moment
+        # A large inventory takes long to list; at most a twentieth of the time goes into that.
         self._list_again_s = loop.time() + max(LISTED_INTERVAL_S, 20 * (loop.time() - began_s))
 
     async def _every(self, partition: str, type: str, item: PropertyFilter) -> AsyncIterator[Object]:
@@ -106,10 +109,12 @@ class Probing:
 
     def _due_s(self, uuid: str, pause_s: float, now_s: float) -> float:
         known = self._known.get(uuid)
+        # A shorter interval applies at once, a longer one after the next probe.
         return min(known.due_s, now_s + pause_s) if known else now_s
 
     def _pause_s(self, machine: Object, provider: Object) -> float:
         """Return the seconds until the next probe of the machine; 0: it is not probed."""
+        # The machine's own settings precede those of its provider.
         properties = {**provider.properties, **{key: value for key, value in machine.properties.items() if value}}
         if properties.get(PROBE) == NONE:
             return 0.0
@@ -125,6 +130,7 @@ class Probing:
         while self._line and self._line[0][0] <= now_s and len(self._running) < PROBES_MAX:
             _, uuid = heapq.heappop(self._line)
             one = self._known[uuid]
+            # A build may reboot its machine, so machines in use are not judged.
             if uuid in taken:
                 self._again(uuid, one.interval_s)
             else:
@@ -138,12 +144,15 @@ class Probing:
             await self._providers[STATIC].probe(machine)
         except MachineUnusable as error:
             why = str(error)[:WHY_MAX] or "it does not answer"
+        # The user may have come during the probe, and a machine that is as healthy as recorded needs no write.
         if uuid in self._taken() or (not why and uuid in self._well):
             return one.interval_s  # its user may have stopped it
         self._well.discard(uuid)
         health = await self._healths.probed(uuid, why, [self._guard])
         if not why:
             self._well.add(uuid)
+        # A failure is confirmed quickly, and a machine that is known to be unhealthy is asked no more often than
+        # others.
         return AGAIN_S if why and health.missed < MISSED_MAX else one.interval_s
 
     def _again(self, uuid: str, pause_s: float) -> None:

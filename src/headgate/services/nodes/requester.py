@@ -65,6 +65,7 @@ class NodeRequester:
             return
         wrong = []
         for nodeset in (spec.job.nodeset, *spec.job.nodeset_alternatives):
+            # Each alternative is a request of its own: machines of two nodesets are never mixed.
             async with self._requested(session, spec, nodeset, precedence) as request:
                 answer = await unless(cancel, self._answer(request, waiting))
                 if answer is None:
@@ -109,17 +110,20 @@ class NodeRequester:
             event=str(spec.zuul.get("event_id", "")),
         )
         path, store = self._context.map.nodes.requests(request.id).record.path, self._context.store
+        # The request ends with the session, so machines of an executor that died are returned.
         put = Put(path, encode(request), session.lease)
         try:
             await answered(session, lambda: store.commit([], [put]))
             yield request
         finally:
+            # If this fails, the request still ends with the session.
             with suppress(StoreError):
                 await answered(session, lambda: store.commit([], [Delete(path)]))
 
     async def _answer(self, request: NodeRequest, waiting: Waiting) -> NodeAnswer:
         address, mirror = self._context.map.nodes.answers(request.id).record, self._context.mirror
         async with waiting():
+            # The answer comes as a single write, so nothing but this path is watched.
             with mirror.part(address.path) as own:
                 while (entry := mirror.get(address.path)) is None:
                     await own.moved(own.moves)
@@ -128,6 +132,7 @@ class NodeRequester:
 
 def _ready(spec: BuildSpec, nodeset: Nodeset, answer: NodeAnswer) -> BuildSpec:
     """Return the build with its machines; nodes that are not hosts are only in `zuul.resources`."""
+    # The usual case: every node is a host, and the nodeset stays as it was frozen.
     if not answer.resources and not answer.secrets and len(answer.hosts) == sum(len(one.name) for one in nodeset.nodes):
         return replace(spec, job=replace(spec.job, nodeset=nodeset), hosts=answer.hosts)
     nodes = (replace(one, name=tuple(name for name in one.name if name in answer.hosts)) for one in nodeset.nodes)

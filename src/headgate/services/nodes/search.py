@@ -55,6 +55,7 @@ class MachineFinder:
 
     async def _search(self, label: Label, zone: str, host: str | None) -> list[MachineCandidate]:
         search = expression(label)
+        # A label without a partition takes machines of the executor's zone, and without a zone those of all partitions.
         named: Sequence[str] = search.partitions or [one for one in (label.partition or zone,) if one]
         known = [one.uuid for one, _ in await self._inventory.admin.partitions()]
         partitions = [await self._inventory.partition(one) for one in named] or known
@@ -66,6 +67,7 @@ class MachineFinder:
             provider = await self._provider(one.object)
             if provider is None or provider.kind not in KINDS:
                 continue
+            # A slot on an executor's host is of use only to builds on that host.
             own = provider.properties.get("host") if provider.kind == LOCAL else None
             if own and host not in (None, own):
                 continue
@@ -79,6 +81,7 @@ class MachineFinder:
             caller = replace(LAUNCHER, partition=key[0])
             try:
                 found = (await self._inventory.get_named(caller, PROVIDER, "", key[1]))[0] if key[1] else None
+            # The provider may have been deleted before its machines.
             except NotFound:
                 found = None
             self._providers[key] = found
@@ -88,6 +91,7 @@ class MachineFinder:
 def expression(label: Label) -> Expression:
     """Return the search that the label stands for: machines of the project it names. Raise Invalid."""
     search = parse(label.search)
+    # Whose machines a label takes is the operator's decision, so the search expression must not widen it.
     if search.project or search.every_project:
         raise Invalid(f"filter {label.search!r}: whose machines they are is said by the label's `project`")
     if not label.project:

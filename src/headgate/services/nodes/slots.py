@@ -33,9 +33,11 @@ async def keep_slots(inventory: Inventory) -> None:
 
 async def _keep(inventory: Inventory, caller: Caller, provider: Object) -> None:
     count = provider.properties.get("slots", "1")
+    # Each slot is an object; a typo in the number must not fill the store.
     if not count.isdecimal() or int(count) > SLOTS_MAX:
         log.error("provider %s: slots is a number from 0 to %s, not %r", provider.name, SLOTS_MAX, count)
         return
+    # The uuid is derived, so two launchers make the same objects.
     wanted = {derived(provider.uuid, str(n)): f"{provider.name}-{n}" for n in range(1, int(count) + 1)}
     own = PropertyConditions(
         require_items=(PropertyFilter("provider", provider.name), PropertyFilter("slot", "", prefix=True))
@@ -45,8 +47,10 @@ async def _keep(inventory: Inventory, caller: Caller, provider: Object) -> None:
     try:
         for uuid in sorted(wanted.keys() - existing):
             properties = {"provider": provider.name, "slot": wanted[uuid].rpartition("-")[2]}
+            # One commit for each machine: whatever is cut off is made at the next look.
             made = Object(caller.partition, MACHINE, caller.project, uuid, wanted[uuid], properties, provider.tags)
             await inventory.apply(caller, [Create(made)])
+        # A claim contains all that its build needs of the slot.
         for uuid in sorted(existing - wanted.keys()):
             await inventory.apply(caller, [Remove(uuid)])
     except (InventoryError, ValueError) as error:

@@ -74,6 +74,7 @@ def node_state(map: Map, mirror: Mirror, now_ms: int) -> NodeState:
     waiting, order = [], []
 
     def place(one: tuple[Entry, NodeRequest]) -> tuple[int, int]:
+        # The order of arrival in the store decides between equals: clocks of executors differ.
         return level(one[1].precedence, one[1].asked_ms, now_ms), one[0].born
 
     for entry, request in sorted(requests.values(), key=place):

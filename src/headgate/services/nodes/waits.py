@@ -44,6 +44,7 @@ def partly(wait: NodeWait, held: int | None, now_ms: int) -> NodeWait:
     """
     if held is None:
         return wait
+    # Progress begins the time anew: whoever gets more machines does not give up.
     if not held or held > wait.held or not wait.held_ms:
         return replace(wait, held=held, held_ms=now_ms if held else 0)
     kept_s = (now_ms - wait.held_ms) / 1000
@@ -54,11 +55,14 @@ def partly(wait: NodeWait, held: int | None, now_ms: int) -> NodeWait:
         f"{held} of its machines were there for {kept_s:.0f} s, and others who use the account left no room for more"
     )
     why = f"its machines were given back, as others use the account, too; it asks again after {pause_s:.0f} s"
+    # It waits elsewhere the next time (`at`), since others keep this account full.
     gone = replace(wait, at="", held=0, held_ms=0, gave=wait.gave + 1, again_ms=now_ms + round(1000 * pause_s))
     return with_tries(explained(gone, wait.request, why, now_ms), [attempt])
 
 
 def _grown_s(wait: NodeWait, kind: str, first_s: float, most_s: float) -> float:
     """Return a time that grows with every attempt: different for each request, and the same at every look."""
+    # A digest instead of a random number: each look computes the same time, without storing it.
     chance = int(derived(wait.request, kind, str(wait.gave))[:8], 16) / 2**32
+    # The exponent is limited because it grows for as long as the request waits.
     return min(first_s * 2.0 ** min(wait.gave, 30), most_s) * (1 + chance)

@@ -38,10 +38,13 @@ def zone_of(job: FrozenJob, context: Context, tenant: str) -> str:
     if zones is not None:
         return _best(zones, context)
     able = [record.data for record in executors(context) if wanted <= set(record.data.labels)]
+    # An executor outside all zones reaches everything that it names itself.
     if any(data.unzoned for data in able):
         return ""
     if able:
+        # The smallest name, so that every process chooses the same zone.
         return min(data.zone for data in able)
+    # Nobody there has the labels now: a zone that had them keeps its builds waiting for its executors.
     return min((zone for zone, labels in _remembered(context) if wanted <= labels), default="")
 
 
@@ -51,6 +54,7 @@ def _zones_of(wanted: Collection[str], known: Sequence[FlatProvider]) -> set[str
     if not any(zones):
         return None
     every = {zone for of in zones for zone in of} | {""}
+    # If no zone reaches all labels, any one is chosen: the launcher then refuses with the reason.
     return {zone for zone in every if all(not of or of & {"", zone} for of in zones)} or every - {""}
 
 

@@ -240,7 +240,7 @@ class TenantRunner:
             return None
         if not included(replace(source, protection=protection(self._context, source)), change.branch):
             return None
-        # Forges do not say which files a new or deleted branch changes, and each of its files counts.
+        # A new or deleted branch brings or takes away all of its files.
         created_or_deleted = "0" * 40 in (change.old_commit, change.commit)
         if created_or_deleted or self._readings[change.project].touched_by(change.files, change.branch):
             return Reconfigure({change.project: ()})
@@ -297,8 +297,7 @@ class TenantRunner:
             wrong = [f"{p} {branch} is not in force: see its errors" for p in read for branch in self._held(p)]
             answers[path] = "; ".join([*unread, *wrong])
         for path, why in answers.items():
-            # The outcome is told after the commit; if that is lost, whoever waits is told by the next holder of the
-            # lock.
+            # A crash after the commit leaves the asker without an answer, but never with a wrong one.
             await tell(self._context, path, ManagementResult(not why, why))
         await self._context.mirror.gone(waiting[-1].entry)
 

@@ -122,6 +122,7 @@ class PipelinePast:
         found = [one.event for one in waiting if self._is_of(one.event, change)]
         if not found:
             return None
+        # Several records of one patchset may be on their way; the newest counts.
         return [
             _EndedBuild(
                 b.uuid,
@@ -131,7 +132,6 @@ class PipelinePast:
                 tuple(map(msgspec.to_builtins, b.artifacts)),
                 b.log_url,
                 b.work,
-                # Several records of one patchset may be on their way; the newest counts.
             )
             for b in found[-1].builds
             if b.final

@@ -24,6 +24,7 @@ def read_all(mirror: Mirror, path: str, type: type[R]) -> Iterator[tuple[str, At
     """Yield the name, the version and the record of each readable entry; the map's check reports the others."""
     for entry in mirror.under(path):
         if entry.path == path:
+            # The directory itself may have an entry, which is none of these records.
             continue
         try:
             found = Address(entry.path, type).decode(entry.value)
@@ -94,6 +95,8 @@ def _with_upload(provider: FlatProvider, upload: ImageUpload) -> FlatProvider | 
         return None
     names = {one.name for one in own}
     labels = (
+        # A digest of its own keeps ready machines of the present image away from the trial, and the trial's machines
+        # away from everybody else.
         replace(_made_of(label, upload), digest=f"{label.digest}-{upload.id}")
         if label.image.get("name") in names
         else label
@@ -108,6 +111,7 @@ def upload_checks(labels: Iterable[FlatLabel], map: Map, mirror: Mirror) -> list
     for id in (label.image[UPLOAD] for label in labels if UPLOAD in label.image):
         place = map.image_uploads.uploads(id).record
         entry = mirror.get(place.path)
+        # The record is checked in the commit that records the machine, so an image cannot be deleted in between.
         if entry is None or place.decode(entry.value).state != "ready":
             return None
         found[id] = At(entry.path, entry.version)

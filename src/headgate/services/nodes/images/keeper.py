@@ -78,6 +78,7 @@ class ImageKeeper:
     async def _look(self) -> None:
         self._errands.ended()
         map, mirror = self._context.map, self._context.mirror
+        # The order matters: reports and orders first, since they decide what is lacking, surplus or at an end.
         for _, at, report in list(read_all(mirror, map.images.reports.path, ImageReport)):
             await self._take_up(at, report)
         for id, at, order in list(read_all(mirror, map.images.orders.path, ImageOrder)):
@@ -118,6 +119,7 @@ class ImageKeeper:
         gone = map.images.reports(report.id).record.delete()
         if report.upload:
             found = self._uploads.find(report.upload)
+            # Whoever reports must be the tenant of the upload: others could declare foreign images good.
             if found is not None and found[0].tenant == report.tenant:
                 upload = replace(found[0], validated=report.validated, why="" if report.validated else "a job failed")
                 await self._ledger.commit(
@@ -128,6 +130,7 @@ class ImageKeeper:
             return
         checks, ops = [at], list[Op]()
         for file in report.files:
+            # The id is derived, so a report that is taken up again after a crash makes no second artifact.
             id = derived("image", report.tenant, file.build, str(file.number))
             place = map.images.artifacts(id).record
             if self._context.mirror.get(place.path) is None:
@@ -151,6 +154,8 @@ class ImageKeeper:
             return
         upload, own = found
         of_upload = self._artifacts().get(upload.artifact)
+        # The artifact comes first: if only the upload was deleted, the next look would find it lacking, and send it
+        # again.
         if order.do == "delete" and of_upload is not None:
             dropped = replace(of_upload, dropped=tuple(dict.fromkeys((*of_upload.dropped, upload.place))))
             await self._change_artifact(of_upload, dropped)
@@ -173,6 +178,7 @@ class ImageKeeper:
         id = fresh()
         definition = spot.image.image
         wrong = _unfit(artifact.file)
+        # An upload that can never succeed is recorded as failed, so that people see why and no look tries again.
         upload = ImageUpload(
             id=id,
             artifact=artifact.id,
@@ -199,6 +205,7 @@ class ImageKeeper:
 
     async def _end(self, artifact: ImageArtifact) -> None:
         """Delete the uploads of an artifact that is being deleted; once none is left, delete its record."""
+        # The uploads know where the artifact is, so the artifact's record goes last.
         own = [one for one in uploads(self._context.map, self._context.mirror) if one.artifact == artifact.id]
         if artifact.state == "deleting":
             for one in own:
@@ -222,6 +229,7 @@ class ImageKeeper:
         body = Body((one.file.name,), one.id)
         ops = await image_event_ops(self._context, EventKind.IMAGE_VALIDATE, id, one.tenant, one.file, body)
         found = self._uploads.find(one.id)
+        # The record moved while the branch's head was read; the next look asks.
         if not ops or found is None or found[0] != one:
             return
         place = self._context.map.image_uploads.uploads(one.id).record
@@ -237,6 +245,7 @@ class ImageKeeper:
             entry = self._context.mirror.get(place.path)
             asked_ms = place.decode(entry.value).at_ms if entry is not None else None
             age_s = (now_ms - max(made)) / 1000 if made else None
+            # The request is recorded with its events, so it is not repeated at each look until an image arrives.
             if not is_due(age_s, image, (now_ms - asked_ms) / 1000 if asked_ms is not None else None):
                 continue
             file = ImageFile(
@@ -244,6 +253,7 @@ class ImageKeeper:
                 build="", format=image.format, url="",
             )  # fmt: skip
             body = Body((image.name,))
+            # One tenant builds the image for all that have it.
             for tenant in sorted(t for t, several in self._providers().items() if _has(several, name)):
                 ops = await image_event_ops(self._context, EventKind.IMAGE_BUILD, fresh(), tenant, file, body)
                 check = At(place.path, entry.version if entry is not None else None)
@@ -257,6 +267,7 @@ class ImageKeeper:
         found = uploads(self._context.map, self._context.mirror)
         ending = [one for one in found if one.state == "deleting" or (one.state == "failed" and one.dirty)]
         moving = [*ending, *(one for one in found if one.state in UNDER_WAY)]
+        # Files are large, so only those of uploads under way stay on disk.
         self._files.keep(frozenset(one.file.sha256 for one in found if one.state in UNDER_WAY))
         known = {f"upload {one.id}" for one in found}
         self._errands.forget(lambda key: key.startswith("upload ") and key not in known)
@@ -281,8 +292,10 @@ class ImageKeeper:
             return HUNT_S
         try:
             listed = await account.ask(lambda: cloud.listed(provider))
+            # By path: an upload whose record is damaged is still known, and its image stays.
             known = {entry.path.rpartition("/")[2] for entry in self._context.mirror.under(self._root)}
             ours = [one for one in listed if one.tags.get(SYSTEM_TAG) == self._system and UPLOAD_TAG in one.tags]
+            # The listing may be older than the records, and still show what was just withdrawn; hence two looks.
             lost = {one.id: one for one in ours if one.tags[UPLOAD_TAG] not in known}
             again = self._suspects.get((connection, part), frozenset())
             self._suspects[connection, part] = frozenset(lost)
@@ -328,6 +341,8 @@ def _ordered(upload: ImageUpload, do: str) -> ImageUpload:
 
 def _unfit(file: ImageFile) -> str:
     """Return why a file can never be uploaded; empty if it can be."""
+    # The file is fetched from where a job said; without its digest, whoever can write there chooses the machines'
+    # image.
     if len(file.sha256) != 64 or set(file.sha256) - set("0123456789abcdef"):
         return "its build returned no sha256 in its metadata, 64 hex digits: nobody could tell whether it is whole"
     if not file.url:

@@ -46,6 +46,7 @@ class UploadLedger:
     async def change(self, id: str, change: Change, more: Sequence[Op] = ()) -> None:
         """Write a change of the upload's record, applied to its present content; None deletes it. Raise StoreError."""
         place = self.ledger.context.map.image_uploads.uploads(id).record
+        # A person or another step may write the record meanwhile; the change is then applied to what they wrote.
         while (found := self.find(id)) is not None:
             one, at = found
             now = change(one)
@@ -86,6 +87,7 @@ class UploadLife:
         except (LaunchFailed, OverQuota, NoFile) as failed:
             return await self._failed(one, str(failed)[:WHY_MAX])
         except Exception as error:
+            # The store is away or the lock is lost: not the upload's fault, and the component has to know.
             if isinstance(error, StoreError) and not isinstance(error, TooLarge):
                 raise
             log.exception("upload %s of %s: nothing can be done with it", one.id, one.file.name)
@@ -94,6 +96,7 @@ class UploadLife:
     async def _send(self, account: CloudAccount, cloud: ImageCloud, one: ImageUpload) -> float:
         """Raise CloudUnavailable, LaunchFailed, OverQuota, NoFile."""
         if one.state == "pending":
+            # From the first call on, the cloud may hold something: `dirty` says so before it happens.
             await self.uploads.change(one.id, lambda known: _now(known, one, state="uploading", dirty=True))
             return 0.0
         file = self.files.have(one.file.sha256)
@@ -152,6 +155,7 @@ class UploadLife:
 
         def change(known: ImageUpload) -> ImageUpload:
             state = "failed" if last else "uploading"
+            # Without the driver's state, the next attempt begins anew.
             return _now(known, one, state=state, tries=one.tries + 1, why=why, driver={})
 
         await self.uploads.change(one.id, change)
@@ -163,6 +167,7 @@ class UploadLife:
 
 def _now(known: ImageUpload, as_read: ImageUpload, **changes: object) -> ImageUpload:
     """Return the changed upload, unless a person wants it deleted meanwhile."""
+    # A step takes minutes, and a person may have ordered something else in the meantime.
     return replace(known, **changes) if known.state in UNDER_WAY and known.state == as_read.state else known
 
 

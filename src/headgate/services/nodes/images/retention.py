@@ -29,6 +29,7 @@ def spots(providers: Mapping[str, Sequence[FlatProvider]]) -> dict[tuple[str, st
         for image in provider.images:
             spot = ImageUse(provider, image)
             known = found.get((image.canonical, spot.place))
+            # Tenants may want different numbers; the largest serves them all.
             if known is None or known.image.retain < image.retain:
                 found[image.canonical, spot.place] = spot
     return found
@@ -45,6 +46,7 @@ def lacking(
             newest[one.file.image, one.file.format] = one
     for (image, place), spot in sorted(wanted.items()):
         artifact = newest.get((image, spot.image.format))
+        # A person deleted it from this place (`dropped`); sending it again would undo that.
         if artifact is not None and (artifact.id, place) not in uploaded and place not in artifact.dropped:
             yield spot, artifact
 
@@ -68,6 +70,7 @@ def surplus(uploads: Iterable[ImageUpload], wanted: Mapping[tuple[str, str], Ima
 
 def _surplus(several: Sequence[ImageUpload], spot: ImageUse) -> Iterator[ImageUpload]:
     """Yield the uploads to delete; `several` are those of one image at one place, the newest first."""
+    # Even with 0, the newest one is kept, or no machine could be made.
     most = max(1, spot.image.retain)
     validated, others = 0, 0
     for one in several:
@@ -77,10 +80,12 @@ def _surplus(several: Sequence[ImageUpload], spot: ImageUse) -> Iterator[ImageUp
             validated += 1
             if validated > most:
                 yield one
+        # Newer than all validated ones and still on its way: nothing is known against it.
         elif validated < most and one.state in UNDER_WAY:
             continue
         else:
             others += 1
+            # Either enough newer ones are validated, or too many newer ones wait to be.
             if validated >= most or others > most:
                 yield one
 
@@ -88,6 +93,7 @@ def _surplus(several: Sequence[ImageUpload], spot: ImageUse) -> Iterator[ImageUp
 def is_due(age_s: float | None, image: FlatImage, asked_s: float | None) -> bool:
     """Return whether a build of the image is to be asked for.  `age_s`: of the newest one; None: there is none;
     `asked_s`: since one was last asked for."""
+    # A build that brings no image must not be requested at every look.
     if not image.rebuild_age_s or (asked_s is not None and asked_s < min(image.rebuild_age_s, ASK_AGAIN_S)):
         return False
     return age_s is None or age_s >= image.rebuild_age_s

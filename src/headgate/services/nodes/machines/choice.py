@@ -34,6 +34,7 @@ def packed(several: Sequence[Make]) -> tuple[Make, ...]:
     """Return as few machines as these nodes need, with several nodes on machines with slots."""
     found = list[Make]()
     for one in several:
+        # A nodeset with four nodes of a label with four slots thus needs one machine.
         same = (place for place, other in enumerate(found)
                 if other.provider.name == one.provider.name and other.label == one.label
                 and len(other.nodes) + len(one.nodes) <= one.label.slots)  # fmt: skip
@@ -114,6 +115,7 @@ class Choosing:
         if demand.never:
             return Never(demand.never)
         own = {node.node: node for node in self._site.nodes if node.request == request.id}
+        # The pause after giving back: its machines may complete somebody else's nodeset meanwhile (`waits`).
         if wait is not None and wait.again_ms > self._site.now_ms:
             return self._pause(demand, own, wait)
         lacks = list[Lack]()
@@ -160,6 +162,7 @@ class Choosing:
         """Return whether a cloud has yet to say whether it has room for machines that a request wants there."""
         return provider.name in self._making or any(
             node.provider == provider.name
+            # Requested, but nothing of it is known to exist: the cloud has not answered whether it has room.
             and node.state in ("requested", "building")
             and not (node.driver or node.external_id or node.main)
             for node in self._site.nodes
@@ -177,6 +180,7 @@ class Choosing:
         free = {name: self._matching(provider, name, request) for name in wanted}
         found = {name: sum(node.state == "ready" for node in several) for name, several in free.items()}
         ready = sum(min(found[name], wanted[name]) for name in wanted)
+        # The digest spreads requests among providers that are equally full, and is the same at each look.
         return -ready, self._usage(provider), derived(provider.name, request.id)
 
     def _usage(self, provider: FlatProvider) -> float:
@@ -185,6 +189,7 @@ class Choosing:
             return 1.0
         room, used = self._limits.room_of(provider), self._limits.used_by(provider)
         most = max((used.get(kind, 0.0) / room[kind] if room[kind] > 0 else math.inf for kind in room), default=0.0)
+        # The rounding lets providers that are nearly equally full share the requests.
         return round(most, 1) if most < 1 else most
 
     def _matching(self, provider: FlatProvider, name: str, request: NodeRequest) -> list[MadeNode]:
@@ -192,12 +197,14 @@ class Choosing:
         machines of other labels."""
         if provider.is_static:
             return order(serving(self._free.values(), provider.name, name))
+        # Whoever tries an image needs machines of that very label: those that share its name may have another image.
         labels = provider.serving(name)[: 1 if request.upload else None]
         digests = {label.name: label.digest for label in labels}
         found = [
             node
             for node in self._free.values()
             if node.provider == provider.name
+            # The configuration may have changed since the machine was made.
             and digests.get(node.label) == node.digest
             and not self._site.expired(node)
         ]
@@ -227,6 +234,7 @@ class Choosing:
                 return Lack(why, shared=self._site.full(provider))
             if not isinstance(uses, Mapping):
                 return Lack(f"provider {short(provider)}: {uses or 'the size of a machine there is being read'}")
+            # When a cloud has no room, one request at a time finds out whether it has some again.
             if self._site.tight(provider) and self._is_tried(provider):
                 return Lack(f"provider {short(provider)}: its cloud had no room, and another request tries first")
             make.append(Make(provider, label, uses, (name,)))
@@ -243,6 +251,7 @@ class Choosing:
         if why := self._site.closed(provider, ""):
             return Lack(why)
         free = [[one.id for one in self._matching(provider, demand.labels[name], demand.request)] for name in names]
+        # Machines in use count, too: those that wait are served by them once their builds end.
         usable = [node for node in self._site.nodes if node.state in ("ready", "in-use", "rebuilding")]
         hosts = tuple(tuple(one.id for one in serving(usable, provider.name, demand.labels[name])) for name in names)
         chosen = choose(free)
@@ -259,6 +268,7 @@ class Choosing:
         """Return what the listed machines that serve these labels are doing."""
         every = {one.id: one for label in labels for one in serving(self._site.nodes, provider.name, label)}
         several = sorted(every.values(), key=lambda one: one.id)
+        # Held machines are told apart because nobody knows when they become free.
         taken = sum(bool(one.request) or one.state == "rebuilding" for one in several)
         reasons = [f"limited by the machines of provider {short(provider)}: {taken} of {len(several)} are taken"]
         reasons += [f"{one.external_id or one.said['provider']['node'].get('name', one.id)}: {one.why}"
@@ -278,6 +288,8 @@ class Choosing:
         if not able:
             return Later(why, held=own if shared else None)
         best = self._place_to_wait(request, able, wait)
+        # The time since which it waits for room survives in its record, so a new launcher continues the periods of
+        # `is_open`.
         room_ms = wait.room_ms if wait is not None and wait.room_ms else self._site.now_ms
         plan = best.plan or NodePlan((), ())
         keys = self._limits.keep(request, plan.take, plan.make, best.hosts, best.provider, room_ms)
@@ -298,9 +310,12 @@ class Choosing:
         same = [one for one in able if one.provider is not None and one.provider.name == name]
         for one in (*same, *able):
             plan = one.plan or NodePlan((), ())
+            # The provider where it waited comes first, or the request would hop between providers and keep room at
+            # neither.
             idle = self._yielding.idle([node for node, _ in plan.take]) if one.plan is not None else {}
             if idle and not self._limits.lack(request, plan.take, plan.make, plan.leave, idle):
                 return one
+        # After each time that it gave its machines back, it waits at another provider.
         return same[0] if same else able[tries % len(able)]
 
     # --- several providers
@@ -308,6 +323,7 @@ class Choosing:
     def _spread(self, demand: NodeDemand, own: Mapping[str, MadeNode]) -> NodePlan | Lack:
         """Take each node from a provider that can supply it, because no provider has all of the labels."""
         plan, free, lacks = NodePlan((), ()), self._free, list[Lack]()
+        # The nodes of one request must not take the same machine, and the caller's view stays as it was.
         self._free = dict(free)
         try:
             for name in (name for name in demand.labels if name not in own):
@@ -345,6 +361,7 @@ class Choosing:
 
     def _taken(self, plan: NodePlan, request: NodeRequest) -> NodePlan:
         for node, _ in plan.take:
+            # The machine is this request's, so later ones at this look do not see it.
             self._free.pop(node.id)
         self._limits.given(request, plan.take, plan.make, plan.leave)
         self._making.update(one.provider.name for one in plan.make)

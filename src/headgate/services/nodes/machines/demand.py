@@ -62,10 +62,12 @@ class NodeDemand:
         providers = site.fitted(request, site.providers.get(request.tenant, ()))
         having = {name: [one for one in providers if one.label(label) is not None] for name, label in request.nodes}
         every = {name: [one for one in having[name] if self._reached(one, label)] for name, label in request.nodes}
+        # What can never be there is sorted out first, so that a request fails at once instead of waiting for ever.
         could = {name: [one for one in every[name] if not self._too_large(one, name)] for name in every}
         labelled = [one for one in providers if all(one in several for several in could.values())]
         able = [one for one in labelled if self._placed({name: [one] for name in every})]
         self.complete = [one for one in able if all(self._left(one, name) for name in every)]
+        # A provider that failed too often for one of the nodes is left out for the whole request.
         """Providers that can serve the whole request."""
         self.spread = not able
         self.able = {name: [one for one in could[name] if self._left(one, name)] for name in every}
@@ -121,17 +123,20 @@ class NodeDemand:
         listed: dict[str, list[list[str]]] = {}
         slots = Counter[tuple[str, str]]()
         """Slots left on machines that other nodes of the request need."""
+        # Nodes with few providers are placed first, or others could take their place.
         for name in sorted(could, key=lambda name: len(could[name])):
             for provider in could[name]:
                 if provider.is_static:
                     hosts = [*listed.get(provider.name, []), self._listed(provider, name)]
                     limit = provider.limits.get("instances", math.inf)
                     if len(hosts) <= limit and choose(hosts) is not None:
+                        # Listed machines are matched all at once: one that serves two labels counts for one node only.
                         listed[provider.name] = hosts
                         break
                     continue
                 label, own = provider.label(self.labels[name]), dict(used.get(provider.name, {}))
                 same = (provider.name, label.name if label is not None else "")
+                # A slot that another node of the request has brought along costs nothing more.
                 if slots[same]:
                     slots[same] -= 1
                     break
@@ -139,6 +144,7 @@ class NodeDemand:
                 add(own, uses if isinstance(uses, Mapping) else {})
                 most, _ = self._site.account(provider)
                 limits = [*most.items(), *provider.limits.items()]
+                # Only kinds that this machine takes matter: others may be exceeded without being in its way.
                 if all(own.get(kind, 0.0) <= limit for kind, limit in limits if kind in (uses or {})):
                     used[provider.name] = own
                     slots[same] = label.slots - 1 if label is not None else 0
@@ -171,6 +177,7 @@ class NodeDemand:
                     return f"{wanted} machines of label {label} are wanted, and there may be {found.max_nodes}"
         if not self._placed(could):
             return f"{len(self.labels)} such machines are more than the providers may ever have at a time"
+        # Every provider has failed as often as it may.
         if not (all(self.able.values()) if self.spread else self.complete):
             return "; ".join(wait.tried) if wait is not None and wait.tried else "it failed everywhere"
         return ""

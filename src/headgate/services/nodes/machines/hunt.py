@@ -50,11 +50,14 @@ class Hunt:
         while True:
             entry = await self._ledger.context.store.get(place.path)
             known = place.decode(entry.value) if entry is not None else Installation(fresh())
+            # The newest terms are kept. A resource without a known term would count as foreign, hence the high limit.
             mine = Installation(known.id, (*known.terms, self.term)[-TERMS_MAX:])
+            # The term is recorded before anything is made in it, or a crash would leave resources of an unknown term.
             if await self._ledger.commit([At(place.path, entry.version if entry else None)], [place.put(mine)]):
                 self.system, self._terms = mine.id, mine.terms
                 return
 
+    # Accounts come from three places, because the configuration may have lost one that still holds machines.
     async def look(self, seen: SeenMachines, errands: Errands) -> None:
         """Start to look at each account that has or had machines."""
         descriptions = {
@@ -86,6 +89,7 @@ class Hunt:
         if lacking and known is not None and known.given_up:
             mine = [node for node in seen.nodes.values() if _where(node) == where and not node.fixed]
             had = {node.main for node in mine if node.request}
+            # Its user keeps the machine until the build ends; only then is it forgotten.
             for node in (node for node in mine if not node.request and node.id not in had):
                 log.warning("machine %s of %s: %s gave it up", node.id, node.provider, known.given_up)
                 await self._ledger.change(node.id, lambda _: None)
@@ -102,6 +106,7 @@ class Hunt:
         connection, region = where
         try:
             self._hunting.forget()
+            # A resource without a term counts as ours.
             ours = Ours(self.system, lambda one: one.tags.get(TERM_TAG, self.term) in self._terms, self._known)
             found = await self._hunting.look(connection, provider, ours)
         except (CloudUnavailable, LaunchFailed, OverQuota) as error:
@@ -131,6 +136,7 @@ class Hunt:
 
     def _known(self) -> set[str]:
         """Return the recorded machines."""
+        # By path: a machine with an unreadable record counts as known, so nothing of it is deleted.
         under = self._ledger.context.mirror.under(self._ledger.context.map.nodes.made.path)
         return {entry.path.rpartition("/")[2] for entry in under}
 

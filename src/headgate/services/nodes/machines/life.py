@@ -81,6 +81,7 @@ class Backoff:
 
     def is_tight(self, provider: str) -> bool:
         """Return whether the provider's cloud lacked room a while ago."""
+        # Any earlier time would do; this one is just outside the period.
         until_s = self._until.get((provider, ""), (-TIGHT_S, 0.0, ""))[0]
         return until_s + TIGHT_S > asyncio.get_running_loop().time()
 
@@ -112,6 +113,7 @@ class Life:
             return 0.0
         node, _ = found
         account = self.accounts.get(node.connection)
+        # Another launcher's settings may have it, so the machine waits, and people read why.
         if account is None:
             await self._waits(id, f"the connection {node.connection} is not in this launcher's settings")
             return 60.0
@@ -120,16 +122,19 @@ class Life:
         except CloudUnavailable as away:
             await self._waits(id, str(away)[:WHY_MAX])
             return max(POLL_S, away.after_s)
+        # A lack of room is nobody's fault, so it does not count as an attempt, and pauses the whole provider.
         except OverQuota as over:
             self.backoff.full(node.provider, f"its cloud has no room: {str(over)[:WHY_MAX]}")
             await self._failed(node, str(over), counts=False)
         except (LaunchFailed, SecretError) as failed:
+            # A listed machine cannot be made elsewhere; it is tried again for as long as it is listed.
             if node.fixed:
                 await self._waits(id, str(failed)[:WHY_MAX])
                 return WATCH_S
             self.backoff.failed(node.provider, node.label, str(failed)[:WHY_MAX])
             await self._failed(node, str(failed), counts=True)
         except Exception as error:
+            # The store is away or the lock is lost: not the machine's fault, and the launcher has to know.
             if isinstance(error, StoreError) and not isinstance(error, TooLarge):
                 raise
             log.exception("machine %s of %s: nothing can be done with it", node.id, node.provider)
@@ -149,6 +154,7 @@ class Life:
         now_ms, image = self.ledger.context.now_ms(), node.said["image"]
         if image.get("connection-type", CONNECTIONS[0]) not in CONNECTIONS:
             raise LaunchFailed(f"image {image.get('name', '')}: its connection-type is one of {', '.join(CONNECTIONS)}")
+        # This is written first, so that the time limit survives the launcher.
         if not node.begun_ms:
             begun = node.state if node.fixed else "building"
             await self.ledger.change(node.id, lambda one: replace(one, state=begun, begun_ms=now_ms))
@@ -161,6 +167,7 @@ class Life:
             state, why = dict(made.state), made.why[:WHY_MAX]
             await self.ledger.change(node.id, lambda one: replace(one, driver=state, why=why))
             return POLL_S
+        # The record lies in the store, where many can read it.
         secrets = await self.seal(msgspec.json.encode(dict(made.secrets))) if made.secrets else None
         await self.ledger.change(node.id, lambda one: _there(one, made, secrets, self.ledger.context.now_ms()))
         return 0.0
@@ -188,6 +195,7 @@ class Life:
             known = {**one.host, HOST_KEY_VARIABLE: keys} if one.host is not None and keys else one.host
             return replace(one, state=SLOT_HOST if one.slots else "ready", host=known, why="")
 
+        # Reached at last: the label works there, so its pause begins anew with the next failure.
         self.backoff.well(node.provider, node.label)
         await self.ledger.change(node.id, ready)
         return 0.0
@@ -198,6 +206,7 @@ class Life:
         if found is None or found[0].host is None or found[0].request or found[0].state != "ready":
             return WATCH_S
         node, _ = found
+        # It counts since the machine became ready, so machines do not all get checked at the same moment.
         left_s = WATCH_S - (self.ledger.context.now_ms() - node.since_ms) / 1000
         if left_s > 0 or not _is_scanned(node):
             return max(left_s, POLL_S)
@@ -207,6 +216,7 @@ class Life:
             why = str(error)[:WHY_MAX]
 
             def lost(one: MadeNode) -> MadeNode:
+                # A build may have got it while the scan ran.
                 same = one.state == "ready" and not one.request
                 return replace(one, state="registering", why=why) if same else one
 
@@ -215,6 +225,7 @@ class Life:
 
     async def _remove(self, account: CloudAccount, node: MadeNode) -> float:
         """Delete the machine; failures are retried until nothing is left. Raise CloudUnavailable."""
+        # Slots go before their machine, since a build's files are on it.
         if any(self.ledger.node(id) is not None for id in slot_ids(node)):
             return POLL_S  # a build may still have one of its slots
         try:
@@ -233,6 +244,8 @@ class Life:
         """Return the pause before the next attempt to delete a machine that stays: some never go, and requests wait for
         the room of others."""
         past_s = (self.ledger.context.now_ms() - node.since_ms) / 1000
+        # A tenth of its age: a deletion that takes a minute is noticed within seconds, and one that hangs for hours
+        # costs few calls.
         return min(max(POLL_S, past_s / 10), REMOVAL_MAX_S)
 
     async def _failed(self, node: MadeNode, why: str, *, counts: bool) -> None:
@@ -242,6 +255,7 @@ class Life:
         for id in slot_ids(node):
             found = self.ledger.node(id)
             if found is not None and found[0].state in FREE:
+                # Free slots go now; those that builds have end with these builds.
                 await self._one_failed(found[0], why, counts=counts)
         await self._one_failed(node, why, counts=counts)
         if node.main:
@@ -258,6 +272,7 @@ class Life:
             entry = self.ledger.context.mirror.get(place.path)
             wait = place.decode(entry.value) if entry is not None else NodeWait(one.request)
             failed = {name: dict(of) for name, of in wait.failed.items()}
+            # Failures count for each node and provider, since another label of the request may well work there.
             of = failed.setdefault(one.node, {})
             of[one.provider] = of.get(one.provider, 0) + 1
             return [place.put(replace(with_tries(wait, [attempt]), failed=failed))]
@@ -304,6 +319,7 @@ def believed(host: Mapping[str, Any], keys: str) -> str:
     """Return the keys that identify a machine: those that its driver knows or, if it knows none, those that answered.
     Raise MachineUnusable if none of the known keys answered."""
     known = str(host.get(HOST_KEY_VARIABLE) or "")
+    # Known keys guard against a machine in the middle, and against an address that now belongs to somebody else.
     if known and not set(known.split("\n")) & set(keys.split("\n")):
         raise MachineUnusable("what answers there does not have the key that the machine was made with")
     return known or keys

@@ -39,6 +39,7 @@ class NodeLimit:
         short = [
             f"{used.get(kind, 0.0):g} of {max(self.room[kind], 0.0):g} {kind} are in use"
             for kind, much in more.items()
+            # Shares of a machine, such as a third, do not add up exactly.
             if much > 0 and kind in self.room and used.get(kind, 0.0) + much > self.room[kind] + PARTS
         ]
         return f"limited by {self.name}: {', '.join(short)}" if short else ""
@@ -91,13 +92,16 @@ class NodeLimits:
     ) -> str:
         """Return the limits that lack room for these machines, once `idle` machines are gone; empty if none does."""
         total, more = self._counted(request, take, make), self._more(request, take, make)
+        # Idle machines may go only where they help everybody who shares the limit.
         for key in (key for key in more if key in idle and key[0] in SHARED):
+            # What idle machines take is free once they are gone.
             self._add(more, key, _less(idle[key]))
         for node in leave:
             for key, uses in self._owned(node):
                 self._add(more, key, _less(uses))
         found = [self._limit(key).lacks(self._used.get(key, {}), uses) for key, uses in more.items()]
         for key, uses in total.items():
+            # Machines whose slots are taken count once for each of these limits, whatever the number of slots.
             joined = self._joined(key, (node for node, _ in take))
             if not all(reserved.leaves(uses, joined) for reserved in self._reserved.get(key, ())):
                 found.append(f"limited by {self._limit(key).name}: its room is reserved for requests that wait longer")
@@ -116,6 +120,7 @@ class NodeLimits:
         for key, uses in self._more(request, take, make).items():
             if key[0] == "account" and self._limit(key).lacks(used := self._used.get(key, {}), uses):
                 alone = dict(used)
+                # Without what others use there would be room: so they are what is in the way.
                 add(alone, _less(self._others(key)))
                 if not self._limit(key).lacks(alone, uses):
                     return True
@@ -182,14 +187,17 @@ class NodeLimits:
         total, more = self._counted(request, take, make), self._more(request, take, make)
         lacking = {key for key, uses in more.items() if self._limit(key).lacks(self._used.get(key, {}), uses)}
         own = any(key[0] not in SHARED for key in lacking)
+        # Machines that are held never come back by themselves. If they leave too little, reserved room would only idle.
         never = any(self._limit(key).lacks(self._held(key), uses) for key, uses in total.items())
         if never or is_open((self._site.now_ms - since_ms) / 1000):
             return []
         late = self._behind(request)
         for key, uses in total.items():
+            # Each limit keeps room for one request, the first that waits.
             room = {} if key in self._reserved else self._limit(key).room
             if room and not (own and key[0] in SHARED):
                 reserved = ReservedRoom(room, uses)
+                # Later requests that got machines while this one waited use up what it leaves to them.
                 reserved.take({}, self._joined(key, late))
                 for node in late:
                     add(reserved.behind, dict(self._of(node)).get(key, {}))
@@ -201,6 +209,7 @@ class NodeLimits:
 
     def room_of(self, provider: FlatProvider) -> dict[str, float]:
         """Return the provider's room of each kind: what its own limits, its account and others leave."""
+        # Machines that exist take part of the account's limit, also those of other providers in the same account.
         used, at = self.used_by(provider), self._used.get(self._place[provider.name], {})
         account = self._limit(self._place[provider.name]).room
         room = {kind: much - (at.get(kind, 0.0) - used.get(kind, 0.0)) for kind, much in account.items()}
@@ -232,6 +241,7 @@ class NodeLimits:
             room = {"machines": most_of} if most_of >= 0 else {}
             return NodeLimit(key, f"max-nodes-per-project, of {names[1]}", room)
         named = (label for one in self._site.providers.get(names[0], ()) for label in one.labels)
+        # Several providers may limit the same label of a tenant; the smallest number holds.
         limits = [label.max_nodes for label in named if label.name == names[1] and label.max_nodes >= 0]
         return NodeLimit(key, f"max-nodes of label {names[1]}", {"machines": float(min(limits))} if limits else {})
 
@@ -243,6 +253,7 @@ class NodeLimits:
     def _of(self, node: MadeNode) -> Iterator[tuple[Key, Amounts]]:
         """Yield what a machine counts at present."""
         if node.fixed:
+            # A free listed machine costs nothing; only one in use counts.
             if node.request or node.state == "hold":
                 yield ("provider", node.provider), ONE
         else:
@@ -250,6 +261,7 @@ class NodeLimits:
             yield ("account", *self._site.place(node)), node.uses
         if node.request:
             yield from self._owned(node)
+        # A ready machine counts for each tenant that could get it, since nobody knows who will.
         elif node.state in FREE and not (node.fixed or node.main or node.slots):
             for tenant, several in self._site.providers.items():
                 if any(one.name == node.provider for one in several):
@@ -299,6 +311,7 @@ class NodeLimits:
         """Return what counts in addition to machines that count already: free machines take their room."""
         found = self._counted(request, take, make)
         for node, _ in take:
+            # Static machines do not count until they are given.
             counted = dict(self._of(node)) if not node.fixed else {}
             for key, uses in counted.items():
                 if key in found:
@@ -310,6 +323,7 @@ class NodeLimits:
     ) -> Iterator[tuple[Key, Amounts]]:
         yield ("provider", provider.name), uses
         yield self._place[provider.name], uses
+        # Free slots do not count for `max-nodes`, since they cost nothing.
         if label.slots == 1:
             yield ("label", tenant, label.name), COUNTED
 

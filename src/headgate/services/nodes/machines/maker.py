@@ -116,11 +116,11 @@ class MachineMaker:
         places = self._context.map.nodes
         stale: list[Op] = [places.waits(id).record.delete() for id in self._seen.waits.keys() - now.requests]
         stale += [places.orders(id).record.delete() for id in self._seen.orders.keys() - self._seen.nodes.keys()]
-        for op in stale:
+        for op in stale:  # One at a time: nobody reads them together.
             await self._ledger.commit([], [op])
         await self._register()
         await self._open()
-        self._seen = self._now()
+        self._seen = self._now()  # Machines may have been recorded above.
         self._fate = Fate(self._seen, now, self._context.now_ms())
         await self._serve(now)
         self._steps()

@@ -43,6 +43,7 @@ class YieldingMachines:
         if self._idle[0] != now:
             plain = (one for one in self._free.values() if not (one.fixed or one.main))
             mains = (one for one in self._mains if self._unused(one, ()))
+            # Adding up thousands of machines is slow, and most requests at a look find the same ones idle.
             self._idle = now, self._limits.counted([*plain, *mains])
         several = (self._nodes.get(one.main) if one.main else one for one in taken if not one.fixed)
         mine = {one.id: one for one in several if one is not None}  # a machine may have gone before its slots
@@ -60,13 +61,16 @@ class YieldingMachines:
             if not node.fixed
             and (node.provider == key[1] if key[0] == "provider" else self._site.place(node) == key[1:])
         ]
+        # Room is on its way already; deleting more machines would make room for nobody.
         if any(node.state in ENDING for node in near):
             return ()
         line = self._site.line
         behind = set(line[line.index(request.id) + 1 :]) if request.id in line else set()
+        # Slots are not deleted by themselves, only with their machine.
         idle = [node for node in near if node.id in self._free and node.id not in taken and not node.main]
         idle.sort(key=lambda node: (FREE.index(node.state), node.asked_ms, node.id))
         held = [node for node in near if node.request in behind and node.state in FREE and not node.main]
+        # Of requests behind this one, the last in the line loses its machine first.
         held.sort(key=lambda node: (-line.index(node.request), node.id))
         machines = [[node] for node in idle], [[node] for node in held]
         ids = {node.id for node in near}
@@ -93,6 +97,7 @@ class YieldingMachines:
         """Have one be nobody's, so that others may have it for the rest of the look, and go if nobody has it then."""
         self._back.add(node.id)
         free = given_back(node)
+        # Others at this look see the room at once.
         if node.request and is_free(free):
             self._limits.returned(node, free)
             self._free[node.id] = free
@@ -104,6 +109,7 @@ class YieldingMachines:
         for id in sorted(self._back & self._free.keys()):
             node = self._nodes[id]
             slots: Sequence[MadeNode] = self._slots.of(node.main) if node.main else [node]
+            # A machine with a slot in use stays, so only this slot becomes free.
             if node.fixed or not all(one.id in self._free for one in slots):
                 yield node, given_back(node)
                 continue

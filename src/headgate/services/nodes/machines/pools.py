@@ -31,10 +31,12 @@ class ReadyPools:
         for tenant, providers in sorted(self.seen.providers.items()):
             coming = Counter[str]()
             """Label -> number of machines made at this look that serve it, including those made for other labels."""
+            # Labels with more names come first: a machine of theirs may also be one that another label's pool lacks.
             for name, most in sorted(_pools(providers).items(), key=lambda pool: (-_serves(pool[0], providers), pool)):
                 free = self._free_of(name, providers)
                 self._ready.update(node.id for node in free[:most])
                 able = sorted((one for one in providers if one.label(name) is not None), key=lambda one: one.name)
+                # Each label of the machine that is made counts, so two labels with the same alias do not both make one.
                 while most > len(free) + coming[name]:
                     made = next((m for one in able if (m := self._one_more(one, name, tenant)) is not None), None)
                     if made is None:
@@ -54,6 +56,7 @@ class ReadyPools:
             and node.id not in self._ready
         }
         for node in self.seen.nodes.values():
+            # A machine goes only if each of its slots is unneeded.
             if node.id in late and (not node.main or all(one.id in late for one in self.fate.slots.of(node.main))):
                 yield node
 

@@ -40,6 +40,7 @@ def new_node(
         "labels": ",".join(name for _, name in request.nodes) if request else label.name,
     }
     own = {
+        # Unknown words become empty: the tags come from people, and a wrong one must not stop machines.
         name: _WORD.sub(lambda found: words.get(found[1], ""), str(text))
         for name, text in label.label.get("tags", {}).items()
     }
@@ -51,6 +52,7 @@ def new_node(
         label=label.name,
         said=definition,
         digest=label.digest,
+        # The installation's tags win: with others, a label could declare its machines somebody else's.
         tags={**own, **tags, NODE_TAG: id},
         uses=dict(uses),
         tenant=tenant,
@@ -63,6 +65,7 @@ def new_node(
 def host_nodes(provider: FlatProvider) -> Mapping[str, MadeNode]:
     """Return, by id, the records of the machines that a provider lists, one for each slot; without the tags of the
     installation, and without times."""
+    # The encoded form is hashable, so the cache finds a provider that is equal, though not the same object.
     return _host_nodes(msgspec.json.encode(provider, order="deterministic")) if provider.is_static else {}
 
 
@@ -74,9 +77,11 @@ def _host_nodes(encoded: bytes) -> Mapping[str, MadeNode]:
         if label is None:
             continue
         slots = int(host.get("slots") or label.slots)
+        # These four make the machine; other settings may change without making it another one.
         where = [str(host.get(key) or "") for key in ("name", "host", "connection-port", "username")]
         own = msgspec.json.encode(host, order="deterministic").decode()
         definition = {
+            # Whatever the label says, a listed machine is used again: nothing could make a new one.
             "label": {**label.label, "reuse": True},
             "image": label.image,
             "flavor": label.flavor,
@@ -85,6 +90,7 @@ def _host_nodes(encoded: bytes) -> Mapping[str, MadeNode]:
         for slot in range(slots):
             if len(found) >= LISTED_MAX:
                 return found
+            # The id is derived from where the machine is, so each launcher finds the record of the last.
             id = derived(provider.name, *where, str(slot))
             found.setdefault(id, MadeNode(
                 id=id, provider=provider.name, connection=provider.connection, label=label.name, state="registering",

@@ -28,6 +28,8 @@ def is_open(waited_s: float) -> bool:
     """Return whether others may overtake a request that has waited for this time."""
     kept_s = KEPT_FIRST_S
     while waited_s >= kept_s:
+        # Periods in which room is kept, and short ones in which anybody may take it, follow each other; the kept ones
+        # double.
         waited_s -= kept_s
         if waited_s < OPEN_S:
             return True
@@ -53,11 +55,13 @@ class ReservedRoom:
         they then have slots to the amounts of these machines."""
         total = dict(more)
         for main, uses in joined.items():
+            # Another slot of a machine that later requests have already costs nothing more.
             add(total, {kind: 0.0 if main in self.mains else much for kind, much in uses.items()})
         kinds = {kind for uses in (more, *joined.values()) for kind, much in uses.items() if much > 0}
         return all(
             self.behind.get(kind, 0.0) + total[kind] + self.wanted.get(kind, 0.0) <= self.room[kind] + PARTS
             for kind in kinds
+            # Only kinds that this request wants are kept: in others, later requests do it no harm.
             if kind in self.room and self.wanted.get(kind)
         )
 
@@ -80,5 +84,6 @@ class KeptHosts:
 
     def leaves(self, more: Collection[str]) -> bool:
         """Return whether giving these machines to later requests leaves enough others."""
+        # Looked at first, because the matching is slow and most requests want other machines.
         touched = any(id in several for several in self.wanted for id in more)
         return not touched or choose(self.wanted, self.behind.union(more)) is not None

@@ -29,12 +29,14 @@ def open_slots(machine: MadeNode, many: int = OPENED_MAX) -> tuple[MadeNode, lis
     numbers."""
     upto = min(machine.opened + many, machine.slots)
     definition = {
+        # What only makes the machine, such as its user data, would be stored once for each slot.
         "label": {key: value for key, value in machine.said["label"].items() if key != "userdata"},
         "image": {key: value for key, value in machine.said["image"].items() if key == "upload"},
         "flavor": {},
         "provider": {key: value for key, value in machine.said["provider"].items() if key == "region"},
     }
     ids = slot_ids(machine)
+    # Only the tenant's limit counts slots by their part; the account counts the machine.
     share = {kind: much / machine.slots for kind, much in machine.uses.items()}
     several = [
         MadeNode(
@@ -58,6 +60,7 @@ def open_slots(machine: MadeNode, many: int = OPENED_MAX) -> tuple[MadeNode, lis
 
 def with_machine(slot: MadeNode, machine: MadeNode) -> MadeNode:
     """Return a slot of a machine that is usable: ready, with the machine's properties."""
+    # A slot may be recorded before its machine is there, so it learns of the machine's address only here.
     return replace(
         slot,
         state="ready",

@@ -59,6 +59,7 @@ def seen(map: Map, mirror: Mirror) -> SeenMachines:
     waits = {wait.request: wait for _, _, wait in _read(mirror, map.nodes.waits.path, NodeWait)}
     orders = {path.rpartition("/")[2]: one for path, _, one in _read(mirror, map.nodes.orders.path, NodeOrder)}
     accounts = {path.rpartition("/")[2]: one for path, _, one in _read(mirror, map.nodes.accounts.path, NodeAccount)}
+    # The labels name the newest uploads from here on, so one look sees one image of each label.
     return SeenMachines(chosen(providers(map, mirror), map, mirror), nodes, at, waits, orders, accounts)
 
 
@@ -75,6 +76,7 @@ def providers(map: Map, mirror: Mirror) -> dict[str, list[FlatProvider]]:
 
 def is_made(request: NodeRequest, labels: Mapping[str, object], known: list[FlatProvider]) -> bool:
     """Return whether a request wants machines that are made on demand. Labels of the inventory take precedence."""
+    # A label that is in both is one of the inventory: adding a provider must not change what existing jobs get.
     return any(label not in labels and any(one.label(label) is not None for one in known) for _, label in request.nodes)
 
 
