@@ -81,6 +81,7 @@ class Admin:
         """
         if caller.partitions is None:
             return await self._partitions_after(after, limit)
+        # A caller with few partitions costs few reads, and what is closed to them takes no part in paging.
         wanted = sorted(uuid for uuid in caller.partitions if uuid > after)
         addresses = [self._places.partitions.by_uuid(uuid).record for uuid in wanted[:limit]]
         read = await self._facts.store.get_many([one.path for one in addresses])
@@ -110,6 +111,7 @@ class Admin:
                     raise AlreadyExists(f"a partition {what} exists")
             txn.do(record.put(partition), name.put(Uuid(partition.uuid)))
 
+        # An operator may create several at once; the transaction repeats itself if another one took the name meanwhile.
         await self._commit(caller, body)
         return await self._generation(record, partition)
 
@@ -130,6 +132,7 @@ class Admin:
                 raise Stale(f"partition {uuid} is at generation {entry.version}, not {expected_generation}; look again")
             old = self._places.partitions.by_name(record.decode(entry.value).name).record
             name = self._places.partitions.by_name(new_name).record
+            # The check of the record alone would let two partitions get one name.
             if old.path != name.path:
                 if await txn.get(name.path) is not None:
                     raise AlreadyExists(f"a partition {new_name} exists")
@@ -154,6 +157,7 @@ class Admin:
             for index in await self._facts.store.list(tree.definitions.path):
                 txn.delete(index.path)
                 txn.do(self._places.definitions.by_uuid(Uuid.from_wire(index.value).uuid).record.delete())
+            # A quota of a partition that is gone would hold for a later one with the same uuid.
             for quota in await self._facts.store.list(self._places.leases.quotas(uuid).path):
                 txn.delete(quota.path)
             name = self._places.partitions.by_name(record.decode(entry.value).name).record
@@ -177,6 +181,7 @@ class Admin:
 
         async def body(txn: Txn) -> None:
             entry = await txn.get(address.path)
+            # Such a change would move the names of all its objects to other places.
             if entry is not None and address.decode(entry.value).per_project != type.per_project:
                 await self._unused(txn, type.code)
             txn.do(address.put(type))
@@ -191,6 +196,7 @@ class Admin:
         address = self._places.types.provider(type.code).record
 
         async def body(txn: Txn) -> None:
+            # The read makes the transaction fail if another one changes the type.
             await txn.get(address.path)
             txn.do(address.put(type))
 
@@ -246,6 +252,7 @@ class Admin:
             await self._place_exists(txn, place)
             old = await txn.get(index.path)
             former = index.decode(old.value).uuid if old else ""
+            # A uuid names one definition, wherever it applies; a second use would change both.
             if await txn.get(record.path) is not None and former != definition.uuid:
                 raise AlreadyExists(f"a definition {definition.uuid} exists, for something else")
             if former and former != definition.uuid:
@@ -290,6 +297,7 @@ class Admin:
         puts += [types.provider(one.code).record.put(one) for one in BUILT_IN_PROVIDER_TYPES]
         default = self._places.definitions.by_type(PROVIDER).default
 
+        # An inventory may have been begun by another server, or by an older version that had fewer types.
         async def body(txn: Txn) -> None:
             for op in puts:
                 if await txn.get(op.path) is None:
@@ -305,6 +313,7 @@ class Admin:
     async def _commit(self, caller: Caller, body: Callable[[Txn], Awaitable[T]]) -> T:
         """Commit with an entry in the journal. Raise Stale if others keep writing."""
 
+        # Without an entry in the journal, other servers would keep what they read before.
         async def journaled(txn: Txn) -> T:
             result = await body(txn)
             txn.do(*self._journal.ops(fresh(), Recorded((), caller.user, caller.project, self._clock())))
@@ -314,6 +323,7 @@ class Admin:
             return await self._facts.store.transact(journaled)
         except Conflict as error:
             raise Stale("this changes faster than it can be written; try again") from error
+        # Even a failed attempt shows that others write, so what was read may be old.
         finally:
             self._facts.forget()
 

@@ -86,6 +86,7 @@ class InventoryDraft:
             case Create(object):
                 await self._create(object)
             case Update():
+                # The steps before are included, so a step may change what an earlier one made.
                 old = self._changeable(step.uuid, step.expected_generation)
                 await self._replace(old, step.applied(old), {*step.set_properties, *step.remove_properties})
             case Remove():
@@ -97,6 +98,7 @@ class InventoryDraft:
         """Return the operations of the commit. Raise Invalid if they do not fit into one."""
         found: list[Op] = [Delete(path) for path in sorted(self.deletes)]
         found += [Put(path, value) for path, value in sorted(self.puts.items())]
+        # The limit is the store's; the caller can split the steps, but only they know which belong together.
         if len(found) > OPS_MAX - RESERVED_OPS:
             raise Invalid(
                 f"this needs {len(found)} entries in one commit, which has at most {OPS_MAX - RESERVED_OPS}; "
@@ -115,6 +117,7 @@ class InventoryDraft:
         self._allow(object)
         await self._check(None, object, object.properties)
         record = self.places.objects.by_uuid(object.uuid).record.path
+        # The uuid and the name are checked by the absence of their entries, so two callers cannot both create them.
         self._fresh(record, f"an object with the uuid {object.uuid} exists")
         indexes = entries.indexes(self.places, object, per_project)
         self._fresh(next(iter(indexes)), f"{object.type} {object.name} exists")
@@ -125,6 +128,7 @@ class InventoryDraft:
     async def _replace(self, old: Object, new: Object, named: Collection[str]) -> None:
         per_project = await self._per_project(old.type)
         await self._check(old, new, named)
+        # Renaming frees the old name in the same commit, so no other object can have either meanwhile.
         name = entries.name(self.places, new, per_project).path
         if new.name != old.name:
             self._fresh(name, f"{new.type} {new.name} exists")
@@ -137,10 +141,13 @@ class InventoryDraft:
     async def _remove(self, old: Object) -> None:
         per_project = await self._per_project(old.type)
         definition = await self.basis.definition(old.partition, old.type, old.kind)
+        # Deleting would be a way to remove what the caller may not write.
         if locked := unwritable(old.properties, {}, definition, self.caller):
+            # The names of hidden properties are hidden, too.
             shown = sorted(set(locked) - hidden(definition, self.caller))
             which = f": {', '.join(shown)}" if shown else ""
             raise PermissionDenied(f"{old.name} has properties that {self.caller.user} may not remove{which}")
+        # Reports on an object go with it: a later one with its uuid would inherit a bad name.
         reports = [places.object(old.uuid).record.path for places in (self.places.health, self.places.probes)]
         self._erase([*entries.indexes(self.places, old, per_project), *self._own(old.uuid), *reports])
         self._now[old.uuid] = None
@@ -158,6 +165,7 @@ class InventoryDraft:
         record, history = self._own(new.uuid)
         event = InventoryEvent(kind, new, self.caller.user, self.caller.project, self.at_ms)
         self._erase([path for path in before if path not in after])
+        # An index entry without a new value is not written, so an update costs operations only for what it changes.
         added = {path: value for path, value in after.items() if before.get(path) != value}
         for path, value in {**added, record: new.to_wire(), history: past.and_then(event).to_wire()}.items():
             self.deletes.discard(path)
@@ -176,6 +184,7 @@ class InventoryDraft:
         """Check that nothing is there, or that an earlier step removes it."""
         if path in self.puts:
             raise AlreadyExists(taken)
+        # A name that an earlier step frees may be taken without a check: the deletion is in the same commit.
         if path not in self.deletes:
             self.checks[path] = At(path, None)
             self.created.add(path)
@@ -189,7 +198,9 @@ class InventoryDraft:
         else:
             found = address.decode(entry.value) if entry else None
             if entry is not None:
+                # The history needs no check of its own, since it is written only together with the record.
                 self.checks[address.path] = At(address.path, entry.version)
+        # Both cases have one answer, so nobody learns which uuids other projects use.
         if found is None or owned(found, self.caller) is None:
             raise NotFound(f"there is no object {uuid}")
         if expected_generation and entry is not None and entry.version != expected_generation:
@@ -211,6 +222,7 @@ class InventoryDraft:
             whose = "providers are" if object.type == PROVIDER else f"{object.name} belongs to no project and is"
             raise PermissionDenied(f"{whose} an operator's to write; {self.caller.user} has not the role operator here")
 
+    # The history of an earlier step of this draft is not in the store yet.
     def _history(self, uuid: str) -> ObjectHistory:
         address = self.places.history.object(uuid).record
         if address.path in self.puts:
@@ -234,6 +246,7 @@ class InventoryDraft:
         definition = await self.basis.definition(new.partition, new.type, new.kind)
         secret = hidden(definition, self.caller)
         self._writable(old, new, definition, named)
+        # The rules of the former kind hold as well: changing the kind would otherwise be a way around them.
         if old is not None and old.kind != new.kind:
             former = await self.basis.definition(old.partition, old.type, old.kind)
             self._writable(old, new, former, named)
@@ -290,6 +303,7 @@ def _ops_max(step: Step) -> int:
             tags = len(step.add_tags) + len(step.remove_tags)
             return 2 * (len(step.set_properties) + 1) + len(step.remove_properties) + tags + 4
         case Remove():
+            # What the object has is unknown here, so it counts as one with as much as an object may have.
             return names.ATTRIBUTES_MAX + 4
         case _:
             assert_never(step)
@@ -299,6 +313,7 @@ def _packed(sizes: Sequence[int]) -> list[list[int]]:
     """Return the numbers from 0, in order, in groups that fit into one commit."""
     found: list[list[int]] = []
     room = 0
+    # A step that is too large for any commit gets one of its own, and is refused there.
     for number, size in enumerate(sizes):
         if not found or size > room:
             found.append([])

@@ -56,6 +56,7 @@ class InventoryFacts:
         if resolved is None:
             epoch, basis = self._epoch, Basis(self)
             resolved = (await basis.resolve(*key), basis.checks)
+            # These answers rest on cached entries, so they are dropped together with them.
             if epoch == self._epoch and len(self._resolved) < KEPT_MAX:
                 self._resolved[key] = resolved
         return resolved
@@ -115,6 +116,7 @@ class Basis:
 
     async def resolve(self, partition: str, type: str, kind: str) -> tuple[Address[Uuid], Definition] | None:
         """Return where the applicable definition was found, and the definition."""
+        # The order is that of precedence: the first one that exists applies.
         addresses = definition_places(self.places, partition, type, kind)
         uuids = await self._several(addresses)
         for address, uuid in zip(addresses, uuids, strict=True):
@@ -129,6 +131,7 @@ class Basis:
     async def _several(self, addresses: Sequence[Address[R]]) -> list[R | None]:
         found = await self._facts.read(addresses)
         for address, (entry, _) in zip(addresses, found, strict=True):
+            # Absence is checked, too: a more specific definition may be added before the commit.
             self.checks[address.path] = At(address.path, entry.version if entry else None)
         return [record for _, record in found]
 

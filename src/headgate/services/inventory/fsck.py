@@ -38,6 +38,7 @@ class _Records:
 
 def examine(places: InventoryMap, found: Iterable[Entry]) -> list[InventoryFinding]:
     """Examine all entries below the root, which must be of one moment."""
+    # All entries are of one moment, or a change under way would look like an error.
     by_path = {entry.path: entry for entry in found}
     records, findings = _Records(), []
     for entry in by_path.values():
@@ -52,6 +53,7 @@ def examine(places: InventoryMap, found: Iterable[Entry]) -> list[InventoryFindi
             what = (
                 "missing" if current is None else f"leads to {current.value.decode('ascii', 'replace')}, not to {uuid}"
             )
+            # The repair is valid only while the record is as it was read.
             checks = (records.source[uuid], At(path, current.version if current else None))
             findings.append(InventoryFinding(path, what, Put(path, value), checks))
     findings += _stray(places, by_path, records, expected)
@@ -68,6 +70,7 @@ async def repair(store: Store, findings: Iterable[InventoryFinding]) -> tuple[in
         try:
             await store.commit(finding.checks, [finding.repair])
             done += 1
+        # Somebody has written it since, perhaps correctly; the next examination tells.
         except Conflict:
             missed += 1
     return done, missed
@@ -119,6 +122,7 @@ def _expect(
     requires it."""
     for partition in records.partitions.values():
         name = places.partitions.by_name(partition.name).record
+        # No repair can tell which of the two is to keep the name.
         if name.path in expected:
             yield InventoryFinding(name.path, f"partitions {expected[name.path][1]} and {partition.uuid} have one name")
         expected.setdefault(name.path, (Uuid(partition.uuid).to_wire(), partition.uuid))
@@ -131,6 +135,7 @@ def _expect(
             yield InventoryFinding(record, f"is in partition {object.partition}, which does not exist")
         if type is None:
             yield InventoryFinding(record, f"is of type {object.type}, which does not exist")
+            # Without its type, nobody knows whether the names of its objects are unique in a project or in a partition.
             continue
         for path, value in entries.indexes(places, object, type.per_project).items():
             if path in expected:
@@ -152,6 +157,7 @@ def _stray(
             continue
         own = (At(path, entry.version),)
         within = places.relative(path).split("/")
+        # They are of an object, but no index leads to them, so nothing else would find them.
         if within[0] in ("history", "health", "probes") and within[-1] not in records.objects:
             yield InventoryFinding(path, "is of an object that does not exist", Delete(path), own)
         elif within[0] == "partitions" and located.keys and "definitions" not in within[:3] and _is_index(within):
@@ -161,6 +167,7 @@ def _stray(
             used.add(uuid)
             if uuid not in records.definitions:
                 yield InventoryFinding(path, f"leads to definition {uuid}, which does not exist", Delete(path), own)
+    # Indexes name definitions; one that no index names applies to nothing.
     for uuid in sorted(records.definitions - used):
         record = records.source[uuid]
         yield InventoryFinding(record.path, "is a definition of nothing", Delete(record.path), (record,))

@@ -49,6 +49,7 @@ class HealthMonitor:
         """Return the health of an object; only operators see the error. Raise NotFound."""
         await self._inventory.get(caller, uuid)
         health, probed, _ = await self._read(uuid)
+        # What went wrong may contain addresses and commands that only operators may see.
         return (health if caller.operator else replace(health, why="", missed_why="")), probed
 
     async def unwell(self, caller: Caller) -> list[tuple[str, ObjectHealth]]:
@@ -59,6 +60,7 @@ class HealthMonitor:
             if one.failures or one.missed:
                 try:
                     await self._inventory.get(caller, uuid)
+                # Health lies beside all partitions, so others' objects are among them.
                 except NotFound:
                     continue  # of another partition, or deleted
                 found.append((uuid, one))
@@ -79,10 +81,14 @@ class HealthMonitor:
             ops: list[Op] = []
             if now != before:
                 ops.append(places.health.object(uuid).record.put(now))
+            # The first probe is recorded even if nothing is wrong, so that people can tell a healthy object from one
+            # that nobody probes.
             if well if probed is None else before.aside and not now.aside:
                 ops.append(places.probes.object(uuid).record.put(Probed(now_ms)))
+            # An object that was deleted meanwhile gets no record: nothing would remove it again.
             if object.version is None or not ops:
                 return now
+            # Leases are given to objects that are not set aside, so those who give must look again.
             if now.aside != before.aside:
                 ops += marks(self._inventory)
             try:

@@ -73,6 +73,7 @@ class IndexScan:
 
     def uuid(self, entry: Entry) -> str:
         """Return the uuid of the object that an entry leads to."""
+        # Entries of names have the uuid as value; markers and records have it as their own name.
         if self.posting is None and entry.value and len(entry.value) == 32:
             return entry.value.decode("ascii", "replace")
         return entry.path.rpartition("/")[2]
@@ -88,6 +89,7 @@ class IndexScan:
         else:
             path = entries.name(places, object, per_project).path
         if path is None or not path.startswith(self.path):
+            # An object may be in the list's directory without being in the range that is scanned.
             return None
         within = path[len(self.directory) + 1 :]
         return None if self.exact and within != self.begins else within
@@ -107,6 +109,7 @@ def unions(query: IndexQuery, condition: Condition) -> list[tuple[PostingFilter,
     """Return unions of lists; each union contains all matches."""
     secret = query.secret(condition)
     found = postings(condition.filter.wanted)
+    # A scan by a hidden property would tell, by its order and by its cost, which objects have the value.
     return [union for union in found if not any(one.kind != "tag" and one.key in secret for one in union)]
 
 
@@ -121,9 +124,11 @@ def scans(places: InventoryMap, query: IndexQuery, plan: Sequence[int], values: 
     """
     planned = list(zip(query.conditions, plan, values, strict=True))
     full_roots = {_root(places, one) for one, chosen, _ in planned if chosen < 0 and not direct(one)}
+    # A directory that contains another one is scanned instead of both.
     apart = {root for root in full_roots if not any(root.startswith(f"{other}/") for other in full_roots)}
     narrow: list[IndexScan] = []
     for condition, chosen, among in planned:
+        # Its objects are found by the scan of the whole directory anyway.
         if any(f"{_root(places, condition)}/".startswith(f"{root}/") for root in apart):
             continue
         if direct(condition):
@@ -133,6 +138,7 @@ def scans(places: InventoryMap, query: IndexQuery, plan: Sequence[int], values: 
         if among:
             union = tuple(PostingFilter("item", union[0].key, value) for value in among)
         narrow += [scan(places, condition, one) for one in union]
+    # The order of scans is part of the position on a page, so it must be the same for each page.
     return [*map(IndexScan, sorted(apart, key=lambda root: f"{root}/")), *dict.fromkeys(narrow)]
 
 
@@ -142,6 +148,7 @@ def ranged(query: IndexQuery, condition: Condition, chosen: int) -> PostingFilte
         return None
     union = unions(query, condition)[chosen]
     keys = {item.key for item in condition.filter.wanted.require_items if item.order}
+    # Only with a single list can its order be replaced by that of the numbers.
     return union[0] if len(union) == 1 and union[0].kind == "key" and union[0].key in keys else None
 
 
@@ -167,6 +174,7 @@ def scan(places: InventoryMap, condition: Condition, posting: PostingFilter) -> 
 def _direct_scan(places: InventoryMap, condition: Condition) -> IndexScan:
     wanted = condition.filter
     if wanted.uuids is not None:
+        # An empty list matches nothing, but would make this the scan of a directory; hence one that is no uuid.
         return IndexScan("", condition=condition, uuids=tuple(sorted(set(wanted.uuids))) or ("",))
     if wanted.name is not None and _one_directory(condition):
         project = (wanted.project or "") if condition.per_project else None

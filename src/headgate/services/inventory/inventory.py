@@ -93,6 +93,7 @@ class Inventory:
         """Return an object and its generation. Raise NotFound, also for an object that is not the caller's."""
         address = self.places.objects.by_uuid(uuid).record
         entry = await self.facts.store.get(address.path)
+        # Whatever is not the caller's does not exist for them: another answer would tell that it does.
         found = owned(address.decode(entry.value), caller) if entry else None
         if found is None or entry is None:
             raise NotFound(f"there is no object {uuid}")
@@ -117,6 +118,7 @@ class Inventory:
         address = self.places.history.object(uuid).record
         entry = await self.facts.store.get(address.path)
         events = address.decode(entry.value).events if entry else ()
+        # Past states are shown by today's rules, so a property that was hidden since is hidden there, too.
         return [msgspec.structs.replace(event, object=await self._seen(event.object, caller)) for event in events]
 
     # ---- searching
@@ -147,6 +149,7 @@ class Inventory:
         query = await self._questions.query(caller, any)
         moment = await self._search.moment(at.revision if at else None)
         plan = SearchPlan(at.plan, at.values) if at else await self._search.plan(query, moment)
+        # The token's plan numbers the conditions; with other types or partitions, the numbers would mean other ones.
         if not len(plan.chosen) == len(plan.values) == len(query.conditions):
             raise MomentExpired("partitions or types have changed since the last page; start again")
         if sorts:
@@ -162,6 +165,7 @@ class Inventory:
         page = ObjectPage(self._shown(query, part.found), next_token, moment.revision, None, bounded=part.bounded)
         if not count:
             return page
+        # The count goes through all matches, whatever the page.
         gathered = await self._search.gathered(query, plan, moment)
         return replace(page, count=len(gathered.found), count_is_least=gathered.reached is not None)
 
@@ -208,6 +212,7 @@ class Inventory:
             return
         after = await self._marked(query, plan, marker) if marker else None
         loop, spent_s = asyncio.get_running_loop(), 0.0  # the reader may take its time
+        # Only the time of our own work counts: a slow reader is not a slow search.
         while spent_s < self._bounds.every_max_s:
             began_s = loop.time()
             part = await self._search.page(query, plan, moment, after, min(left or LIMIT_MAX, LIMIT_MAX))
@@ -230,6 +235,7 @@ class Inventory:
             entry = await self.facts.store.get(address.path)
             object = address.decode(entry.value) if entry else None
             if object is not None and query.matches(object):
+                # It is a uuid, but no longer of an object that matches.
                 position = self._search.position(query, plan, object)
                 if position is not None:
                     return position
@@ -244,16 +250,19 @@ class Inventory:
         """
         query = await self._questions.query(caller, any)
         if not revision:
+            # What is in the store now must be known here before changes since now can be told.
             revision = await self.journal.now()
             await self.journal.wait_for(revision)
         async for commits, reached in self.journal.follow(revision, quiet_s=quiet_s):
             batch: list[tuple[ObjectChange, JournalCommit]] = []
             for commit in commits:
                 batch += [(one, commit) for one in seen(query, commit)]
+                # A watcher that asked for much gets it in portions, cut between commits.
                 if len(batch) >= TOLD_MAX:
                     yield batch, commit.revision
                     batch = []
                     await self._search.turns.turn()
+            # Who may see what, and which types there are, may have changed for the commits that follow.
             if changes_facts(commits):
                 query = await self._questions.query(caller, any)
             yield batch, reached
@@ -282,6 +291,7 @@ class Inventory:
                 await self._search.turns.turn()
                 try:
                     written = await self.apply(caller, [steps[number] for number in numbers])
+                # Some step of the part was refused, so nothing of it was written.
                 except (InventoryError, Invalid, TooLarge) as error:
                     if len(numbers) == 1:
                         outcomes[numbers[0]] = error
@@ -291,6 +301,7 @@ class Inventory:
                     for number, made in zip(numbers, written.objects, strict=True):
                         outcomes[number] = made
                     return
+            # The place is given back first: with all places taken by parts that retry, nobody would go on.
             for number in numbers:  # find out which of them it was
                 await one([number])
 
@@ -310,6 +321,7 @@ class Inventory:
             await self._search.turns.turn()
             read = await self.facts.store.get_many([address.path for address in wanted])
             found += [address.decode(entry.value) for address, entry in zip(wanted, read, strict=True) if entry]
+        # All are read before any is deleted, so a wrong uuid in the list deletes nothing.
         if foreign := [one.uuid for one in found if owned(one, caller) is None]:
             raise NotFound(f"there is no object {foreign[0]} that {caller.user} may delete; nothing was deleted")
         removed = 0

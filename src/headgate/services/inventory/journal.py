@@ -75,6 +75,7 @@ class Journal:
         """Write the first entry unless there is one."""
         first = self._places.journal.changes(GENESIS).record
         ops: list[Op] = [first.put(Recorded((), "", "", 0)), self.mark()]
+        # Most starts find it there, and save a commit.
         if not await self._store.scan(self._places.journal.changes.path, limit=1):
             try:
                 await self._store.commit([At(first.path, None)], ops)
@@ -97,8 +98,10 @@ class Journal:
     def ops(self, name: str, recorded: Recorded) -> list[Op]:
         """Return the operations that a writer appends to its commit: the new entry, and the deletion of a few of the
         oldest."""
+        # The journal shrinks by at most this much per writer, so no writer pays for the others.
         over = len(self._commits) + 1 - self._kept_max
         large = self._size_bytes > KEPT_SIZE_MAX_BYTES
+        # Several writers may trim the same entries: deleting what is gone is no error.
         trimmed = self._commits[: min(max(over, int(large)), TRIMMED_MAX)]
         put = self._places.journal.changes(name).record.put(recorded)
         return [*(Delete(one.path) for one in trimmed), put, self.mark()]
@@ -109,6 +112,7 @@ class Journal:
         revision = self._places.journal.revision
         return Put(revision.path, b"")
 
+    # This process may have seen less; `wait_for` closes the gap.
     async def now(self) -> int:
         """Return the current revision of the store."""
         entry = await self._store.get(self._places.journal.revision.path)
@@ -139,9 +143,11 @@ class Journal:
         after `quiet_s` without any."""
         while True:
             reached = self._revision
+            # A commit may be known before its moment: it is told once the moment is reached, and not twice.
             commits = [one for one in self.since(revision) if one.revision <= reached]
             revision = max(revision, reached)
             yield commits, revision
+            # Something came while the reader was busy, so it need not wait.
             if self._revision > revision:
                 continue
             try:
@@ -156,8 +162,10 @@ class Journal:
         await self._moved.wait()
 
     def _trimmed(self, revision: int) -> bool:
+        # Nothing was ever trimmed, so any moment after the last unreadable entry can be shown.
         if self._complete:
             return revision < self._floor
+        # Before the oldest entry that is left, some may have been trimmed.
         oldest = self._commits[0].revision if self._commits else self._revision
         return revision < max(oldest, self._floor)
 
@@ -184,12 +192,14 @@ class Journal:
                 revision = max(revision, entry.version)
             elif (commit := self._read(entry)) is not None:
                 commits.append(commit)
+            # Ten thousand entries take a while to decode, and sessions must be renewed meanwhile.
             if number % PORTION_MAX == 0:
                 await asyncio.sleep(0)
         self._commits = sorted(commits)
         self._by_path = {one.path: one for one in commits}
         self._size_bytes = sum(len(one.value) for one in commits)
         self._revision = revision
+        # Changes of facts may have been missed while the watch was broken.
         self._notify()
 
     def _take(self, entry: Entry) -> None:
@@ -199,6 +209,7 @@ class Journal:
         commit = self._read(entry)
         if commit is None:
             return
+        # Entries are never overwritten, so an entry that is known already comes from a watch that began again.
         if entry.path not in self._by_path:
             self._by_path[entry.path] = commit
             insort(self._commits, commit)
@@ -211,6 +222,7 @@ class Journal:
         try:
             return JournalCommit(entry.born, entry.path, entry.value, of_facts(entry.value))
         except ValueError:
+            # Moments before it cannot be shown any more, since what it changed is unknown.
             self._floor = max(self._floor, entry.born)
             return None
 

@@ -62,6 +62,7 @@ class ObjectLeasing:
             wanted, id=fresh(), user=caller.user, project=caller.project, partition=caller.partition, asked_ms=now_ms,
             roles=tuple(sorted(caller.roles)), give_up_ms=now_ms + (wait_s or GIVE_UP_S) * 1_000,
         ))  # fmt: skip
+        # Otherwise everybody would ask with the highest precedence.
         if lease.precedence < leases.PRECEDENCE and not caller.operator:
             raise PermissionDenied(f"only operators ask for a precedence below {leases.PRECEDENCE}")
         await self._possible(lease)
@@ -77,6 +78,7 @@ class ObjectLeasing:
 
     async def _possible(self, lease: ObjectLease) -> None:
         """Refuse a lease that can never be given. Raise Unmet."""
+        # Refused at once: a request that no quota ever allows would only fill the line.
         for quota in (await self.book()).quotas:
             if leases.concerns(quota, lease) and (why := leases.within(quota, lease, (), (), 0)):
                 raise Unmet(f"{why}: this will never be given")
@@ -139,12 +141,14 @@ class ObjectLeasing:
             raise Unmet(why)
         pool = Pool(self.inventory)
         for other in book.line(now_ms):
+            # Whoever has something could keep it for ever otherwise.
             if longer.object in {one.object.uuid for one in await pool.candidates(other)}:
                 raise Unmet(f"somebody waits for {longer.name}: it is not extended; ask for another lease")
 
     async def end(self, caller: Caller, id: str) -> ObjectLease:
         """End the lease: return its object, or stop waiting. Raise NotFound, PermissionDenied."""
         for _ in range(ATTEMPTS_MAX):
+            # Another server may be giving the lease at this moment; then it is read again, and ended as held.
             book, lease = await self._own(caller, id, change=True)
             ended = await self._end(book, lease, f"ended by {caller.user}")
             if ended is not None:
@@ -157,6 +161,7 @@ class ObjectLeasing:
         lease = book.leases.get(names.normal(id))
         if lease is None or not _visible(lease, caller):
             raise NotFound(f"there is no lease {id}; or it has ended")
+        # Others of the project see a lease, but only its user and operators end it.
         if change and lease.user != caller.user and not caller.operator:
             raise PermissionDenied(f"lease {id} is of {lease.user}; they and operators end and extend it")
         return book, lease
@@ -181,6 +186,7 @@ class ObjectLeasing:
                 retry_s = min(2 * retry_s, RETRY_MAX_S)
                 continue
             retry_s = RETRY_S
+            # Each commit moves the revision, so without a pause a busy inventory would be looked at without end.
             await asyncio.sleep(LOOK_INTERVAL_S)
             wait_s = None if until_ms is None else max(0.0, (until_ms - self.inventory.clock()) / 1_000)
             try:
@@ -194,9 +200,11 @@ class ObjectLeasing:
         book = self._book
         ledger = await self._store.get(self._places.active.ledger.path)
         now_ms = self.inventory.clock()
+        # The ledger is one small entry; only if it moved are all leases read again.
         if book is None or book.at.version != (ledger.version if ledger else None):
             await self._past.trim(now_ms)
             book = await self.book()
+        # One at a time: ending one changes the ledger, and with it the checks of all others.
         while (ending := _over(book, now_ms)) is not None:
             await self._end(book, *ending)
             book = await self.book()
@@ -210,6 +218,7 @@ class ObjectLeasing:
     async def give(self) -> Book:
         """Give, in order, the leases that launchers do not give; return the book after that."""
         for _ in range(ATTEMPTS_MAX):
+            # A look at the same objects finds the same matches, so they are kept for as long as no object changes.
             if self._pool_at != self.inventory.journal.latest:
                 self._pool, self._pool_at = Pool(self.inventory), self.inventory.journal.latest
             book, pool = await self.book(), self._pool
@@ -221,6 +230,7 @@ class ObjectLeasing:
                     continue
                 given = await self.given(book, lease, choice.candidate)
                 if given is None:
+                    # Something that the choice rests on has changed, perhaps an object: everything is read again.
                     self._pool_at = -1
                     break  # another process was faster: look again
                 book = given
@@ -233,6 +243,7 @@ class ObjectLeasing:
     ) -> LeaseChoice:
         """Return what the lease can have now. A lease that is refused, or exceeds a quota, does not delay others."""
         try:
+            # The quota is asked about the very object, since it may count the object's amounts.
             choice = await pool.choose(book, lease, launched=launched, busy=busy)
             if choice.candidate is not None:
                 filled = self._filled(book, lease, choice.candidate)
@@ -255,6 +266,7 @@ class ObjectLeasing:
             self._filled(book, lease, one), state=leases.HELD, begun_ms=now_ms,
             until_ms=now_ms + lease.duration_s * 1_000,
         )  # fmt: skip
+        # A claim for a build does not write the ledger, so its absence is checked, too.
         return await self._write(book, held, (At(record, one.generation), At(claim, None), *one.checks), guards=guards)
 
     def _filled(self, book: Book, lease: ObjectLease, one: LeaseCandidate) -> ObjectLease:
@@ -278,8 +290,10 @@ class ObjectLeasing:
     async def _end(self, book: Book, lease: ObjectLease, why: str) -> ObjectLease | None:
         """End the lease; a launcher first cleans a machine that builds may have next. None means: look again."""
         now_ms = self.inventory.clock()
+        # The launcher ends it once the machine is clean.
         if lease.state == leases.CLEANING:
             return lease
+        # Builds may have the machine next, and must not find what its user left there.
         if lease.state == leases.HELD and lease.provider:
             cleaning = replace(lease, state=leases.CLEANING, until_ms=now_ms, why=why)
             return cleaning if await self._write(book, cleaning) is not None else None
@@ -295,6 +309,7 @@ class ObjectLeasing:
         ops: list[Op] = [Delete(address.path)]
         if lease.begun_ms:
             ops.append(self._past.put(ended))
+        # A quota over time counts it from the same commit on in which it no longer counts as held.
         try:
             await self._store.commit(checks, [*ops, *marks(self.inventory)], guards=guards)
         except GuardLost:
@@ -317,6 +332,7 @@ class ObjectLeasing:
         except GuardLost:
             raise
         except Conflict:
+            # Definitions and types may be what changed.
             self.inventory.facts.forget()
             return None
         written = {entry.path: entry for entry in entries if entry is not None}

@@ -42,10 +42,12 @@ class ObjectPast:
 
     async def trim(self, now_ms: int) -> None:
         """Remove old leases, and join leases where there are too many; leases that others change meanwhile stay."""
+        # A trim reads all past leases, and they change slowly.
         if now_ms - self._trimmed_ms < TRIM_INTERVAL_MS:
             return
         self._trimmed_ms = now_ms
         oldest = self._places.inside(f"{max(0, now_ms - WINDOW_MAX_HOURS * 3_600_000):015d}")
+        # No quota looks back further.
         await self._commit([_gone(entry) for entry in await self._entries("") if entry.path < oldest])
         for _ in range(ROUNDS_MAX):
             entries = await self._entries("")
@@ -62,8 +64,10 @@ class ObjectPast:
         changes: list[Change] = []
         for earlier, later in joinable(leases)[:over]:
             first, second = of[earlier.id], of[later.id]
+            # It has the id and the end of the later one, thus also its place.
             put = self.put(joined(earlier, later))  # replaces the later one
             changes.append(([_at(first), _at(second)], [Delete(first.path), put]))
+        # Nothing can be joined: many users with one lease each. The oldest count least.
         return changes or [_gone(entry) for entry in entries[:over]]
 
     async def _commit(self, changes: Sequence[Change]) -> None:
@@ -71,6 +75,7 @@ class ObjectPast:
         step = OPS_MAX // 2
         for start in range(0, len(changes), step):
             some = changes[start : start + step]
+            # Another server trims the same leases; what it left is there at the next trim.
             with suppress(Conflict):
                 await self._store.commit([at for ats, _ in some for at in ats], [op for _, ops in some for op in ops])
 
@@ -79,6 +84,7 @@ class ObjectPast:
         found: list[Entry] = []
         directory = self._places.path
         while True:
+            # Names begin with the time of the end, so a scan reads only what is asked for.
             read = await self._store.scan(directory, after=after, limit=PORTION_MAX)
             found += read
             if len(read) < PORTION_MAX:

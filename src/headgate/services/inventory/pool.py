@@ -43,6 +43,7 @@ class Book:
     def line(self, now_ms: int) -> list[ObjectLease]:
         """Return the waiting leases, the next one first."""
         waiting = [one for one in self.leases.values() if one.state == leases.WAITING]
+        # The order of arrival in the store decides between equals.
         return sorted(
             waiting, key=lambda one: (leases.level(one.precedence, one.asked_ms, now_ms), self.entries[one.id].born)
         )
@@ -80,6 +81,7 @@ async def book_of(inventory: Inventory) -> Book:
     ledger = places.leases.active.ledger.path
     at, found, entries = At(ledger, None), dict[str, ObjectLease](), dict[str, Entry]()
     record = places.leases.active.lease("_").record
+    # The list is of one moment, so the ledger's version covers all leases in it.
     for entry in await store.list(places.leases.active.path):
         if entry.path == ledger:
             at = At(ledger, entry.version)
@@ -134,6 +136,7 @@ class Pool:
     async def candidates(self, lease: ObjectLease) -> list[LeaseCandidate]:
         """Return the objects that match the search and whose total amounts suffice. Raise Invalid, Refused."""
         key = (lease.partition, lease.project, lease.user, lease.roles, lease.search)
+        # The same search finds other objects for another person, so the key has all that decides what they see.
         if key not in self._found:
             caller = Caller(
                 lease.user, lease.project, lease.partition, frozenset(lease.roles), frozenset({lease.partition})
@@ -141,6 +144,7 @@ class Pool:
             wanted = await self._inventory.filter(caller, expression(lease.search))
             found = await self._inventory.several(caller, [wanted], LIMIT_MAX)
             records = [self._inventory.places.objects.by_uuid(one.object.uuid).record for one in found]
+            # The match is what the caller sees; giving needs the whole object.
             read = await self._inventory.facts.store.get_many([one.path for one in records])
             several = [
                 await self._candidate(one.object, record.decode(entry.value), entry.version)
@@ -165,7 +169,9 @@ class Pool:
                 missing.append(f"{one.object.name} is set aside: {book.aside[uuid]}")
                 continue
             others = [other for other in book.taking if other.object == uuid]
+            # A machine of which something is leased counts already.
             if not others and (why := await self._shared_out(book, one)):
+                # It comes first, because it stays true when the machine is free.
                 missing.insert(0, why)  # builds may have taken it meanwhile
                 continue
             reserved.add(uuid)
@@ -175,6 +181,7 @@ class Pool:
                 free.append(one)
         if free:
             return LeaseChoice(
+                # What is left is kept in one piece: small requests go where little would be left.
                 min(free, key=lambda one: (_left(book, lease, one.object), one.object.name, one.object.uuid))
             )
         return LeaseChoice(None, frozenset(reserved), missing[0] if missing else "nothing matches now")
@@ -195,6 +202,7 @@ class Pool:
             text = provider.properties.get(SHARE, SHARE_DEFAULT)
             part = number(text.removesuffix("%"))
             if part is None or part < 0:
+                # A value that is no number must neither block people nor give them everything.
                 part, text = number(SHARE_DEFAULT.removesuffix("%")) or part, SHARE_DEFAULT
             assert part is not None, "the default is a number"
             many = int(part)
@@ -211,6 +219,7 @@ class Pool:
     async def _candidate(self, seen: Object, full: Object, generation: int) -> LeaseCandidate | None:
         """Return a candidate, or None for executors' slots, which cannot be leased."""
         provider = await self._provider(full)
+        # A slot is no machine of its own, and stands for room on an executor.
         if provider is not None and provider.kind == LOCAL:
             return None
         if provider is None or provider.kind != STATIC:

@@ -45,6 +45,7 @@ class Questions:
         does not exist.
         """
         partitions = [await self.partition(one, caller) for one in expression.partitions] or [caller.partition]
+        # An administrator whose credential names partitions is one only there.
         everywhere = caller.admin and caller.partitions is None
         if foreign := [one for one in partitions if one != caller.partition and not everywhere]:
             raise PermissionDenied(
@@ -73,6 +74,7 @@ class Questions:
         basis = Basis(self._facts)
         uuid = names.normal(named) if names.is_uuid(named) else await basis.partition_named(named)
         known = uuid is not None and await basis.partition(uuid) is not None
+        # Both cases have one answer: otherwise anybody could find out which partitions exist.
         if caller is not None and caller.partitions is not None and not (known and caller.may_enter(uuid or "")):
             raise PermissionDenied(
                 f"partition {named} is not open to {caller.user}: the credential must name it (the claim `partitions`, "
@@ -90,6 +92,7 @@ class Questions:
             Condition(partition, type, types[type], one)
             for one in given
             for partition, type in product(one.partitions or (caller.partition,), one.types or types)
+            # A type may have been deleted since the filter was resolved.
             if type in types
         ]
         if len(conditions) > CONDITIONS_MAX:
@@ -97,6 +100,7 @@ class Questions:
                 f"this is {len(conditions)} combinations of filter, partition and type; "
                 f"at most {CONDITIONS_MAX} can be searched at once"
             )
+        # A search is answered on the loop of all callers, so the comparisons of one question are limited.
         if (terms := sum(one.filter.terms for one in conditions)) > TERMS_MAX:
             raise Invalid(
                 f"this is about {terms} comparisons for each object, over all filters, partitions and types; "
@@ -106,6 +110,7 @@ class Questions:
 
         def secret(one: Condition) -> frozenset[str]:
             found = rules.get((one.partition, one.type), {}).values()
+            # The strictest of all kinds counts, since an index is one for all kinds.
             return frozenset().union(*(hidden(definition, caller) for definition in found))
 
         return IndexQuery(conditions, types, self._shown(caller, rules), secret)
@@ -169,6 +174,7 @@ class PageToken(msgspec.Struct, frozen=True, array_like=True):
     async def read(cls, text: str, search_digest: str, seal: Seal) -> Self:
         """Open a token. Raise Invalid for one that was not issued, or that is for another search."""
         token = msgspec.json.decode(await seal.open(text), type=cls)
+        # Its position and plan would be wrong for another search, and could show what that one hides.
         if token.search_digest != search_digest:
             raise Invalid("the page token is of another search; begin without one")
         return token
@@ -199,6 +205,7 @@ def seen(query: IndexQuery, commit: JournalCommit) -> Iterator[ObjectChange]:
     """Yield what a commit did to the matching objects. An object that starts to match is created; one that stops
     matching is deleted."""
     for change in commit.recorded.changes:
+        # Both are asked of what the caller sees: a hidden property must not reveal itself by a change of matches.
         old = query.shown(change.old) if change.old and query.matches(change.old) else None
         new = query.shown(change.new) if change.new and query.matches(change.new) else None
         if old is not None and new is not None:

@@ -25,12 +25,14 @@ class Quotas:
         self._inventory.admin.allow(caller)
         leases.check_quota(quota)
         if quota.search:
+            # This refuses a search that names what does not exist, while its author is there to read it.
             await self._inventory.filter(caller, expression(quota.search))
         others = [one for one in await self._there(caller) if one.name != quota.name]
         if len(others) >= QUOTAS_MAX:
             raise Unmet(f"the partition has {QUOTAS_MAX} quotas, which is the most; delete some first")
         made = replace(quota, partition=caller.partition)
         place = self._places(caller.partition).quota(quota.name).record
+        # The ledger is written, too, so a lease that is being given is checked against the new quota.
         await self._store.commit([], [place.put(made), *marks(self._inventory)])
         return made
 

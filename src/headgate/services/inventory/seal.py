@@ -29,7 +29,9 @@ class Seal:
 
     async def shut(self, plain: bytes) -> str:
         """Return a text that only `open` can read."""
+        # Random nonces of 96 bits are safe for some four billion tokens under one key.
         nonce = secrets.token_bytes(NONCE_SIZE_BYTES)
+        # JSON ignores spaces at its end, so the padding needs no mark.
         padded = plain.ljust(-(-len(plain) // PADDED_BYTES) * PADDED_BYTES)
         sealed = nonce + (await self._key()).encrypt(nonce, padded, None)
         return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
@@ -37,12 +39,14 @@ class Seal:
     async def open(self, text: str) -> bytes:
         """Return what `shut` sealed. Raise Invalid for any other text."""
         try:
+            # Whatever comes from outside is measured before it is decoded.
             if len(text) > TEXT_SIZE_MAX:
                 raise ValueError("longer than any")
             padded = text.encode() + b"=" * (-len(text) % 4)
             sealed = base64.b64decode(padded, altchars=b"-_", validate=True)
             nonce, rest = sealed[:NONCE_SIZE_BYTES], sealed[NONCE_SIZE_BYTES:]
             return (await self._key()).decrypt(nonce, rest, None).rstrip(b" ")
+        # One answer for all: which part is wrong is none of the caller's business.
         except (ValueError, InvalidTag) as error:
             raise Invalid("the page token is none that was given out; begin without one") from error
 

@@ -140,6 +140,7 @@ class Search:
         revision = await self._journal.now() if revision is None else revision
         moment = self._moments.pop(revision, None) or SearchMoment(revision, revision)
         while len(self._moments) >= MOMENTS_MAX:
+            # The oldest goes. A later page of its search begins again with the journal, which only costs time.
             del self._moments[next(iter(self._moments))]
         self._moments[revision] = moment
         return moment
@@ -169,6 +170,7 @@ class Search:
             component = read[0].path[len(directory) + 1 :].partition("/")[0]
             value = unescape(component)
             found += [value] if in_range(condition, posting.key, value) else []
+            # One read per value, whatever the number of objects that have it.
             after, every = f"{component}/~", every + 1  # after the last object with this value
         return ()
 
@@ -211,12 +213,15 @@ class Search:
             ended, within = await self._through(query, going, (number, within), limit, found, budget, plan)
             if ended:
                 number, within = number + 1, ""
+            # Even a page at its limit ends only where there is something behind it.
             if number < len(going) and (len(found) >= limit or budget.spent):
                 reached = (number, within)
                 break
         await self._undo(moment)
+        # What changed since the moment is shown as it was then.
         matches = [one for one in found if one.object.uuid not in moment.before]
         for one in await self._earlier(query, going, moment):
+            # Only those between the ends of this page: the others are on the pages before or after.
             if (after is None or one.position > after) and (reached is None or one.position <= reached):
                 matches.append(one)
         matches.sort(key=lambda one: one.position)
@@ -238,16 +243,19 @@ class Search:
         read."""
         number, within = after
         scan = going[number]
+        # The more comparisons an entry costs, the fewer are read before others have a turn.
         weighed = COMPARED_MAX // (query.terms + len(going))
         begun, looked = len(found), 0
         while True:
             await self.turns.turn()
+            # The share of matches so far tells how many entries are needed for the rest of the page.
             enough = (limit - len(found)) * (1 + looked) // (1 + len(found) - begun)
             piece_max = max(1, min(PIECE_MAX, max(PIECE_MIN, enough), weighed))
             piece = await self._piece(scan, within, piece_max, plan)
             for place, object, generation in await self._objects(scan, piece):
                 if query.matches(object) and self._claimed(query, going, number, object):
                     found.append(FoundObject(object, generation, (number, place)))
+            # Even an empty read counts, so a search over thousands of empty lists ends, too.
             budget.entries -= max(1, len(piece))
             looked += len(piece)
             if piece:
@@ -268,6 +276,7 @@ class Search:
         if scan.exact:
             entry = None if after else await self._store.get(f"{scan.directory}/{scan.begins}")
             return [(scan.begins, scan.uuid(entry), None)] if entry else []
+        # The plan read the beginning of this list to find its length.
         begun = None if after else plan.read.get(scan.path)
         read = (
             begun[:piece_max]
@@ -298,6 +307,7 @@ class Search:
         if len(going) == 1 and (scan.condition is None or len(query.conditions) == 1):
             return True
         if scan.condition is not None and not scan.condition.matches(query.shown(object)):
+            # Several scans may yield an object; it belongs to the first one only, or pages would show it twice.
             return False
         first = self._first(query, going[:number], object) if number else None
         return first is None
@@ -317,11 +327,13 @@ class Search:
     async def _chosen(self, query: IndexQuery, condition: Condition, read: dict[str, Sequence[Entry]]) -> int:
         if direct(condition):
             return -1
+        # Each union contains all matches, so the shortest is the cheapest.
         choice = unions(query, condition)
         if len(choice) < 2:
             return len(choice) - 1
         sizes: list[float] = []
         probes = PROBES_MAX
+        # Beyond that, finding the shortest costs more than it saves.
         for union in choice:
             probes -= len(union)
             sizes.append(await self._size(condition, union, read) if probes >= 0 else float("inf"))
@@ -345,6 +357,7 @@ class Search:
 
     async def _undo(self, moment: SearchMoment) -> None:
         """Undo, for the reader, all changes after the moment. Raise MomentExpired."""
+        # What was read may be newer than what the journal has shown so far.
         await self._journal.wait_for(await self._journal.now())
         self._journal.since(moment.revision)  # is all of it still kept?
         undone = 0
@@ -371,6 +384,7 @@ class Search:
 
 
 def _estimated(posting: PostingFilter, uuids: Sequence[str]) -> float:
+    # Uuids are spread evenly: if the first 100 cover a hundredth of all uuids, the list has some 10,000.
     """Return how many entries a list has of which these are the first; those of a list by key are in no such order."""
     if len(uuids) < PROBED_MAX:
         return len(uuids)

@@ -52,6 +52,7 @@ class Writer:
         for attempt in range(ATTEMPTS_MAX):
             draft = await self._draft(caller, steps)
             ops = draft.ops()
+            # Nothing is committed, so what the commit would have checked is read.
             if validate_only:
                 self._vacant(await self._store.get_many(sorted(draft.created)))
                 return Written(tuple((one, 0) for one in draft.results), 0)
@@ -62,6 +63,7 @@ class Writer:
                 entries = await self._store.commit(checks, ops)
                 return self._written(draft, entries)
             except Conflict as conflict:
+                # What failed may be a cached fact; the next attempt reads all of them again.
                 self._facts.forget()
                 await self._refuse(draft, conflict.check, last=attempt == ATTEMPTS_MAX - 1)
         raise AssertionError("the loop returns or raises")
@@ -81,6 +83,7 @@ class Writer:
 
     async def _refuse(self, draft: InventoryDraft, check: At, *, last: bool) -> None:
         """Raise an error if another attempt would not help."""
+        # A name that is taken stays taken; another attempt could only fail again.
         if check.path in draft.created and (entry := await self._store.get(check.path)) is not None:
             self._vacant([entry])
         if last:
