@@ -45,6 +45,8 @@ def held_builds(requests: Iterable[HoldRequest]) -> list[HeldBuild]:
 
 async def held_in_store(context: Context) -> set[str]:
     """Return the ids of held builds from the store, not from a mirror; wait until the store answers."""
+    # At its start an executor deletes what nobody holds, so an empty answer from a mirror that is not filled yet would
+    # cost held builds.
     while True:
         try:
             found = await context.store.list(context.map.hold_requests.path)
@@ -80,6 +82,7 @@ class BuildHolder:
     async def _keep(self) -> None:
         if self._keeper is not None:
             builds = held_builds(hold_requests(self._context.map, self._context.mirror))
+            # With a node request, the launcher keeps the machines; only the executor's own are kept here.
             own = [one for one in builds if one.executor == self._context.hostname and not one.request]
             await self._keeper.keep([one.build for one in builds], [name for one in own for name in one.machines])
 
@@ -87,8 +90,10 @@ class BuildHolder:
         self, claim: Claim, spec: BuildSpec, result: str | None, directory: str, machines: Sequence[str]
     ) -> str:
         """Hold a build; see `ports.runner.Contact.hold`."""
+        # A build that stands alone belongs to no buildset, so no autohold is meant for it.
         if self._keeper is None or claim.request.waited or result not in RESULTS:
             return ""
+        # One at a time, or several builds that end together would exceed the limit.
         async with self._taking:
             return await self._held(claim, spec, directory, machines)
 
@@ -121,6 +126,7 @@ class BuildHolder:
         """Take a place for the build. Raise StoreError."""
         context = self._context
         node_request = next((one for one in _node_requests(context) if one.build == spec.build), None)
+        # The nodes' own names say nothing to people; the launcher's do.
         if node_request is not None:
             machines = [str(host.get("headgate_machine", node)) for node, host in spec.hosts.items()]
         for _ in range(ATTEMPTS_MAX):
@@ -151,6 +157,7 @@ class BuildHolder:
             await _seen(context.mirror, place.path, entry)
             return False
         if all(one.build != build.build for one in known.builds):
+            # Others have used up its count meanwhile.
             if known.expired_ms:
                 await _seen(context.mirror, place.path, entry)
                 return False
@@ -163,6 +170,7 @@ class BuildHolder:
                 raise
             except Conflict as moved:
                 log.debug("%s", moved)
+                # The mirror may be behind what made this fail; the next attempt must see it.
                 entry = await answered(claim.session, lambda: context.store.get(place.path))
                 await _seen(context.mirror, place.path, entry)
                 return False
@@ -209,6 +217,7 @@ class Expiring:
 
     async def _expire(self, session: Session, request: HoldRequest) -> None:
         context, place = self._context, self._context.map.hold_requests(request.id).record
+        # Only the entry that was looked at may be replaced: executors add builds to it.
         entry, left = context.mirror.get(place.path), request.at(context.now_ms())
         if entry is None or left == request:
             return

@@ -78,6 +78,7 @@ class Configuration:
             pass  # it is logged
         except Exception as error:
             if error is not self._logged:
+                # Readers ask often; one error is logged once.
                 self._logged = error
                 log.exception("tenant %s: nothing can be made of its configuration", self.tenant.name)
         return self._layouts
@@ -86,6 +87,7 @@ class Configuration:
         """Return why the pipeline no longer exists, for people; empty if it exists, or if that is unknown."""
         landed = self.layouts.landed
         if pipeline in landed.pipelines or _torn(landed):
+            # A configuration with errors may lack pipelines that nobody removed.
             return ""
         return f"the pipeline {pipeline} was removed from the configuration of tenant {self.tenant.name}"
 
@@ -130,6 +132,7 @@ class Configuration:
             return False
         if entry.version == self._version:
             return True
+        # Nothing has moved since the last attempt, so it would end the same way.
         if self._texts.moves == self._tried:
             if self._broken is not None:
                 raise self._broken
@@ -137,6 +140,7 @@ class Configuration:
         record = layout_at(self._record, mirror)
         if record is None:
             raise Undecodable(self._record.path, "it is damaged")
+        # This is noted before the attempt, so that a failing one is not repeated at each question.
         self._tried, self._broken = self._texts.moves, None
         try:
             if not self._take(record):
@@ -150,12 +154,14 @@ class Configuration:
 
     def _take(self, record: LayoutRecord) -> bool:
         found: dict[str, dict[str, LoadedBranch]] = {}
+        # Applying protections walks all projects, so the result is kept.
         if self._of[:2] != (self.tenant, record.protections):
             self._of = self.tenant, record.protections, self.tenant.protected(record.protections)
         tenant = self._of[2]
         for source in tenant.projects:
             wanted = record.branches.get(source.project, {})
             branches = self._project(source, wanted, record.held.get(source.project, {}))
+            # All projects or none: a layout must not mix two readings.
             if branches is None:
                 return False
             found[source.project] = branches
@@ -176,12 +182,14 @@ class Configuration:
         had = self._taken.get(source.project, {})
         wanted = {branch: digest for branch, digest in wanted.items() if included(source, branch)}
         now = [(branch, digest, apart[branch].digest if branch in apart else "") for branch, digest in wanted.items()]
+        # Parsing is costly, and a push changes one project, so the others keep what they have.
         if [(branch, taken.stored, taken.held) for branch, taken in had.items()] == now:
             return had
         texts = recall(self._context, source.project)
         out: dict[str, LoadedBranch] = {}
         for branch, digest, new in now:
             own = texts.get(branch, {})
+            # Texts that a layout uses are kept beside newer ones while these are held back.
             files = own if content_of(own) == digest else former(self._context, source.project, digest)
             if files is None:
                 return None
@@ -217,6 +225,7 @@ def protection(context: Context, source: TenantProject) -> Protection | None:
         return None
     try:
         return decode(blob.assemble(entry, context.mirror.under(place.path)), Protection)
+    # This logs a damaged value once.
     except ValueError:
         return readable(entry, Protection)
 
@@ -240,6 +249,7 @@ def recall(context: Context, project: str) -> dict[str, dict[str, str]]:
     for entry in entries:
         parts = place.relative(entry.path).split("/")
         if len(parts) == 2:
+            # A text that is being written counts as missing; its digest then does not match.
             with suppress(ValueError):
                 found.setdefault(unescape(parts[0]), {})[unescape(parts[1])] = blob.assemble(entry, entries).decode()
     return found

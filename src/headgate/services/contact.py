@@ -85,6 +85,7 @@ class ClaimContact:
         word = BuildFailing(meta["buildset"], meta["job"], self.claim.request.id)
         ops = results(self.context, meta).append(word)
         try:
+            # The guard proves that the build is still this worker's: another attempt may be under way.
             await self.context.store.commit([], ops, guards=[self.claim.guard])
         except StoreError as error:  # the end of the build reports it, too
             log.info("build %s will fail, which cannot be recorded yet: %s", self.claim.request.id, error)
@@ -95,9 +96,11 @@ class ClaimContact:
 
     async def pause(self, data: dict[str, Any], secret: Sealed | None = None) -> None:
         """Report that the job is paused, and wait until it may continue."""
+        # Such a build is not part of a buildset.
         if self.claim.request.waited:
             return  # nothing depends on a build that stands alone
         meta = self.claim.request.meta
+        # What pauses may have returned artifacts, which others see in the same form as at the end.
         data = self.returned(BuildOutcome(self.claim.request.id, data=data).fit().data, self.claim)
         large, path = apart(data, secret), f"{self.claim.result_path}.paused"
         word = BuildPaused(meta["buildset"], meta["job"], self.claim.request.id, data, secret=secret)
@@ -135,10 +138,12 @@ class ClaimContact:
             except StoreError as error:
                 self._gone(error)
             yield held
+        # Also after an error: a place that is kept would block others until the build's end is known.
         finally:
             await self._semaphores.drop(semaphores, gave_up=not held)
 
     def _gone(self, error: StoreError) -> None:
+        # Without the store the build's claim is in doubt, so it stops rather than runs twice.
         self.lost.append(error)
         self.cancel.set()
 

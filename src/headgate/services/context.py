@@ -123,6 +123,7 @@ class Context:
         it true. The more reports wait, the shorter they are; while `waiting_max` wait, return none."""
         stream = self.map.reports(connection).stream
         many = stream.length(self.mirror) >= LENGTHY_MAX
+        # A receiver that is away for days must not fill the store: long reports are the first to be shortened.
         fitting = fitted(outgoing, SHORT_MAX_BYTES if many else LONG_MAX_BYTES)
         return self._bounded(connection, stream, OutboxMessages((fitting,)), 1)
 
@@ -144,6 +145,7 @@ class Context:
     def _bounded(self, to: str, stream: Stream[E], event: E, messages: int) -> list[Op]:
         if stream.length(self.mirror) < self.waiting_max:
             return stream.append(event)
+        # The gate goes on: a message that nobody takes must not stop changes.
         log.error("%s: %s turns already wait to be posted; dropping %s messages", to, self.waiting_max, messages)
         self.observer.untold(to, messages)
         return []
@@ -175,6 +177,7 @@ class Context:
         """Return the names of all zones."""
         place = self.map.executor.zones
         below = (place.relative(entry.path) for entry in self.mirror.under(place.path))
+        # Zones are known by what is stored for them, so a zone without executors still counts.
         return [unescape(name) for name in sorted({path.partition("/")[0] for path in below})]
 
     @property

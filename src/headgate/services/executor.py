@@ -123,6 +123,7 @@ class Executor:
             besides.append(self._keep_labels(session))
         if self._machines is not None:
             besides.append(self._tell_machines(self._machines))
+        # Without a limit on load there is nothing to announce.
         if not isinstance(self._load, Boundless):
             besides.append(sharing.look())
         tasks = [asyncio.ensure_future(one) for one in besides]
@@ -171,6 +172,7 @@ class Executor:
 
     def _takes(self, record: ComponentRecord, found: Open) -> bool:
         zone, queue = record.data.zone, found.queue
+        # An executor without containers never takes such a build, so others must not wait for it.
         if not can_run(record, found):
             return False
         if queue == self._context.builds.places.requests:
@@ -195,6 +197,7 @@ class Executor:
         words = ": ".join(text for text in (outcome.result or "to be tried again", outcome.error) if text)
         log.info("build %s: %s", outcome.build, words)
         if claim.request.waited:
+            # Whoever runs a build by hand reads the answer itself, and no pipeline waits.
             await claim.complete([], msgspec.json.encode(outcome))
             return
         large, small = apart(outcome.data, outcome.secret), outcome
@@ -203,6 +206,7 @@ class Executor:
             small = replace(outcome, data={}, secret=None)
             both = outcome.secret is not None
             answer = replace(answer, outcome=small, apart=claim.result_path, both=both)
+        # One commit ends the request and tells the pipeline, so no crash lets the build run again after it was told.
         await claim.complete(results(self._context, meta).append(answer), large)
         self._context.observer.done(
             WorkDone(
@@ -223,14 +227,18 @@ class Executor:
     async def _outcome(self, claim: Claim, worker: RequestWorker) -> BuildOutcome:
         """Return the outcome, also for a build that cannot be read. Raise StoreError, or any unexpected error."""
         id = claim.request.id
+        # What depended on it has seen it pause, and its machines went with its executor: it begins anew, in another
+        # attempt.
         if claim.request.state == "paused":
             return BuildOutcome(build=id, error="its executor was lost while it was paused")
         try:
             spec = decode(await claim.params(self._context.mirror), BuildSpec)
             state = spec.state or await self._state(spec.repo_state)
         except ValueError as error:
+            # Unlike a failure of the machine, this would be the same at each attempt.
             return BuildOutcome(build=id, result="ERROR", error=f"what is to be run cannot be read: {error}")
         log.info("build %s: %s of %s for %s", spec.build, spec.job.name, spec.pipeline, spec.change.id)
+        # The buildset was deleted while the request waited.
         if state is None:
             return BuildOutcome(build=spec.build, result="CANCELED", error="the buildset is gone")
         return await self._run(claim, spec, state, worker)
@@ -259,6 +267,7 @@ class Executor:
                 claim.session,
                 spec,
                 cancel,
+                # While it waits for machines, its place is free for builds that have theirs.
                 precedence=claim.request.precedence,
                 waiting=partial(worker.parked, claim),
             )
@@ -276,6 +285,7 @@ class Executor:
             outcome = BuildOutcome(build=spec.build, result="NODE_FAILURE", error=str(none))
         finally:
             await end(*beside)
+        # A build that was stopped for want of the store has no outcome of its own.
         if contact.lost:
             raise contact.lost[0]
         return outcome
@@ -301,6 +311,7 @@ class Executor:
             "build-started", spec.build, spec.tenant, spec.pipeline, spec.change, spec.item, self._context.now_ms()
         )
         event = replace(about, buildset=spec.buildset, build=spec.build, job=spec.job.name, attempt=spec.attempt)
+        # No guard is needed: the event is true even if the build is lost now.
         await self._context.store.commit([], self._context.published(event))
 
     async def _watch(self, claim: Claim, cancel: asyncio.Event) -> None:
@@ -318,10 +329,12 @@ class Executor:
         """Return the repo state of the buildset, which is read once for all its builds."""
         known = self._states.get(path)
         if known is None:
+            # Most builds of one buildset begin within minutes, so keeping all is not worth the memory.
             if len(self._states) >= STATES_MAX:
                 self._states.clear()
             known = self._states[path] = asyncio.ensure_future(self._read(path))
         try:
+            # The reading goes on for others when one build is cancelled.
             return await asyncio.shield(known)
         except LookupError:
             return None
@@ -330,6 +343,7 @@ class Executor:
                 self._states.pop(path, None)  # the next build reads it again
 
     async def _read(self, path: str) -> RepoState:
+        # A state whose pieces have not all arrived in the mirror is read from the store.
         known = blob.mirrored(self._context.mirror, path)
         value = known[0] if known else await blob.read(self._context.store, path)
         if value is None:

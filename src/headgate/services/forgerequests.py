@@ -26,6 +26,8 @@ def to_land(action: Land, item: str, tenant: str, pipeline: str, now_ms: int) ->
 def to_push(action: Land, item: str, tenant: str, pipeline: str) -> Request:
     """Return the request to a merger to push the landing."""
     meta = {"tenant": tenant, "pipeline": pipeline, "buildset": action.work.buildset, "landing": item}
+    # It is called `landing`, not `item`: requests of an item are cancelled when nobody waits for them, and a landing
+    # never is.
     return Request(action.id, action.precedence, meta=meta | told_of(action.work.change))
 
 
@@ -43,6 +45,7 @@ def to_mark(action: MarkLanded, tenant: str, now_ms: int) -> OutboxMessage:
 def trimmed(work: LandRequest) -> LandRequest:
     """Return the request without other projects' parts and without the note."""
     project, state = work.change.project, work.state
+    # A forge merges one project; the rest would only fill the outbox, and grows with the queue.
     return replace(
         work,
         note="",

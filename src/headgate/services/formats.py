@@ -35,6 +35,7 @@ def check(context: Context) -> None:
     """Check the format after joining and being visible in the mirror. Raise TooOld or Unavailable."""
     now = _read(context, context.mirror.get(context.map.system.formats.path))
     refuse(now, context.knows)
+    # An upgrade is under way. Waiting helps: the announcement is taken back if not everybody knows the format.
     if context.knows < now.next:
         raise Unavailable(f"records are about to be written in format {now.next}, and this Headgate does not know it")
 
@@ -66,11 +67,13 @@ async def agree(context: Context) -> None:
 def _following(now: Formats, common: int) -> Formats | None:
     """Return the next formats if all running components know `common`, or None if there are none."""
     if now.next:
+        # Somebody joined since the announcement who does not know it: it is withdrawn.
         return Formats(now.next if now.next <= common else now.number)
     return Formats(now.number, common) if now.number < common else None
 
 
 def _common(context: Context) -> int:
+    # A damaged record of a component counts as none, so it does not block an upgrade.
     return min([context.knows, *(record.formats for record in context.members(context.map.components.path).values())])
 
 

@@ -52,6 +52,7 @@ class SharedLimits:
                 except StoreError as error:
                     log.info("%s: its limits are not shared yet: %s", connection, error)
                     for account, limit in found.items():
+                        # A newer limit of the account may have come meanwhile, and counts.
                         self._fresh.setdefault(connection, {}).setdefault(account, limit)
             if self._fresh:
                 await asyncio.sleep(AGAIN_S)
@@ -63,9 +64,11 @@ class SharedLimits:
         async def body(txn: Txn) -> None:
             entry = await txn.get(place.path)
             known = _limits(entry) if entry is not None else {}
+            # Processes learn limits at different times; the longer one is never wrong, only too careful.
             both = {**known, **{name: _longer(known.get(name, AccountLimit()), limit) for name, limit in found.items()}}
             lasting = sorted(both.items(), key=lambda one: -max(one[1].all_ms, one[1].spare_ms))
             current = {name: one for name, one in lasting[:ACCOUNTS_MAX] if max(one.all_ms, one.spare_ms) > now_ms}
+            # Several processes often learn of the same limit.
             if current != known:
                 txn.do(place.put(AccountLimits(current)))
 

@@ -76,6 +76,7 @@ class Membership:
     def wanted(self) -> str:
         """Return the desired state: running, paused or stopped."""
         if self._wanted or self.session is None:
+            # Whoever wants to stop the process itself precedes what people ordered for the component.
             return self._wanted or "running"
         entry = self.context.mirror.get(self._desired_path)
         desired = readable(entry, DesiredState) if entry is not None else None
@@ -109,17 +110,20 @@ class Membership:
                     try:
                         await run_until(stop, self._until_done(body, session))
                     finally:
+                        # The session's name says which desired state is meant, and is forgotten below.
                         await self._forget()
                     return
             except (SessionLost, GuardLost, Unavailable) as lost:
                 self.problem = str(lost)
                 level = logging.DEBUG if waits else logging.WARNING  # a store may be away for hours
                 log.log(level, "%s: %s; joining again in %.1f s", self.kind, lost, wait_s)
+                # An unreachable store is logged once, not at each attempt.
                 waits = isinstance(lost, Unavailable)
             except Undecodable as damaged:
                 self.problem, wait_s = f"{damaged}; repair or remove it", REJOIN_MAX_S
                 log.error("%s: %s; it does nothing until then", self.kind, self.problem)
             except TooOld:
+                # Waiting does not help: only another version of the program can serve this store.
                 raise
             except Exception as error:
                 self.problem, wait_s = f"{type(error).__name__}: {error}", max(wait_s, UNFORESEEN_S)
@@ -147,12 +151,16 @@ class Membership:
     async def _join(self, session: Session) -> None:
         """Join the registry; the session is then named after the component's entry."""
         context, record = self.context, self.record
+        # Contenders of locks are named by the session, so pages show which component holds what.
         append = Append(self._place.path, self._place.encode(record), session.lease, escape(context.hostname))
         (entry,) = await context.store.commit([], [append])
         assert entry is not None, "an append answers with its entry"
         session.name = entry.path
+        # The component must not act on a mirror that lacks what earlier members wrote.
         await context.mirror.ready()
         await context.mirror.reached(entry.path, entry.version)
+        # The own entry is visible by now, so a scheduler that raises the format either sees it, or has announced
+        # before.
         formats.check(context)
         self.session, self.problem = session, ""
         self.joined.set()
@@ -187,6 +195,7 @@ class Membership:
             seen = own.moves
             entry = self.context.mirror.get(session.name)
             if entry is None:
+                # Somebody removed it by hand, or the lease ran out unnoticed: others already share out its work.
                 raise SessionLost(f"the entry {session.name} is gone")
             record, wanted = readable(entry, ComponentRecord), self.wanted
             now = replace(self.record, state=STATES[wanted])
@@ -216,6 +225,7 @@ async def want(context: Context, component: str, state: str, besides: Sequence[O
     async def body(txn: Txn) -> bool:
         if await txn.get(path) is None:
             return False
+        # Running is what holds without an entry.
         txn.do(
             Delete(desired)
             if state == "running"

@@ -43,6 +43,7 @@ from headgate.store.types import Op
 log = logging.getLogger("headgate.merger")
 
 JOBS_MAX = 8
+# The random part keeps all mergers from asking a server that comes back at the same moment.
 RETRY_MIN_S, RETRY_MAX_S = 0.25, 30.0
 """Shortest and longest pause between attempts, which grows; each is shortened at random by up to half."""
 SLOW_S = 5.0
@@ -98,6 +99,7 @@ class Merger:
         start_ms = self._context.now_ms()
         answer = await self._patiently(claim, work, worker)
         if answer is None:
+            # Nobody wants it any more, but the request has to end.
             await claim.complete([])
             return
         self._context.observer.done(self._done(claim, answer, start_ms))
@@ -116,6 +118,7 @@ class Merger:
         return Quarantine(self._context).note(claim.request.id, work, tenant, answer.error)
 
     async def _failed(self, claim: Claim, why: str) -> None:
+        # The work may be what cannot be read, hence the request's description.
         """Answer that the work was given up. The request names who waits, because the work itself may be unreadable."""
         meta, error = claim.request.meta, f"the merger cannot do it: {why}"
         log.error("%s is given up: %s", claim.request.id, error)
@@ -135,6 +138,7 @@ class Merger:
         large = None
         if isinstance(answer, MergeAnswer):
             plain = msgspec.json.encode(answer)
+            # Every process mirrors events, so a large answer lies apart.
             if len(plain) > ANSWER_MAX_BYTES:
                 large, answer = plain, MergeAnswer(answer.buildset, answer.ok, apart=claim.result_path)
         await claim.complete([*self._answer(claim, answer), *besides], large)
@@ -150,11 +154,14 @@ class Merger:
                 try:
                     return await self._tried(claim, await self._up_to_date(claim, work, again=attempt > 0), worker)
                 except Unreachable as unreachable:
+                    # Some work must not wait that long: `max_s` is shorter then.
                     if loop.time() - began_s > min(UNREACHABLE_MAX_S, unreachable.max_s):
                         return unreachable.answer
                     self._waits(unreachable)
+                    # Each work counts once for each project, however often it tries.
                     self._waiting[unreachable.project] += unreachable.project not in away
                     away.add(unreachable.project)
+                # While it waits for a server, other work gets its place.
                 async with worker.parked(claim):
                     longest_s: float = min(RETRY_MAX_S, RETRY_MIN_S * 2 ** min(attempt, 10))
                     if not await self._pause(claim, longest_s * random.uniform(0.5, 1.0)):
@@ -174,7 +181,9 @@ class Merger:
         if not isinstance(work, LandRequest):
             return work
         context, tenant = self._context, claim.request.meta["tenant"]
+        # The store is asked, not the mirror: who closed a queue expects that nothing lands afterwards.
         work = replace(work, shut=await shut(context, claim.session, tenant, work.pipeline, work.queue))
+        # The forge was asked a moment ago, so the answer still holds.
         if not work.looked_ms or not (again or context.now_ms() - work.looked_ms > HOLDS_MS):
             return work
         try:
@@ -182,6 +191,7 @@ class Merger:
         except (ReporterAway, ReportPutOff) as error:
             why = f"is not pushed to, as its forge cannot be asked whether that may still be: {error}"
             project = work.change.project
+            # The forge may be back soon; only if it stays away is this the answer.
             answer = LandAnswer(work.buildset, ok=False, error=f"{project} {why}", project=project)
             raise Unreachable(project, why, answer) from error
 
@@ -192,10 +202,12 @@ class Merger:
         try:
             await asyncio.wait({doing}, timeout=SLOW_S)
             if not doing.done():
+                # A push that has begun may reach the server at any time, so stopping the worker waits for it.
                 async with worker.parked(claim, begun=True):
                     await asyncio.wait({doing})
             return await doing
         finally:
+            # Git's process must not outlive the claim, or two mergers could push the same landing.
             await end(doing)
 
     def _waits(self, unreachable: Unreachable) -> None:

@@ -36,6 +36,7 @@ def _state(entry: Entry | None) -> TenantState:
 async def shut(context: Context, session: Session, tenant: str, pipeline: str, queue: str) -> bool:
     """Return whether nothing may land from this queue now, as the store (not the mirror) has it."""
     path = context.map.events.tenant(tenant).state.path
+    # The mirror may be behind a closing that somebody was told is in force.
     entry = await answered(session, lambda: context.store.get(path))
     return closing_of(_state(entry).closings, pipeline, queue) is not None
 
@@ -53,6 +54,7 @@ async def ordered(
         return after
 
     after = await context.store.transact(body)
+    # A person who gets the answer expects the next page to show the order.
     if (entry := await context.store.get(place.path)) is not None:
         await context.mirror.reached(entry.path, entry.version)
     return after
@@ -62,6 +64,7 @@ async def landings_over(context: Context, tenant: str, pipeline: str) -> tuple[s
     """Wait until no earlier landing is being pushed. Return the changes that may still land when that takes too
     long."""
     mirror = context.mirror
+    # Requests that come later see the closing themselves (`shut`).
     begun = {one.request.id for one in context.merges.open(mirror) if _lands(one.request.meta, tenant, pipeline)}
     try:
         async with asyncio.timeout(LANDING_WAIT_MAX_S):

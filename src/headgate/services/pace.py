@@ -62,6 +62,7 @@ class Pace:
             return False
         now_s = self._clock()
         if self._greedy(one.project, now_s):
+            # The longer a beginning took, the scarcer processors are, and the longer the others' parts would take.
             rest_s = min((now_s - one.since_s) * (len(self._counts) - 1), REST_MAX_S)
             self._rests.append(_Rest(now_s + rest_s, one.project))
         return True
@@ -71,11 +72,13 @@ class Pace:
         if not self._max:
             return 0.0
         now_s = self._clock()
+        # A beginning that hangs must not keep others out for ever.
         self._beginning = {id: one for id, one in self._beginning.items() if one.since_s + BEGINNING_S > now_s}
         ends = [one.since_s + BEGINNING_S for one in self._beginning.values() if project in (None, one.project)]
         if project is not None:
             self._rests = [one for one in self._rests if one.until_s > now_s]
             ends += [one.until_s for one in self._rests if one.project == project]
+        # One project leaves half of the beginnings to others, even if there are none yet: whoever comes need not wait.
         room = self._max if project is None else max(1, self._max // 2)
         return min(ends) - now_s if len(ends) >= room else 0.0
 
@@ -86,4 +89,5 @@ class Pace:
             self._counts[gone] -= 1
             if not self._counts[gone]:
                 del self._counts[gone]
+        # More than an equal part: own * projects > total, without a division.
         return self._counts[project] * len(self._counts) > self._counts.total()

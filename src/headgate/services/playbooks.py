@@ -50,6 +50,7 @@ class PlaybookSemaphores:
 
     async def take(self, semaphores: Sequence[str], aside: Callable[[], AbstractAsyncContextManager[None]]) -> bool:
         """Wait for all of them, `aside` if that takes long, and take them in one commit.  Raise StoreError."""
+        # Usually there is a place, and the build keeps its own.
         if await self._done(semaphores):
             return True
         map = self.context.map
@@ -89,7 +90,9 @@ class PlaybookSemaphores:
     async def _done(self, semaphores: Sequence[str]) -> bool:
         """Take them if there is a place for this build in each, or else stand in line; return whether they are held."""
         found = {name: self._found(name) for name in semaphores}
+        # An earlier attempt may have written them although its answer was lost.
         wanted = {name: one for name, one in found.items() if not any(map(self._ours, one[2].holders))}
+        # A list, not a generator: each semaphore has to note since when a place is kept for others.
         if all([self._free(name, version, record) for name, (_, version, record) in wanted.items()]):
             return await self._written(wanted, self._with_us)
         ticket = self._ticket()
@@ -106,11 +109,13 @@ class PlaybookSemaphores:
     def _free(self, name: str, version: int | None, record: SemaphoreRecord) -> bool:
         """Return whether there is a place that is not reserved for an earlier waiter."""
         places = self.limits.get(name, 1) - len(record.holders)
+        # Without a free place, the line does not matter.
         before = len(list(self._before(record))) if places > 0 else 0
         if not before:
             self._since.pop(name, None)
             return places > 0
         now = asyncio.get_running_loop().time()
+        # Any write shows that somebody is at work on it, so the patience begins again.
         if self._since.get(name, (0, 0.0))[0] != version:
             self._since[name] = version or 0, now
         return places > before or now >= self._since[name][1] + PATIENCE_S
@@ -131,6 +136,7 @@ class PlaybookSemaphores:
         records = [readable(entry, SemaphoreRecord) for entry in entries]
         line = [waiter for record in records if record is not None for waiter in record.waiters]
         own = [waiter.ticket for waiter in line if self._own(waiter)]
+        # The smallest ticket: whoever waits for several semaphores keeps its place in the line of all of them.
         return min(own, default=max((waiter.ticket for waiter in line), default=0) + 1)
 
     def _own(self, waiter: Waiter) -> bool:
@@ -146,6 +152,7 @@ class PlaybookSemaphores:
         holder = SemaphoreHolder(meta["pipeline"], meta.get("buildset", ""), meta["job"], self.claim.request.id, tenant)
         passed = list(self._before(record)) if len(record.holders) < self.limits.get(name, 1) else []
         kept_for = self.limits.get(name, 1) - len(record.holders)
+        # More of them than places were kept for: patience is over.
         late = passed if len(passed) >= kept_for else []  # they left it alone: they are to come again
         line = tuple(waiter for waiter in record.waiters if not self._own(waiter) and waiter not in late)
         return SemaphoreRecord((*record.holders, holder), line)
@@ -156,6 +163,8 @@ class PlaybookSemaphores:
 
     async def _written(
         self,
+        # All records in one commit: with a place in one, and none in the other, two builds could wait for each other
+        # for ever.
         found: Mapping[str, tuple[Address[SemaphoreRecord], int | None, SemaphoreRecord]],
         changed: Callable[[str, SemaphoreRecord], SemaphoreRecord],
     ) -> bool:
@@ -182,6 +191,7 @@ class PlaybookSemaphores:
             if entry is None or rest == record:
                 return
             try:
+                # No guard: the build may have lost its claim, and its places have to go all the same.
                 await self.context.store.commit([At(place.path, entry.version)], [place.put(rest)])
                 return
             except Conflict as moved:

@@ -26,6 +26,7 @@ async def kept_back(forges: Mapping[str, Forge], work: LandRequest, tenant: str)
     for part in (*work.parts, *work.later):
         change = part.change
         forge, demands = forges.get(change.connection), work.demands.get(change.connection, Demands("git"))
+        # A forge that merges checks its own rules.
         if forge is None or forge.can.lands != "push":
             continue
         if why := await _of_one(forge, change, demands, tenant):
@@ -38,10 +39,12 @@ async def _of_one(forge: Forge, change: Change, demands: Demands, tenant: str) -
     now = await forge.look_up(change.key)
     if now is None:
         return f"{change.key} is not there any more"
+    # A new patchset was pushed after the test; pushing the old one would land what nobody wants any more.
     if now.change.commit != change.commit:
         return f"the head of {change.key} is no more {change.commit[:12]}, which was tested"
     if now.change.branch != change.branch:
         return f"{change.key} was tested on {change.branch}, and is for {now.change.branch} by now"
+    # A part of the landing may be there already, from an attempt whose answer was lost.
     if now.landed:
         return ""
     return amiss(demands, now, tenant) if now.open else f"{change.key} is closed"

@@ -65,6 +65,7 @@ class Recorder:
             for event in every:
                 try:
                     await self._keep(event.event)
+                # The database concerns all of them, so none is to blame.
                 except HistoryUnavailable:
                     raise
                 except Exception as error:
@@ -76,8 +77,10 @@ class Recorder:
             self._wait_s = min(2 * self._wait_s, RETRY_MAX_S)
             return
         self._wait_s = RETRY_FIRST_S
+        # The database has them by now. After a crash in between they are recorded again, which changes nothing.
         await self._context.store.commit([], [*consumed(by_hand), *consumed(waiting)], guards=[guard])
         for event in waiting:
+            # Records of repeated builds are no ends, and would count twice.
             if event.event.result and event.event.final:
                 self._context.observer.finished(event.event)
         for entry in [*(one.entry for one in by_hand[-1:]), *(one.entry for one in waiting[-1:])]:
@@ -93,6 +96,7 @@ class Recorder:
         """Return the buildset with the address of every log."""
         builds = tuple(
             replace(build, log_url=self._context.log_url(finished.tenant, build.uuid))
+            # A build that never began has no log.
             if build.start_ms and not build.log_url
             else build
             for build in finished.builds

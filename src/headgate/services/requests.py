@@ -32,6 +32,7 @@ async def ask(
     place, mirror = context.map.results.management, context.mirror
     path = place.inside(fresh())
     events = stream.append(request(path))
+    # Under the lease, the place disappears with whoever waits.
     waiting = Put(path, place.encode(ManagementResult(False)), session.lease)
 
     async def submit() -> None:
@@ -39,8 +40,10 @@ async def ask(
             await context.store.commit([At(path, None)], [waiting, *events, *besides])
 
     await answered(session, submit)
+    # A person waits, and a scheduler may be paused or away; the request stays in the queue.
     try:
         async with asyncio.timeout(ANSWER_WAIT_MAX_S):
+            # The entry has to be seen before its absence means anything.
             await mirror.reached(path)
             while (entry := mirror.get(path)) is not None and entry.value == waiting.value:
                 await mirror.moved(mirror.moves)
@@ -63,5 +66,6 @@ async def tell(context: Context, path: str, outcome: ManagementResult) -> None:
         return
     place = context.map.results.management
     answer = Put(path, place.encode(outcome))
+    # The check keeps an answer from appearing after the asker left: nobody would remove it before the sweep.
     with suppress(Conflict):  # the waiting process is gone
         await context.store.commit([At(path, entry.version)], [answer])

@@ -59,6 +59,7 @@ class FairSharing:
         if self.membership.wanted != "running":
             return LOOK_AGAIN_S
         now, self._ran = asyncio.get_running_loop().time(), running
+        # A place that became free makes a new look worthwhile, whatever the last one said.
         ran, until = self._refused
         if running >= ran and now < until:
             return until - now
@@ -73,6 +74,7 @@ class FairSharing:
         """Announce until cancelled whether another request may be taken, also while none waits."""
         while True:
             await asyncio.sleep(LOOK_AGAIN_S)
+            # Nobody asks while nothing waits, so the announcement would grow old.
             self.accepting(self._ran)
 
     def order(self, backlogs: Iterable[Backlog], running: int) -> FairOrder:
@@ -82,8 +84,11 @@ class FairSharing:
         address: Address[ComponentRecord] = getattr(context.map.components, self.membership.kind)
         records = context.members(address.path)
         held = sum((backlog.held for backlog in backlogs), Counter[str]())
+        # The mirror may not show our latest claims yet.
         held[me] = max(held[me], running)
+        # Whoever is full is no rival; this process counts in any case, since it would else never take anything.
         peers = {path: record for path, record in records.items() if path == me or _free(record, held[path])}
+        # Forgetting only begins the delays anew.
         if len(self._seen) > SEEN_MAX:
             self._seen.clear()
         return FairOrder(me, peers, held, self.takes, self._seen, asyncio.get_running_loop().time())
@@ -104,6 +109,7 @@ class FairOrder:
     @property
     def free(self) -> int:
         """Return the free places of all takers: requests further back in the line are nobody's turn yet."""
+        # At least one request is looked at, however wrong the sum.
         return max(1, sum(_places(record) - self.held[path] for path, record in self.peers.items()))
 
     def delay_s(self, found: Open) -> float:
@@ -111,6 +117,7 @@ class FairOrder:
         peers = (p for p, record in self.peers.items() if p == self.me or self.takes(record, found))
         mine = _rank(self.me, self.held, found)
         better = sum(_rank(path, self.held, found) < mine for path in peers)
+        # The delay counts from when this process saw the request: clocks differ, and the request has no time in it.
         return self.seen.setdefault(found.request.id, self.now) + better * YIELD_S - self.now
 
 
@@ -123,4 +130,5 @@ def _places(record: ComponentRecord) -> int:
 
 
 def _rank(path: str, held: Counter[str], found: Open) -> tuple[int, bytes]:
+    # The hash decides between equals differently for each request, so the same component is not always first.
     return held[path], hashlib.blake2b(f"{path}\0{found.entry.born}".encode(), digest_size=8).digest()

@@ -76,6 +76,8 @@ class Tenancy(Mapping[str, Configuration]):
     def parsed(self, conf: SystemConf) -> TenantFile:
         """Return what a file says.  Raises ConfigErrors, also for one tenant that cannot be loaded."""
         found = parse_tenant_file(conf.text, conf.path, self._connections)
+        # A file that is read anew takes effect as a whole or not at all; only at the start may single tenants be
+        # missing.
         if found.refused:
             raise ConfigErrors(tuple(error for errors in found.refused.values() for error in errors))
         return found
@@ -85,6 +87,7 @@ class Tenancy(Mapping[str, Configuration]):
         entry = self._context.mirror.get(path)
         if not self.follows or entry is None or entry.version == self._version:
             return self._known
+        # It is noted even if the file cannot be read, so the error is logged once.
         self._version = entry.version
         try:
             conf = msgspec.json.decode(blob.assemble(entry, self._context.mirror.under(path)), type=SystemConf)
@@ -92,11 +95,13 @@ class Tenancy(Mapping[str, Configuration]):
             log.error("%s cannot be read; it is waited for until a scheduler writes it anew: %s", path, error)
             return self._known
         self._refused = RepositoryProblem(conf.refused_ms, conf.refused) if conf.refused else None
+        # The record also changes when a file is refused, and the file itself is the same then.
         if conf.digest == self._digest:
             return self._known
         try:
             found = parse_tenant_file(conf.text, conf.path, self._connections)
         except ConfigErrors as errors:
+            # This process may lack a connection that the schedulers have.
             log.error("the tenant file of the schedulers cannot be taken up here; going on as before: %s", errors)
             return self._known
         self._take(found)
@@ -111,6 +116,7 @@ class Tenancy(Mapping[str, Configuration]):
             if known is None:
                 known = Configuration(self._context, tenant, self._cache)
             elif known.tenant != tenant:
+                # Its layout is kept until the new one is loaded, so pages and running builds are not affected.
                 known.follow(tenant)
             self._known[name] = known
 

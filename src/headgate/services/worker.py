@@ -87,9 +87,11 @@ class RequestWorker:
         Afterwards it waits for a place, before anything new gets one.  What has `begun` is not handed back when the
         worker is to stop.
         """
+        # Work that waits still takes memory and a session's locks.
         if self._parked >= PARKED_MAX:
             yield
             return
+        # Whoever waits needs no processor, so another one may begin.
         self.begun(claim)
         self._parked += 1
         self._begun += begun
@@ -100,10 +102,12 @@ class RequestWorker:
             self._parked -= 1
             self._begun -= begun
         back = asyncio.get_running_loop().create_future()
+        # Work that was parked goes before anything new: its machines and locks are held already.
         self._back.append(back)
         self._freed()
         try:
             await back
+        # It may be cancelled while it waits for its place.
         finally:
             if back in self._back:
                 self._back.remove(back)
@@ -129,6 +133,8 @@ class RequestWorker:
                 while True:
                     seen = stirs.moves
                     wait_s = await self._claim()
+                    # Only work that began is waited for; what is parked without having begun is handed back by the
+                    # cancellation below.
                     if self._sharing.stopping and len(self._running) == self._parked - self._begun:
                         return
                     await stirs.moved_within(wait_s, seen)
@@ -144,6 +150,7 @@ class RequestWorker:
             running = len(self._running) - self._parked
             if running >= self._jobs_max:
                 return None  # checked first, because there may be many waiting requests
+            # The cheap limits come first; looking over thousands of requests comes after.
             if wait_s := self._pace.wait_s():
                 return wait_s
             backlogs = self._looked_over()
@@ -151,13 +158,16 @@ class RequestWorker:
             if (first := next(waiting, None)) is None:
                 return None
             if wait_s := self._sharing.accepting(running):
+                # A request waits, so it is worth asking whether the machine can take it.
                 return wait_s
             order, soonest_s = self._sharing.order(backlogs, running), None
+            # Requests further back are nobody's turn, so a long line costs no more.
             for found in islice(chain([first], waiting), order.free):
                 left_s = self._pace.wait_s(_project(found)) or order.delay_s(found)
                 if left_s > 0:
                     soonest_s = left_s if soonest_s is None else min(left_s, soonest_s)
                 elif await self._take(found):
+                    # One was taken, which changes loads and turns: everything is computed again.
                     break
             else:
                 return soonest_s
@@ -179,6 +189,7 @@ class RequestWorker:
 
     def _old(self, found: Open) -> bool:
         """Return whether the mirror still shows the request as it was before we took it."""
+        # The mirror may be late; without this, the same request would be claimed again and again, in vain.
         return self._taken.get(found.request.id) == found.entry.version
 
     async def _take(self, found: Open) -> bool:
@@ -194,6 +205,7 @@ class RequestWorker:
 
     async def _try(self, queue: Requests, found: Open) -> Claim | None:
         if found.request.wanted == "cancel":
+            # Any worker may end it, so a request that was cancelled does not wait for one that has room.
             claim = await queue.claim(found, self._session)
             if claim is not None:
                 await claim.complete([])
@@ -203,6 +215,7 @@ class RequestWorker:
     async def _given_up(self, claim: Claim) -> None:
         """Give the claim up. If it is unknown whether the answer was written, the lock may be gone, and this changes
         nothing."""
+        # A pause, because whoever takes it next would probably meet the same problem.
         await asyncio.sleep(RETRY_S)
         try:
             await claim.release()
@@ -214,6 +227,7 @@ class RequestWorker:
         id = claim.request.id
         log.error("request %s failed in a way nobody foresaw", id, exc_info=error)
         if self._tries.spent(id):
+            # Repeating work that raises each time would keep the requester waiting for ever.
             try:
                 await self._fail(claim, error_text(error))
                 return
@@ -231,6 +245,7 @@ class RequestWorker:
             await self._do(claim)
         except asyncio.CancelledError:
             try:
+                # Handed back, it can be taken at once, not only when the session ends.
                 await claim.release()
             except StoreError as error:
                 log.info("request %s not handed back (%s); it is free once the session ends", id, error)

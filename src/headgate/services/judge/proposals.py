@@ -24,6 +24,7 @@ READ_MAX_BYTES = 32_000
 """Size limit of all changed configuration files that are read at once."""
 ANSWERS_MAX = 500
 """Limit of answers kept until their items use them."""
+# Such patterns run in steps, outside the fast engine, so a small text may take long.
 _COSTLY = re.compile(r"&|\(\?|\\[1-9xuU\r\n]|[*+?}]\+")
 """Patterns that may be slow: anchors; lookarounds, flags, references and other escapes; possessive repetitions."""
 
@@ -53,6 +54,7 @@ class Proposals:
     def judged(self, layouts: TenantLayouts, request: LayoutRequest) -> Judgement | None:
         """Return the judgement, or None while the proposal is being judged."""
         judging = self._judging
+        # A process of its own costs more than judging a small proposal, and an item would wait a turn.
         if judging is None or _is_small(layouts, request, judging.at_once_max_bytes):
             return layouts.judged(request)
         known = self._answers.get(request.buildset)
@@ -69,6 +71,7 @@ class Proposals:
         finally:
             del self._asking[request.buildset]
         self._answers[request.buildset] = answer
+        # Items may be gone before their answers are used.
         if len(self._answers) > ANSWERS_MAX:
             self._answers.popitem(last=False)
         self.answered += 1
@@ -101,8 +104,10 @@ def _is_small(layouts: TenantLayouts, request: LayoutRequest, most_bytes: int) -
     if not request.texts:
         return True
     fresh = layouts.fresh(request.texts)
+    # A proposal may touch thousands of files; the number is known before any of them is read.
     if len(request.files or ()) > FILES_MAX or sum(len(text) for text, _ in fresh) > READ_MAX_BYTES:
         return False
+    # Only new lines count: whoever changes one line of a long file does not wait for the rest.
     more = (Counter(text.splitlines()) - Counter(had.splitlines()) for text, had in fresh)
     new = "".join(f"{line}\n" for lines in more for line in lines.elements())
     return len(new) <= most_bytes and not _COSTLY.search(new)

@@ -38,10 +38,12 @@ def queue_of(tenant: str) -> str:
     name = f"gate-{tenant}"
     if QUEUE_NAME.fullmatch(name):
         return name
+    # Two tenants whose names differ only in characters that queues do not have still get different queues.
     short = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:40]
     return f"{short}-{hashlib.sha256(tenant.encode()).hexdigest()[:8]}"
 
 
 def partition_of(project: str, partitions: int) -> int:
     """Return the partition of a project; all its events go there, so their order is kept."""
+    # Python's own hash differs from process to process.
     return int.from_bytes(hashlib.sha256(project.encode()).digest()[:8]) % partitions + 1

@@ -45,6 +45,7 @@ WORDS = {
 def queue_of_partition(name: str) -> str:
     """Return the queue of a partition's changes: named after it, if queues can be."""
     queue = f"inventory-{name}"
+    # Queues of message servers have at most so many characters; the digest keeps cut names apart.
     if len(queue) <= 50 and re.fullmatch(r"[A-Za-z0-9._-]+", queue):
         return queue
     return f"{re.sub(r'[^A-Za-z0-9._-]', '-', queue)[:40]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -68,6 +69,7 @@ class ObjectPublisher:
                 entry = await store.get(place.published.path)
                 revision = place.published.decode(entry.value).revision if entry is not None else 0
                 try:
+                    # At the first start nothing that happened before is posted.
                     await self._follow(revision or await self.inventory.journal.now(), guard)
                 except MomentExpired as expired:  # nobody posted for so long that older changes are gone
                     log.error("%s: %s; changes in the meantime are not posted", NAME, expired)
@@ -80,8 +82,10 @@ class ObjectPublisher:
         await self._posted(revision, guard)
         async for commits, reached in self.inventory.journal.follow(revision, quiet_s=QUIET_S):
             for commit in commits:
+                # Commits are posted one after the other, or changes of one object could overtake each other.
                 await self._post(commit)
             if commits:
+                # It is recorded after the posts: a crash repeats some, under the same keys.
                 await self._posted(reached, guard)
 
     async def _posted(self, revision: int, guard: At) -> None:
@@ -99,10 +103,12 @@ class ObjectPublisher:
         for queue, all_changes in together.items():
             for number, some in enumerate(_portions(all_changes)):
                 bodies = [(one.uuid, msgspec.json.encode(one).decode()) for one in some]
+                # The key names commit and portion, so a repeated post is recognised.
                 await self._until_taken(queue, bodies, f"objects-{commit.revision}-{number}")
 
     async def _named(self, partition: str) -> str:
         if partition not in self._partitions:
+            # A partition that is not known may be new; one that was deleted is named by its uuid.
             self._partitions = {one.uuid: one.name for one, _ in await self.inventory.admin.partitions()}
         return self._partitions.get(partition, partition)
 
@@ -112,6 +118,7 @@ class ObjectPublisher:
             try:
                 await self.posts.post(queue, bodies, key)
                 return
+            # Without this, one message that a server never takes would hold up all later ones.
             except PostRefused as refused:
                 log.error("%s: the queue %s rejects it, and it is dropped: %s", NAME, queue, refused)
                 self.context.observer.untold(NAME, len(bodies))

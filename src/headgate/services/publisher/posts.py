@@ -24,6 +24,7 @@ class ServerPosts:
     async def post(self, queue: str, bodies: Sequence[tuple[str, str]], key: str, ttl_s: int | None = None) -> None:
         """Post `bodies`, pairs of project and text: all or none, and once under the same key. A queue that was
         recreated since the last look is looked at again. Raise SourceDown, QueueGone or PostRefused."""
+        # The second round is for a queue that was deleted or recreated with other partitions since the last look.
         for known in (queue in self._known, False):
             partitions = await self._partitions(queue)
             messages = [(text, partition_of(project, partitions)) for project, text in bodies]
@@ -34,6 +35,7 @@ class ServerPosts:
                 return
             except (QueueGone, PostRefused) as error:
                 self._known.pop(queue, None)
+                # A refusal may come from a partition that no longer exists; only one after a fresh look is final.
                 if isinstance(error, PostRefused) and not known:
                     raise
         raise QueueGone(queue)
@@ -43,6 +45,8 @@ class ServerPosts:
         if queue not in self._known:
             try:
                 found = await self.poster.partition_count(queue)
+            # Another process may create it at the same time, perhaps with another number of partitions; hence the
+            # question after.
             except QueueGone:
                 await self.poster.create(queue, self.partitions)
                 found = await self.poster.partition_count(queue)

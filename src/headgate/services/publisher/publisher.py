@@ -48,6 +48,7 @@ class Publisher:
                 posted = await self._posted(waiting, guard)
                 if posted:
                     await self.context.store.commit([], consumed(posted), guards=[guard])
+                    # Everything before it is gone, too, since the mirror applies commits in order.
                     await mirror.gone(posted[-1].entry)
                     wait_s = 0.1
                 if len(posted) < len(waiting):
@@ -63,6 +64,7 @@ class Publisher:
                 await self._post(event)
             except (SourceDown, QueueGone) as down:
                 log.warning("%s: the message server: %s", NAME, down)
+                # What was posted is consumed; the rest keeps its order for the next round.
                 return waiting[:number]
             except Exception as error:
                 log.exception("%s: %s cannot be posted", NAME, event.entry)
@@ -70,6 +72,7 @@ class Publisher:
                     ops = Quarantine(self.context).event(event, self.context.map.published_events.queue.path, error)
                     await self.context.store.commit([], ops, guards=[guard])
                     await self.context.mirror.gone(event.entry)
+                # Nothing behind it is posted either: events of a tenant must arrive in order.
                 return waiting[:number]
         return waiting
 
@@ -78,10 +81,12 @@ class Publisher:
         together: dict[str, list[tuple[str, str]]] = {}
         for one in event.event.events:
             together.setdefault(queue_of(one.tenant), []).append((one.project, msgspec.json.encode(one).decode()))
+        # The body's name never changes, so a record that is posted again is recognised by the server.
         key = f"notice-{event.body.rpartition('/')[2]}"
         for queue, bodies in together.items():
             try:
                 await self.posts.post(queue, bodies, key)
+            # One queue's refusal must not keep the events from the others.
             except PostRefused as refused:
                 log.error("%s: the queue %s rejects it, and it is dropped: %s", NAME, queue, refused)
                 self.context.observer.untold(NAME, len(bodies))

@@ -43,6 +43,7 @@ BODY_MAX_BYTES = 400_000
 
 def transient(error: Exception) -> bool:
     """Return whether the store, or another process's write, is the cause, so that waiting helps."""
+    # What is too large stays too large, however often it is tried.
     return isinstance(error, StoreError | SessionLost) and not isinstance(error, TooLarge)
 
 
@@ -53,6 +54,7 @@ def error_text(error: BaseException) -> str:
 
 def _plain(text: str) -> str:
     """Reduce text to one line that can be written anywhere."""
+    # Errors quote what people wrote; control characters must not reach terminals and logs.
     return "".join(c if c.isprintable() else " " for c in text[:ERROR_MAX_CHARS])
 
 
@@ -65,6 +67,7 @@ class Tries:
 
     def spent(self, name: str) -> bool:
         """Count one more error. Return True if the attempts are used up and the thing is to be set aside."""
+        # Forgetting costs a few more tries, and keeps the memory bounded.
         if len(self._counts) >= COUNTED_MAX:
             self._counts.clear()
         self._counts[name] = self._counts.get(name, 0) + 1
@@ -105,6 +108,7 @@ class Quarantine:
         """Return operations that move reports that their receiver refuses from its outbox into the quarantine. If there
         are very many, only the first ones are kept.
         """
+        # A receiver that refuses everything would fill the store.
         if self._full():
             return waiting.consume()
         reports = [one.report for one in waiting.event.messages]
@@ -139,6 +143,7 @@ class Quarantine:
     ) -> list[Op]:
         """Return operations that set aside a change that left its pipeline. A retry brings `event` back; with None,
         it brings nothing back."""
+        # The id is derived, so an item that is set aside twice has one record.
         stream, name = events.trigger.stream, derived("change", id)
         if event is None:
             return self.put(name, "change", subject, error, tenant)
@@ -158,6 +163,7 @@ class Quarantine:
     ) -> list[Op]:
         what, text = _plain(what), _plain(error) if isinstance(error, str) else error_text(error)
         log.error("%s was set aside after %d tries: %s", what, tries, text)
+        # Without its body a thing cannot come back, so the record must not promise that.
         retained = 0 < len(value) <= BODY_MAX_BYTES
         record = Quarantined(
             kind=kind,
@@ -196,6 +202,7 @@ class Quarantine:
         work = msgspec.json.decode(value, type=ReportRequest)
         change = {"change": work.change.id, "project": work.change.project}
         meta = {"tenant": record.tenant, "pipeline": work.pipeline, **change}
+        # The old request has ended, so a new one takes its id.
         return self._context.merges.submit(Request(record.body.rpartition("/")[2], meta=meta), value)
 
     async def drop(self, id: str, besides: Sequence[Op] = ()) -> Quarantined:
@@ -209,16 +216,19 @@ class Quarantine:
 
     async def _taken(self, txn: Txn, id: str) -> Quarantined:
         entry = await txn.get(self.path(id))
+        # Somebody else has retried or dropped it meanwhile.
         if entry is None:
             raise LookupError(f"nothing is set aside under {id!r}")
         txn.do(Delete(entry.path), Delete(self._body(id)))
         try:
             return self._place.records.decode(entry.value)
+        # People must be able to drop what cannot be read.
         except Undecodable as damaged:
             return Quarantined(kind="record", what=entry.path, error=error_text(damaged), since_ms=0)
 
     async def forget(self, id: str) -> None:
         """Remove a thing from the quarantine because handling it succeeds again."""
+        # Usually there is nothing, and a look at the mirror costs no request.
         if self._context.mirror.get(self.path(id)) is not None:
             try:
                 await self._context.store.commit([], [Delete(self.path(id)), Delete(self._body(id))])

@@ -44,18 +44,22 @@ class _SupervisedWork:
         while True:
             began_s = loop.time()
             try:
+                # Only a work that is in the quarantine has something to be taken out of.
                 if self._shown:
                     await run_until(asyncio.Event(), self._run(session), self._well())
                 else:
                     await self._run(session)
                 return
+            # These concern the whole component, not this work: it has to join again.
             except (SessionLost, GuardLost, Unavailable):
                 raise
             except Exception as error:
+                # It went well for a while, so this is a new problem.
                 if loop.time() - began_s >= WELL_S:
                     tries, pause_s = 0, PAUSE_FIRST_S
                 tries += 1
                 self._tell(error, pause_s)
+                # A damaged record does not mend itself, so people hear of it at once.
                 if tries >= TRIES_MAX or isinstance(error, Undecodable):
                     await self._show(error, tries)
                 await self._pause(pause_s, error.path if isinstance(error, Undecodable) else "")
@@ -91,6 +95,7 @@ class _SupervisedWork:
         mirror, loop = self._context.mirror, asyncio.get_running_loop()
         until_s, shown, was = loop.time() + pause_s, self._shown, mirror.get(damaged)
         with mirror.part(self._path, *([damaged] if damaged else [])) as part:
+            # The pause ends when the damaged record changes: somebody has repaired it.
             while (left_s := until_s - loop.time()) > 0 and mirror.get(damaged) == was:
                 if shown and not self._shown:
                     return

@@ -95,6 +95,7 @@ class Courier:
     async def run(self, session: Session) -> None:
         place, self._session = self._place, session
         async with lock(self.context.store, session, place.election.path).hold() as guard:
+            # The problem may be over since the last holder recorded it; the first report that is taken removes it.
             self._recorded = problem.text if (problem := self._shown) is not None else ""
             with self.context.mirror.part(place.queue.path, place.data.path, place.command.path) as part:
                 while True:
@@ -106,6 +107,7 @@ class Courier:
         entry = self.context.mirror.get(self._place.command.path)
         if entry is None:
             return
+        # Even an unreadable command shows that somebody wants something, and is removed.
         command = readable(entry, OutboxCommand)
         self._away.until_s = 0.0
         self._put_off.clear()
@@ -114,6 +116,7 @@ class Courier:
             waiting = self._place.stream.waiting(self.context.mirror, limit=DROPPED_MAX)
             if not waiting:
                 break
+            # A pipeline waits for each landing, so dropping one answers it.
             unanswered = [op for one in waiting for op in self._unasked(one, "it was dropped by hand")]
             await self.context.store.commit([], [*consumed(waiting), *unanswered], guards=[guard])
             await self.context.mirror.gone(waiting[-1].entry)
@@ -124,6 +127,7 @@ class Courier:
         """Deliver the next reports, or wait until there are some."""
         seen, mirror, now_s = part.moves, self.context.mirror, asyncio.get_running_loop().time()
         waiting = self._place.stream.waiting(mirror, limit=LOOKED_AT_MAX)
+        # While the receiver is away, only people may shorten the pause.
         if waiting and (away_s := self._away.until_s - now_s) > 0:
             await self._pause(away_s, part)
             return
@@ -131,6 +135,7 @@ class Courier:
         if chosen:
             await self._tell_all(chosen, guard)
             return
+        # Nothing waits, so no pause is of use any more.
         if not waiting:
             self._put_off.clear()
             self._broken.clear()
@@ -149,11 +154,13 @@ class Courier:
     def _chosen(self, waiting: Sequence[Unread[OutboxMessages]], now_s: float) -> Iterator[Unread[OutboxMessages]]:
         """Yield the oldest report of each change that is not postponed, the projects in turn; only one, of a
         different change each time, while it is unknown whether any is accepted."""
+        # One report finds out whether the receiver is back; more would all wait for the same timeout.
         seen, most = set[str](), 1 if self._away.length_s else AT_ONCE_MAX
         turns: Counter[str] = Counter()
         found = list[tuple[bool, int, int, Unread[OutboxMessages]]]()
         self._resting = {project: until_s for project, until_s in self._resting.items() if until_s > now_s}
         for place, event in enumerate(waiting):
+            # Reports of one change stay in order: an older one that is put off holds up the later ones.
             whose = _change(event)
             if whose in seen:
                 continue
@@ -163,6 +170,7 @@ class Courier:
             project = _project(event)
             if project in self._resting:
                 continue
+            # First those that were not tried since the last success: one report may be what breaks the receiver.
             found.append((whose in self._probed, turns[project], place, event))
             turns[project] += 1
         if all(probed for probed, *_ in found):
@@ -171,6 +179,7 @@ class Courier:
 
     async def _tell_all(self, chosen: Sequence[Unread[OutboxMessages]], guard: At) -> None:
         """Deliver every report to its end, whatever happens to the others."""
+        # Each may have been delivered even if another failed, and is recorded as such.
         results = await asyncio.gather(*(self._tell(event) for event in chosen), return_exceptions=True)
         found = [self._judged(event, result) for event, result in zip(chosen, results, strict=True)]
         ops, now_s, away = list[Op](), asyncio.get_running_loop().time(), list[ReporterAway]()
@@ -180,6 +189,7 @@ class Courier:
                 away.append(result)
                 if result.alone:
                     self._resting[_project(event)] = now_s + max(result.wait_s, PAUSE_FIRST_S)
+            # Cancellation is no result of a report.
             elif isinstance(result, BaseException) and not isinstance(result, Exception):
                 raise result
             elif isinstance(result, Exception) and not self._given_up(event, result):
@@ -189,6 +199,7 @@ class Courier:
                 self._put_off.pop(_change(event), None)
                 ops += self._ends(event, result)
         if ops:
+            # One commit ends what was delivered, together with the answers for the pipelines.
             await self.context.store.commit([], ops, guards=[guard])
             await self.context.mirror.gone(ended[-1].entry)
         await self._counted(away, len(ended), now_s, guard)
@@ -197,12 +208,14 @@ class Courier:
         """Return the operations that remove a report from the outbox, because it was taken or never will be."""
         if not isinstance(result, Exception):
             return [*event.consume(), *result]
+        # A landing that is given up is an answer, not a letter in the quarantine.
         if _landings(event):
             return [*event.consume(), *self._unasked(event, str(result) or repr(result))]
         return Quarantine(self.context).report(event, self._place.queue.path, self.connection, result)
 
     async def _counted(self, away: Sequence[ReporterAway], ended: int, now_s: float, guard: At) -> None:
         """Adjust the pause for the receiver, and record its state."""
+        # Absences that concern one project leave the others alone.
         everywhere = [one.wait_s for one in away if not one.alone]
         if everywhere:
             self._away.grow(now_s, max(everywhere))
@@ -225,6 +238,7 @@ class Courier:
             return result
         self._probed.add(whose)
         taken, times = self._broken.get(whose, (self._taken, 0))
+        # Another report was taken meanwhile, so the receiver is there, and this change's reports break it.
         times += self._taken > taken
         self._broken[whose] = (self._taken, times)
         if not times:
@@ -235,9 +249,11 @@ class Courier:
         """Deliver the reports; return the answers that pipelines wait for. Raise the reporter's errors."""
         name, answers = event.body.rpartition("/")[2], list[Op]()
         for number, outgoing in enumerate(event.event.messages):
+            # A forge's votes lie before the landing in the same entry, and were told above.
             if outgoing.land is not None and self.lander is not None and self._session is not None:
                 answers += await self.lander.land(outgoing, outgoing.land, self._session)
             else:
+                # Each message has a key of its own, so a repeated delivery is recognised.
                 await self.reporter.tell(replace(outgoing, key=outgoing.key or f"{name}-{number}"))
         return answers
 
@@ -258,6 +274,7 @@ class Courier:
 
     def _is_late(self, event: Unread[OutboxMessages]) -> bool:
         oldest_ms = min((one.report.at_ms for one in event.event.messages), default=0)
+        # A pipeline waits for a landing, so it is given up much earlier.
         return self.context.now_ms() - oldest_ms > (LAND_MAX_MS if _landings(event) else PUT_OFF_MAX_MS)
 
     @property
@@ -270,6 +287,7 @@ class Courier:
         why, shown = line(why, 500), self._shown
         log.warning("%s: reports wait, for %.0f s: %s", self.connection, self._away.length_s, why)
         if self._recorded != why:
+            # A receiver may be away for hours; one write says so.
             since_ms = shown.since_ms if shown is not None else self.context.now_ms()
             await self.context.store.commit(
                 [], [self._place.problem.put(RepositoryProblem(since_ms, why))], guards=[guard]

@@ -46,10 +46,12 @@ class ForgeReporter:
         """Deliver the report. Raise ReporterAway, ReportPutOff, ReportRefused."""
         if outgoing.pushed is not None:
             await self._show(outgoing, outgoing.pushed)
+        # Where comments cannot be edited, a word that something is settled would be one more comment.
         elif self.forge.can.edits or outgoing.report.report != SETTLED:
             await self.forge.report(outgoing)
             if outgoing.echoes and (change := outgoing.change) is not None:
                 hint = Hint(derived("echo", outgoing.key), change.project, change.number)
+                # The id is derived from the report, so a repeated one leaves one hint.
                 await store_hint(self.context, self.forge.name, hint)
 
     async def land(self, outgoing: OutboxMessage, work: LandRequest, session: Session) -> list[Op]:
@@ -59,12 +61,14 @@ class ForgeReporter:
             return await self._push(outgoing, work)
         tenant, pipeline = outgoing.report.tenant, outgoing.report.pipeline
         if await shut(self.context, session, tenant, pipeline, work.queue):
+            # It may have been merged before the queue was closed, with the answer lost.
             change_state = await self.forge.look_up(work.change.key)
             if change_state is None or not change_state.landed or change_state.change.commit != work.change.commit:
                 return self._answer(outgoing, _of(work, ok=False, error="its queue is closed", shut=True))
         found = await self.forge.land(work, work.parts[0])
         if isinstance(found, MergeLanded):
             if found.differs:
+                # People are alarmed, and what was based on it is tested again (`differs`).
                 log.error("%s has landed as %s, which is not the tree that was tested", work.change.key, found.commit)
             return self._answer(outgoing, _of(work, ok=True, commit=found.commit, differs=found.differs))
         return self._answer(outgoing, _of(work, ok=False, error=found.why, moved=found.moved))
@@ -77,6 +81,7 @@ class ForgeReporter:
         forges = {**self.context.forges, self.forge.name: self.forge}
         if why := await kept_back(forges, work, report.tenant):
             return self._answer(outgoing, _of(work, ok=False, error=why))
+        # The merger asks again if it starts later than `HOLDS_MS` after this.
         work = replace(work, looked_ms=self.context.now_ms())
         request = to_push(Land(outgoing.key, work, outgoing.precedence), report.item, report.tenant, report.pipeline)
         return self.context.merges.submit(request, msgspec.json.encode(work))
@@ -89,13 +94,16 @@ class ForgeReporter:
         if now is None or not now.open:
             return
         same = now.change.commit == change.commit  # otherwise more was proposed there since
+        # Many forges notice by themselves; a change that is closed too early is shown as closed, not as merged.
         if same and pushed.contained and self.context.now_ms() - outgoing.report.at_ms < SEEN_MAX_MS:
             raise ReportPutOff(f"{change.key} has landed as {pushed.commit[:12]}, which is not shown there yet")
         refused: ReportRefused | None = None
         try:
+            # People read first which commit it became, then it is closed.
             await self.forge.report(replace(outgoing, pushed=None, how={"comment": True}))
         except ReportRefused as error:  # where nobody may comment, it is closed all the same
             refused = error
+        # If more was proposed there since, the change stays open for it.
         if same and isinstance(self.forge, Shows):
             await self.forge.conclude(change, pushed.commit)
         if refused is not None:

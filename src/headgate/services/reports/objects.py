@@ -34,6 +34,7 @@ class ObjectReporter:
     async def tell(self, outgoing: OutboxMessage) -> None:
         """Write the report to the object. Raise ReporterAway or ReportRefused."""
         of = outgoing.report.answers
+        # Connections may share an inventory; only the one that started the item knows where its object is.
         if of is None or of.connection != self._name:
             raise ReportRefused(f"no object of {self._name} started this item")
         try:

@@ -19,6 +19,7 @@ class QueueReporter:
     async def tell(self, outgoing: OutboxMessage) -> None:
         """Post the report. Raise ReporterAway or ReportRefused."""
         report, of = outgoing.report, outgoing.report.answers
+        # What answers a message keeps the order of its source; everything else that of its project.
         whose = f"{of.source}/{of.ordering_key}" if of is not None else report.project
         body = (whose, msgspec.json.encode(report).decode())
         try:
