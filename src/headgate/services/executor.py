@@ -267,8 +267,8 @@ class Executor:
                 claim.session,
                 spec,
                 cancel,
-                # While it waits for machines, its place is free for builds that have theirs.
                 precedence=claim.request.precedence,
+                # While it waits for machines, its place is free for builds that have theirs.
                 waiting=partial(worker.parked, claim),
             )
             async with nodes as ready:

@@ -151,10 +151,10 @@ class Membership:
     async def _join(self, session: Session) -> None:
         """Join the registry; the session is then named after the component's entry."""
         context, record = self.context, self.record
-        # Contenders of locks are named by the session, so pages show which component holds what.
         append = Append(self._place.path, self._place.encode(record), session.lease, escape(context.hostname))
         (entry,) = await context.store.commit([], [append])
         assert entry is not None, "an append answers with its entry"
+        # Contenders of locks are named by the session, so pages show which component holds what.
         session.name = entry.path
         # The component must not act on a mirror that lacks what earlier members wrote.
         await context.mirror.ready()

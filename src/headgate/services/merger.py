@@ -118,7 +118,6 @@ class Merger:
         return Quarantine(self._context).note(claim.request.id, work, tenant, answer.error)
 
     async def _failed(self, claim: Claim, why: str) -> None:
-        # The work may be what cannot be read, hence the request's description.
         """Answer that the work was given up. The request names who waits, because the work itself may be unreadable."""
         meta, error = claim.request.meta, f"the merger cannot do it: {why}"
         log.error("%s is given up: %s", claim.request.id, error)

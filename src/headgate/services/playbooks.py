@@ -163,12 +163,12 @@ class PlaybookSemaphores:
 
     async def _written(
         self,
-        # All records in one commit: with a place in one, and none in the other, two builds could wait for each other
-        # for ever.
         found: Mapping[str, tuple[Address[SemaphoreRecord], int | None, SemaphoreRecord]],
         changed: Callable[[str, SemaphoreRecord], SemaphoreRecord],
     ) -> bool:
         """Write the records. Return False if another process was faster. Raise StoreError."""
+        # All records in one commit: with a place in one, and none in the other, two builds could wait for each other
+        # for ever.
         checks, ops = list[At](), list[Op]()
         for name, (place, version, record) in found.items():
             checks.append(At(place.path, version))

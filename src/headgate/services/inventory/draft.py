@@ -222,9 +222,9 @@ class InventoryDraft:
             whose = "providers are" if object.type == PROVIDER else f"{object.name} belongs to no project and is"
             raise PermissionDenied(f"{whose} an operator's to write; {self.caller.user} has not the role operator here")
 
-    # The history of an earlier step of this draft is not in the store yet.
     def _history(self, uuid: str) -> ObjectHistory:
         address = self.places.history.object(uuid).record
+        # The history of an earlier step of this draft is not in the store yet.
         if address.path in self.puts:
             return address.decode(self.puts[address.path])
         entry = self.stored.get(address.path)

@@ -235,7 +235,6 @@ class Inventory:
             entry = await self.facts.store.get(address.path)
             object = address.decode(entry.value) if entry else None
             if object is not None and query.matches(object):
-                # It is a uuid, but no longer of an object that matches.
                 position = self._search.position(query, plan, object)
                 if position is not None:
                     return position

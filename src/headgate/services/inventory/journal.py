@@ -112,9 +112,9 @@ class Journal:
         revision = self._places.journal.revision
         return Put(revision.path, b"")
 
-    # This process may have seen less; `wait_for` closes the gap.
     async def now(self) -> int:
         """Return the current revision of the store."""
+        # The store is asked: this process may have seen less, and `wait_for` closes the gap.
         entry = await self._store.get(self._places.journal.revision.path)
         return entry.version if entry else 0
 

@@ -307,8 +307,8 @@ class Search:
         if len(going) == 1 and (scan.condition is None or len(query.conditions) == 1):
             return True
         if scan.condition is not None and not scan.condition.matches(query.shown(object)):
-            # Several scans may yield an object; it belongs to the first one only, or pages would show it twice.
             return False
+        # Several scans may yield an object; it belongs to the first one only, or pages would show it twice.
         first = self._first(query, going[:number], object) if number else None
         return first is None
 
@@ -384,13 +384,13 @@ class Search:
 
 
 def _estimated(posting: PostingFilter, uuids: Sequence[str]) -> float:
-    # Uuids are spread evenly: if the first 100 cover a hundredth of all uuids, the list has some 10,000.
     """Return how many entries a list has of which these are the first; those of a list by key are in no such order."""
     if len(uuids) < PROBED_MAX:
         return len(uuids)
     if posting.kind == "key" or posting.prefix:
         return 1e12
     try:
+        # Uuids are spread evenly: if the first 100 cover a hundredth of all uuids, the list has some 10,000.
         first, last = int(uuids[0], 16), int(uuids[-1], 16)
     except ValueError:  # written by a program that takes any text for a uuid
         return 1e12

@@ -119,7 +119,6 @@ class Assigning:
         )
 
     def _keep_room(self, request: NodeRequest, most: int) -> bool:
-        # A project keeps room for one request at a time: for more, room would lie idle.
         """Keep the project's room for its first waiting request; return False if held machines leave too little."""
         whose, many = (request.tenant, request.project), float(len(request.nodes))
         if most < 0:

@@ -73,7 +73,7 @@ class Launcher:
         self._probe_interval_s, self._making = probe_interval_s, making
 
     async def run(self, session: Session) -> None:
-        # The labels of the inventory refer to these types, which need not exist in a new inventory.
+        # Providers of machines name these types, which a new inventory lacks.
         known = {one.code for one in await self.inventory.admin.provider_types()}
         for kind, what in KINDS.items():
             if kind not in known:
@@ -118,9 +118,9 @@ class LauncherTerm:
         finally:
             await end(*self._tasks.values())
 
-    # Probes ask this at every step, so it reads no inventory.
     def taken(self) -> set[str]:
         """Return the machines that builds and people have, as far as this process knows."""
+        # Probes ask this at every step, so it reads no inventory.
         claims = self._context.mirror.under(self._context.map.nodes.claims.path)
         return {*self._book.taken, *(entry.path.rpartition("/")[2] for entry in claims)}
 
@@ -157,7 +157,6 @@ class LauncherTerm:
         """Assign machines in order: builds and people stand in one line, and later requests do not take what an earlier
         one waits for."""
         loop, now_ms = asyncio.get_running_loop(), self._context.now_ms()
-        # Everything that may be forgotten is, so the maps do not grow with each machine that failed once.
         self._avoided = {machine: until for machine, until in self._avoided.items() if until > loop.time()}
         avoided = {*self._avoided, *self._book.taken, *self._book.aside}
         assigning = Assigning(self._launcher.tenants(), self._finding, now, avoided, self._book.broken)

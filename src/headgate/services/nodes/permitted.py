@@ -26,7 +26,6 @@ class Permitted:
         """Return the providers of each tenant with the machines that may be used, as if the others were not listed."""
         refused = set[str]()
         found = {tenant: [self._with(one, refused) for one in several] for tenant, several in providers.items()}
-        # A refusal holds at each look, so it is logged when it is new.
         for why in sorted(refused - self._logged):
             log.warning("%s", why)
         self._logged = frozenset(refused)
@@ -57,7 +56,6 @@ class Permitted:
                 why = self._refusal(provider, host)
                 if not why:
                     return ""
-                # Only the first reason is kept: one is enough to explain why no machine is left.
                 refused = refused or why
         return refused
 

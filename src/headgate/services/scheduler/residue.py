@@ -52,9 +52,9 @@ class Disconnected:
                     found.setdefault(name, []).extend(entries)
         return {name: entries for name, entries in found.items() if entries}
 
-    # Schedulers may have different settings during an upgrade: where somebody leads the election, the connection exists
-    # for them.
     def _watched(self, mirror: Mirror, connection: str) -> bool:
+        # Schedulers may have different settings during an upgrade: where somebody leads the election, the connection
+        # exists for them.
         return bool(mirror.under(self._events.connection(connection).events.election.path))
 
     def locks(self, entry: Entry) -> tuple[str, str]:

@@ -63,7 +63,6 @@ class PassedBuilds:
         self._wanted = {}
 
     async def _ask(self, fresh: list[Sought]) -> None:
-        # The task outlives the turn that asked; `look` must not ask again meanwhile.
         try:
             found = await self._found(fresh)
         finally:
@@ -79,10 +78,10 @@ class PassedBuilds:
             if (history := self._context.history) is not None:
                 left = [one.inputs for one in fresh if one.inputs not in known]
                 known |= await history.passed(self._tenant, left) if left else {}
-            # An empty answer counts as NOTHING for each: an unreachable history costs builds, never correctness.
             made_ms = await self._made_ms({key for one in fresh if one.inputs in known for key in one.keys})
         except (HistoryUnavailable, Unavailable) as error:
             log.warning("builds that succeeded cannot be looked up, all are run: %s", error)
+            # An empty answer counts as NOTHING for each: an unreachable history costs builds, never correctness.
             return {}
         passed_before = {one: known[one.inputs] for one in fresh if one.inputs in known}
         builds = {one: _build(passed) for one, passed in passed_before.items() if self._counts(one, passed, made_ms)}

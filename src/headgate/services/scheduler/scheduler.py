@@ -68,11 +68,11 @@ class _Rights:
         self.followed = {name: frozenset(p.project for p in one.projects) for name, one in tenants.items()}
         """Tenant -> its projects."""
         self._read_by = readers(tenants.values())
+        # Selective projects come last, because in `sources` the last of several tenants' views of a project wins.
         self._every = sorted((p for one in tenants.values() for p in one.projects), key=_is_selective)
         self._sources: dict[str, dict[str, TenantProject]] = {}
         self._readings: dict[str, dict[str, Reading]] = {}
 
-    # Selective projects come last, because in `sources` the last of several tenants' views of a project wins.
     def sources(self, connection: str) -> dict[str, TenantProject]:
         """Return the projects of a connection that any tenant has; of which a tenant is selective, as that one has
         them."""
@@ -296,9 +296,9 @@ def divided(works: Sequence[Work], members: Sequence[str]) -> dict[str, tuple[Wo
     """Map each member to its works. Every work has a member, no member has more than one above an equal share of a
     kind, and a member that joins or leaves moves few. The order of the input does not matter."""
     shares: dict[str, list[Work]] = {member: [] for member in members}
+    # Each kind is divided by itself, so that no member gets all the connections and another all the sweeps.
     for kind in sorted({work[0] for work in works}) if members else ():
         mine = sorted(work for work in works if work[0] == kind)
-        # Each kind is divided by itself, so that no member gets all the connections and another all the sweeps.
         most = -(-len(mine) // len(members))
         given = dict.fromkeys(members, 0)
         for work in mine:

@@ -361,7 +361,6 @@ class Choosing:
 
     def _taken(self, plan: NodePlan, request: NodeRequest) -> NodePlan:
         for node, _ in plan.take:
-            # The machine is this request's, so later ones at this look do not see it.
             self._free.pop(node.id)
         self._limits.given(request, plan.take, plan.make, plan.leave)
         self._making.update(one.provider.name for one in plan.make)

@@ -66,8 +66,8 @@ class NodeDemand:
         could = {name: [one for one in every[name] if not self._too_large(one, name)] for name in every}
         labelled = [one for one in providers if all(one in several for several in could.values())]
         able = [one for one in labelled if self._placed({name: [one] for name in every})]
-        self.complete = [one for one in able if all(self._left(one, name) for name in every)]
         # A provider that failed too often for one of the nodes is left out for the whole request.
+        self.complete = [one for one in able if all(self._left(one, name) for name in every)]
         """Providers that can serve the whole request."""
         self.spread = not able
         self.able = {name: [one for one in could[name] if self._left(one, name)] for name in every}

@@ -57,9 +57,9 @@ class Hunt:
                 self.system, self._terms = mine.id, mine.terms
                 return
 
-    # Accounts come from three places, because the configuration may have lost one that still holds machines.
     async def look(self, seen: SeenMachines, errands: Errands) -> None:
         """Start to look at each account that has or had machines."""
+        # Accounts come from three places, because the configuration may have lost one that still holds machines.
         descriptions = {
             (one.connection, region_of(one.said)): one.said for one in seen.every.values() if not one.is_static
         }

@@ -94,7 +94,6 @@ class NodeLimits:
         total, more = self._counted(request, take, make), self._more(request, take, make)
         # Idle machines may go only where they help everybody who shares the limit.
         for key in (key for key in more if key in idle and key[0] in SHARED):
-            # What idle machines take is free once they are gone.
             self._add(more, key, _less(idle[key]))
         for node in leave:
             for key, uses in self._owned(node):
@@ -193,7 +192,6 @@ class NodeLimits:
             return []
         late = self._behind(request)
         for key, uses in total.items():
-            # Each limit keeps room for one request, the first that waits.
             room = {} if key in self._reserved else self._limit(key).room
             if room and not (own and key[0] in SHARED):
                 reserved = ReservedRoom(room, uses)

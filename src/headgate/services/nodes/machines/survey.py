@@ -59,7 +59,6 @@ def seen(map: Map, mirror: Mirror) -> SeenMachines:
     waits = {wait.request: wait for _, _, wait in _read(mirror, map.nodes.waits.path, NodeWait)}
     orders = {path.rpartition("/")[2]: one for path, _, one in _read(mirror, map.nodes.orders.path, NodeOrder)}
     accounts = {path.rpartition("/")[2]: one for path, _, one in _read(mirror, map.nodes.accounts.path, NodeAccount)}
-    # The labels name the newest uploads from here on, so one look sees one image of each label.
     return SeenMachines(chosen(providers(map, mirror), map, mirror), nodes, at, waits, orders, accounts)
 
 
