@@ -329,7 +329,7 @@ class Executor:
         """Return the repo state of the buildset, which is read once for all its builds."""
         known = self._states.get(path)
         if known is None:
-            # Most builds of one buildset begin within minutes, so keeping all is not worth the memory.
+            # Forgetting one only costs another reading.
             if len(self._states) >= STATES_MAX:
                 self._states.clear()
             known = self._states[path] = asyncio.ensure_future(self._read(path))

@@ -38,7 +38,6 @@ def zone_of(job: FrozenJob, context: Context, tenant: str) -> str:
     if zones is not None:
         return _best(zones, context)
     able = [record.data for record in executors(context) if wanted <= set(record.data.labels)]
-    # An executor outside all zones reaches everything that it names itself.
     if any(data.unzoned for data in able):
         return ""
     if able:

@@ -201,7 +201,6 @@ class ConnectionRunner:
             if old is not None and old.change.commit == change_state.change.commit:
                 change_state = _with_what_was_known(change_state, old)
             if (again or not own) and known.get(change_state.change.key) == change_state:
-                # `again` skips only what an earlier part of this sighting has written: `known` contains it by now.
                 continue  # it says nothing new, or is in a commit before the one that was refused
             check, ops = remember(context.map, context.mirror, change_state, fresh())
             *flood, last = self._in_parts(own)

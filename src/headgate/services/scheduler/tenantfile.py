@@ -100,7 +100,7 @@ class TenantFileRunner:
             return ManagementResult(False, "this scheduler has no tenant file to read")
         before = self._tenancy.tenants()
         try:
-            # A file with thousands of projects takes seconds to parse, and the loop must renew the session's lease
+            # A file with thousands of projects takes long to parse, and the loop must renew the session's lease
             # meanwhile.
             conf = conf_of(await asyncio.to_thread(self._read), self._conf.path)
             found = await asyncio.to_thread(self._tenancy.parsed, conf)

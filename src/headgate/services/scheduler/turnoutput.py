@@ -359,7 +359,7 @@ def tell_of(actions: list[Action], after: State) -> None:
     for action in actions:
         match action:
             case Merge(work=work) | Land(work=work) if (item := of.get(work.buildset)) is not None:
-                # The log is read by change, so these lines carry its ids, which others of the turn do not.
+                # People search the log for a change, so these lines carry its ids.
                 with about(change=item.change.id, item=item.id, buildset=work.buildset):
                     text = "passed; it is to land" if isinstance(action, Land) else "is to be tested"
                     log.info("%s %s", item.change.id, text)

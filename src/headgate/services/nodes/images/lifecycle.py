@@ -167,7 +167,7 @@ class UploadLife:
 
 def _now(known: ImageUpload, as_read: ImageUpload, **changes: object) -> ImageUpload:
     """Return the changed upload, unless a person wants it deleted meanwhile."""
-    # A step takes minutes, and a person may have ordered something else in the meantime.
+    # A step may take long, and a person may have ordered something else in the meantime.
     return replace(known, **changes) if known.state in UNDER_WAY and known.state == as_read.state else known
 
 

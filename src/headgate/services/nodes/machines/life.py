@@ -225,7 +225,6 @@ class Life:
 
     async def _remove(self, account: CloudAccount, node: MadeNode) -> float:
         """Delete the machine; failures are retried until nothing is left. Raise CloudUnavailable."""
-        # Slots go before their machine, since a build's files are on it.
         if any(self.ledger.node(id) is not None for id in slot_ids(node)):
             return POLL_S  # a build may still have one of its slots
         try:
