@@ -78,7 +78,6 @@ class Configuration:
             pass  # it is logged
         except Exception as error:
             if error is not self._logged:
-                # Readers ask often; one error is logged once.
                 self._logged = error
                 log.exception("tenant %s: nothing can be made of its configuration", self.tenant.name)
         return self._layouts
@@ -87,7 +86,6 @@ class Configuration:
         """Return why the pipeline no longer exists, for people; empty if it exists, or if that is unknown."""
         landed = self.layouts.landed
         if pipeline in landed.pipelines or _torn(landed):
-            # A configuration with errors may lack pipelines that nobody removed.
             return ""
         return f"the pipeline {pipeline} was removed from the configuration of tenant {self.tenant.name}"
 
@@ -225,7 +223,6 @@ def protection(context: Context, source: TenantProject) -> Protection | None:
         return None
     try:
         return decode(blob.assemble(entry, context.mirror.under(place.path)), Protection)
-    # This logs a damaged value once.
     except ValueError:
         return readable(entry, Protection)
 

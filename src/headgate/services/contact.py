@@ -96,7 +96,6 @@ class ClaimContact:
 
     async def pause(self, data: dict[str, Any], secret: Sealed | None = None) -> None:
         """Report that the job is paused, and wait until it may continue."""
-        # Such a build is not part of a buildset.
         if self.claim.request.waited:
             return  # nothing depends on a build that stands alone
         meta = self.claim.request.meta

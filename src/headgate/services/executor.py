@@ -123,7 +123,6 @@ class Executor:
             besides.append(self._keep_labels(session))
         if self._machines is not None:
             besides.append(self._tell_machines(self._machines))
-        # Without a limit on load there is nothing to announce.
         if not isinstance(self._load, Boundless):
             besides.append(sharing.look())
         tasks = [asyncio.ensure_future(one) for one in besides]
@@ -238,7 +237,6 @@ class Executor:
             # Unlike a failure of the machine, this would be the same at each attempt.
             return BuildOutcome(build=id, result="ERROR", error=f"what is to be run cannot be read: {error}")
         log.info("build %s: %s of %s for %s", spec.build, spec.job.name, spec.pipeline, spec.change.id)
-        # The buildset was deleted while the request waited.
         if state is None:
             return BuildOutcome(build=spec.build, result="CANCELED", error="the buildset is gone")
         return await self._run(claim, spec, state, worker)

@@ -137,7 +137,6 @@ class Merger:
         large = None
         if isinstance(answer, MergeAnswer):
             plain = msgspec.json.encode(answer)
-            # Every process mirrors events, so a large answer lies apart.
             if len(plain) > ANSWER_MAX_BYTES:
                 large, answer = plain, MergeAnswer(answer.buildset, answer.ok, apart=claim.result_path)
         await claim.complete([*self._answer(claim, answer), *besides], large)
@@ -153,14 +152,12 @@ class Merger:
                 try:
                     return await self._tried(claim, await self._up_to_date(claim, work, again=attempt > 0), worker)
                 except Unreachable as unreachable:
-                    # Some work must not wait that long: `max_s` is shorter then.
                     if loop.time() - began_s > min(UNREACHABLE_MAX_S, unreachable.max_s):
                         return unreachable.answer
                     self._waits(unreachable)
                     # Each work counts once for each project, however often it tries.
                     self._waiting[unreachable.project] += unreachable.project not in away
                     away.add(unreachable.project)
-                # While it waits for a server, other work gets its place.
                 async with worker.parked(claim):
                     longest_s: float = min(RETRY_MAX_S, RETRY_MIN_S * 2 ** min(attempt, 10))
                     if not await self._pause(claim, longest_s * random.uniform(0.5, 1.0)):

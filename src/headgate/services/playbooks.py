@@ -109,7 +109,6 @@ class PlaybookSemaphores:
     def _free(self, name: str, version: int | None, record: SemaphoreRecord) -> bool:
         """Return whether there is a place that is not reserved for an earlier waiter."""
         places = self.limits.get(name, 1) - len(record.holders)
-        # Without a free place, the line does not matter.
         before = len(list(self._before(record))) if places > 0 else 0
         if not before:
             self._since.pop(name, None)

@@ -96,7 +96,6 @@ class Recorder:
         """Return the buildset with the address of every log."""
         builds = tuple(
             replace(build, log_url=self._context.log_url(finished.tenant, build.uuid))
-            # A build that never began has no log.
             if build.start_ms and not build.log_url
             else build
             for build in finished.builds

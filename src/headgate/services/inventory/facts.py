@@ -56,7 +56,6 @@ class InventoryFacts:
         if resolved is None:
             epoch, basis = self._epoch, Basis(self)
             resolved = (await basis.resolve(*key), basis.checks)
-            # These answers rest on cached entries, so they are dropped together with them.
             if epoch == self._epoch and len(self._resolved) < KEPT_MAX:
                 self._resolved[key] = resolved
         return resolved
@@ -116,7 +115,6 @@ class Basis:
 
     async def resolve(self, partition: str, type: str, kind: str) -> tuple[Address[Uuid], Definition] | None:
         """Return where the applicable definition was found, and the definition."""
-        # The order is that of precedence: the first one that exists applies.
         addresses = definition_places(self.places, partition, type, kind)
         uuids = await self._several(addresses)
         for address, uuid in zip(addresses, uuids, strict=True):

@@ -38,7 +38,6 @@ class _Records:
 
 def examine(places: InventoryMap, found: Iterable[Entry]) -> list[InventoryFinding]:
     """Examine all entries below the root, which must be of one moment."""
-    # All entries are of one moment, or a change under way would look like an error.
     by_path = {entry.path: entry for entry in found}
     records, findings = _Records(), []
     for entry in by_path.values():

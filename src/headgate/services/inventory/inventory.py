@@ -165,7 +165,6 @@ class Inventory:
         page = ObjectPage(self._shown(query, part.found), next_token, moment.revision, None, bounded=part.bounded)
         if not count:
             return page
-        # The count goes through all matches, whatever the page.
         gathered = await self._search.gathered(query, plan, moment)
         return replace(page, count=len(gathered.found), count_is_least=gathered.reached is not None)
 

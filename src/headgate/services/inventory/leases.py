@@ -218,7 +218,6 @@ class ObjectLeasing:
     async def give(self) -> Book:
         """Give, in order, the leases that launchers do not give; return the book after that."""
         for _ in range(ATTEMPTS_MAX):
-            # A look at the same objects finds the same matches, so they are kept for as long as no object changes.
             if self._pool_at != self.inventory.journal.latest:
                 self._pool, self._pool_at = Pool(self.inventory), self.inventory.journal.latest
             book, pool = await self.book(), self._pool

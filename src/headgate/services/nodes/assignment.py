@@ -149,8 +149,6 @@ class Assigning:
         """Return a refusal if there are not enough machines, or not enough that work."""
         labels = ", ".join(sorted({label for _, label in request.nodes}))
         few = f"the inventory has too few machines for {len(request.nodes)} nodes of {labels}"
-        # First whether there are enough machines at all, then whether enough of them work: people are told the
-        # difference.
         if choose([[one.object.uuid for one in several] for several in found]) is None:
             return NodesRefused(few)
         if choose([[one.object.uuid for one in several] for several in found], self._aside) is None:

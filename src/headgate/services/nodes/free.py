@@ -50,7 +50,6 @@ class FreeMachines:
             revision = self._inventory.journal.revision
             try:
                 found = await self._search(tenant)
-            # Pages show what was found last rather than an error.
             except Unavailable:
                 return known.found if known is not None else ()
             now_s = asyncio.get_running_loop().time()
@@ -60,7 +59,6 @@ class FreeMachines:
     def _holds(self, known: _Look, tenant: Tenant) -> bool:
         if known.labels != tenant.labels:
             return False
-        # Even when the inventory changes all the time, a tenant is searched once per interval.
         late = asyncio.get_running_loop().time() - known.at_s >= LOOK_S
         return known.revision == self._inventory.journal.revision or not late
 

@@ -143,7 +143,6 @@ class LauncherTerm:
         for lease in self._book.taking:
             if lease.state == CLEANING:
                 self._begin(f"clean lease {lease.id}", self._clean_lease(lease))
-        # The request is gone, so nobody reads its answer.
         for path in now.answers_left:
             await self._commit([], [path.delete()])
         for id in set(self._context.mirror.names(self._context.map.nodes.waits.path)) - now.requests:
@@ -255,7 +254,6 @@ class LauncherTerm:
                 raise answer
             else:
                 hosts[one.claim.node] = answer
-                # It failed before, and answers now.
                 if one.claim.machine in self._book.health:
                     await self._healths.heard(one.claim.machine, "")
                 keys[one.claim.machine] = str(answer.get(HOST_KEY_VARIABLE, ""))

@@ -99,7 +99,6 @@ class Probing:
         self._line = [(one.due_s, uuid) for uuid, one in found.items() if uuid not in self._running]
         heapq.heapify(self._line)
         self._listed = moment
-        # A large inventory takes long to list; at most a twentieth of the time goes into that.
         self._list_again_s = loop.time() + max(LISTED_INTERVAL_S, 20 * (loop.time() - began_s))
 
     async def _every(self, partition: str, type: str, item: PropertyFilter) -> AsyncIterator[Object]:
@@ -114,7 +113,6 @@ class Probing:
 
     def _pause_s(self, machine: Object, provider: Object) -> float:
         """Return the seconds until the next probe of the machine; 0: it is not probed."""
-        # The machine's own settings precede those of its provider.
         properties = {**provider.properties, **{key: value for key, value in machine.properties.items() if value}}
         if properties.get(PROBE) == NONE:
             return 0.0

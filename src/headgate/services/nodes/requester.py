@@ -116,7 +116,6 @@ class NodeRequester:
             await answered(session, lambda: store.commit([], [put]))
             yield request
         finally:
-            # If this fails, the request still ends with the session.
             with suppress(StoreError):
                 await answered(session, lambda: store.commit([], [Delete(path)]))
 

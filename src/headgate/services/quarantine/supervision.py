@@ -95,7 +95,6 @@ class _SupervisedWork:
         mirror, loop = self._context.mirror, asyncio.get_running_loop()
         until_s, shown, was = loop.time() + pause_s, self._shown, mirror.get(damaged)
         with mirror.part(self._path, *([damaged] if damaged else [])) as part:
-            # The pause ends when the damaged record changes: somebody has repaired it.
             while (left_s := until_s - loop.time()) > 0 and mirror.get(damaged) == was:
                 if shown and not self._shown:
                     return

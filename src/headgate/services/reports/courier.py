@@ -135,7 +135,6 @@ class Courier:
         if chosen:
             await self._tell_all(chosen, guard)
             return
-        # Nothing waits, so no pause is of use any more.
         if not waiting:
             self._put_off.clear()
             self._broken.clear()
@@ -179,7 +178,6 @@ class Courier:
 
     async def _tell_all(self, chosen: Sequence[Unread[OutboxMessages]], guard: At) -> None:
         """Deliver every report to its end, whatever happens to the others."""
-        # Each may have been delivered even if another failed, and is recorded as such.
         results = await asyncio.gather(*(self._tell(event) for event in chosen), return_exceptions=True)
         found = [self._judged(event, result) for event, result in zip(chosen, results, strict=True)]
         ops, now_s, away = list[Op](), asyncio.get_running_loop().time(), list[ReporterAway]()
@@ -215,7 +213,6 @@ class Courier:
 
     async def _counted(self, away: Sequence[ReporterAway], ended: int, now_s: float, guard: At) -> None:
         """Adjust the pause for the receiver, and record its state."""
-        # Absences that concern one project leave the others alone.
         everywhere = [one.wait_s for one in away if not one.alone]
         if everywhere:
             self._away.grow(now_s, max(everywhere))

@@ -68,7 +68,6 @@ class ForgeReporter:
         found = await self.forge.land(work, work.parts[0])
         if isinstance(found, MergeLanded):
             if found.differs:
-                # People are alarmed, and what was based on it is tested again (`differs`).
                 log.error("%s has landed as %s, which is not the tree that was tested", work.change.key, found.commit)
             return self._answer(outgoing, _of(work, ok=True, commit=found.commit, differs=found.differs))
         return self._answer(outgoing, _of(work, ok=False, error=found.why, moved=found.moved))

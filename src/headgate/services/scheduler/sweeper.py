@@ -48,7 +48,6 @@ class Unwanted:
     def _desired_states(self, mirror: Mirror) -> Iterator[Entry]:
         for entry in mirror.under(self._map.desired_states.path):
             kind, _, name = self._map.desired_states.relative(entry.path).partition(".")
-            # The desired state is written beside a component's entry, and outlives it.
             if mirror.get(self._map.components.inside(kind, name)) is None:
                 yield entry
 

@@ -23,7 +23,6 @@ async def image_event_ops(
     heads = msgspec.json.decode(stored, type=BranchCache).projects if stored else {}
     ref = f"{HEADS}{file.branch}"
     commit = heads.get(file.project, {}).get(ref, "")
-    # The branch may be gone, or its connection may not have looked at it yet.
     if not commit:
         return []
     about = occasion(kind.value, id, file.image, body)

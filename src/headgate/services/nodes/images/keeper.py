@@ -205,7 +205,6 @@ class ImageKeeper:
 
     async def _end(self, artifact: ImageArtifact) -> None:
         """Delete the uploads of an artifact that is being deleted; once none is left, delete its record."""
-        # The uploads know where the artifact is, so the artifact's record goes last.
         own = [one for one in uploads(self._context.map, self._context.mirror) if one.artifact == artifact.id]
         if artifact.state == "deleting":
             for one in own:

@@ -54,12 +54,10 @@ class Fate:
         # A machine that was never handed over has run nothing, so others may have it.
         if gone:
             return given_back(node)
-        # The slot cannot outlive its machine.
         if node.main and node.state in FREE and self.slots.lost(node):
             return replace(given_back(node), state="failed", why="its machine is gone")
         if order is not None and not node.request and node.state not in ENDING:
             return self._ordered(node, order)
-        # A hold without an end stays until somebody releases the machine.
         if node.state == "hold" and not node.request and 0 < node.until_ms <= self.now_ms:
             return replace(node, state="rebuilding" if node.fixed else "used")
         if not node.request and node.state in (*FREE, *ARRIVING) and (why := self._unwanted(node)):

@@ -309,7 +309,6 @@ class NodeLimits:
         """Return what counts in addition to machines that count already: free machines take their room."""
         found = self._counted(request, take, make)
         for node, _ in take:
-            # Static machines do not count until they are given.
             counted = dict(self._of(node)) if not node.fixed else {}
             for key, uses in counted.items():
                 if key in found:

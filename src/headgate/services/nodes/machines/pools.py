@@ -56,7 +56,6 @@ class ReadyPools:
             and node.id not in self._ready
         }
         for node in self.seen.nodes.values():
-            # A machine goes only if each of its slots is unneeded.
             if node.id in late and (not node.main or all(one.id in late for one in self.fate.slots.of(node.main))):
                 yield node
 

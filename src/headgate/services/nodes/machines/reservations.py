@@ -28,8 +28,6 @@ def is_open(waited_s: float) -> bool:
     """Return whether others may overtake a request that has waited for this time."""
     kept_s = KEPT_FIRST_S
     while waited_s >= kept_s:
-        # Periods in which room is kept, and short ones in which anybody may take it, follow each other; the kept ones
-        # double.
         waited_s -= kept_s
         if waited_s < OPEN_S:
             return True
