@@ -205,7 +205,7 @@ class RequestWorker:
 
     async def _try(self, queue: Requests, found: Open) -> Claim | None:
         if found.request.wanted == "cancel":
-            # Any worker may end it, so a request that was cancelled does not wait for one that has room.
+            # Nobody wants it any more, so it is ended without being begun.
             claim = await queue.claim(found, self._session)
             if claim is not None:
                 await claim.complete([])

@@ -77,7 +77,7 @@ class PipelinePast:
 
     def of(self, change: Change) -> BuildSet | None:
         """Return the last buildset of the change, or None while it is being looked up."""
-        # Without a history nobody was ever asked, and an item must not wait for an answer.
+        # Without a history there never is an answer, and an item must not wait for one.
         if self._context.history is None:
             return NOTHING_PROVIDED
         self._wanted[f"{change.key} {change.commit}"] = change

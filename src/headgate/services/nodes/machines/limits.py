@@ -92,7 +92,7 @@ class NodeLimits:
     ) -> str:
         """Return the limits that lack room for these machines, once `idle` machines are gone; empty if none does."""
         total, more = self._counted(request, take, make), self._more(request, take, make)
-        # Idle machines may go only where they help everybody who shares the limit.
+        # Idle machines give way only for room that tenants share.
         for key in (key for key in more if key in idle and key[0] in SHARED):
             self._add(more, key, _less(idle[key]))
         for node in leave:
