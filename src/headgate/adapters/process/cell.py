@@ -255,6 +255,7 @@ class Cell:
         try:
             yield
         finally:
+            # Also when cancelled: the next playbook may be untrusted, and would sign with the secret key.
             await run_to_end(self._agent.back_to(before))
 
     async def run(self, command: Command, log: JobLog, cancel: asyncio.Event, timeout_s: float) -> int | str:
@@ -273,6 +274,7 @@ class Cell:
         place = command.root / f"commands-{self._served}"
         place.mkdir(mode=0o755)
         owner = self._user.inside if self._user else 0
+        # Even for a trusted playbook: what runs in the container is the change's code.
         network = await self._network(trusted=False)
         node = BuildNode(self._sandbox, self._container, place, owner, command.exposed, network)
         start = partial(
@@ -366,6 +368,8 @@ class Cell:
     async def _space(self) -> int:
         """Return the user namespace of the build's containers, made for the first.  Raises OSError."""
         if self._user_space is None:
+            # One for each build: processes of different user namespaces may not trace each other, whatever their
+            # number.
             self._user_space = await self._keeper.user_namespace(NUMBERS.mapped, NUMBERS.mapped, NUMBERS.first)
             self._stack.callback(os.close, self._user_space)
         return self._user_space
@@ -391,5 +395,6 @@ async def _chown(keeper: ProcessKeeper, spaces: Spaces, owner: int, places: Sequ
     writing there. Raise OSError."""
     names = [str(place) for place in places if place.exists()]
     if names:
+        # Hard links lead nowhere else: each writable directory is a mount, and link(2) does not cross mounts.
         words = ["chown", "--recursive", "--no-dereference", f"{owner}:{owner}", "--", *names]
         await keeper.program(spaces, words)

@@ -27,6 +27,7 @@ from headgate.base.tasks import end
 
 GRACE_S = 2.0
 """Time between the request to end and the kill."""
+# Longer than the supervisor's own, so that its answer with what it could not kill still arrives.
 KILL_TIMEOUT_S = supervisor.KILL_TIMEOUT_S + 5.0
 CHUNK_SIZE_BYTES = 65_536
 BUILD_VARIABLE = "HEADGATE_BUILD"
@@ -34,6 +35,7 @@ BUILD_VARIABLE = "HEADGATE_BUILD"
 executor."""
 
 
+# Longer than the limit of an errand's program, whose reason is worth more than a TimeoutError here.
 ERRAND_TIMEOUT_S = 90.0
 
 
@@ -108,17 +110,20 @@ class ProcessKeeper:
             "serve": serve,
         }
         source, sink = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        # The flags are shared with the command, and programs expect output that blocks; only our end must not.
         os.set_blocking(sink, True)
         control, other = socket.socketpair()
         control.setblocking(False)
         output = _Output(source, log, self._limiter.bounds.output_max_bytes)
         try:
             try:
+                # The pipe ends when its last writer is gone: a copy kept here would keep the output from ever ending.
                 self._hand(b"s", sink, other.fileno())
             finally:
                 os.close(sink)
                 other.close()
             async with self._limiter.around(build, whose, root, lambda: processes_of(build), log.say) as watch:
+                # The supervisor waits for the request, so that the groups exist before anything of the command runs.
                 request["groups"] = watch.groups
                 return await _Command(control, output, cancel, watch).run(request, spaces, timeout_s)
         finally:
@@ -161,6 +166,7 @@ class ProcessKeeper:
             try:
                 socket.send_fds(self._socket, [word], fds)
                 return
+            # Nothing was handed over, so that this is safe to repeat; a keeper that fails at once again is an error.
             except (BrokenPipeError, ConnectionResetError):
                 self._end()
                 if last:
@@ -173,6 +179,7 @@ class ProcessKeeper:
     def _spawn(self, words: Callable[[int], Sequence[str]], *fds: int, **options: Any) -> None:
         """Start the process with the command that `words` returns for its socket's descriptor. Raise OSError."""
         self._socket, its = socket.socketpair()
+        # Not the executor's own: builds and their helpers would inherit whatever credentials it was started with.
         environment = {"PATH": os.environ.get("PATH", os.defpath), **options.pop("environment", {})}
         with its:
             self._process = subprocess.Popen(
@@ -180,6 +187,7 @@ class ProcessKeeper:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[its.fileno(), *fds],
                 env=environment,
+                # Ctrl-C in the executor's terminal must not kill the keeper before the executor has ended its builds.
                 start_new_session=True,
                 **options,
             )
@@ -221,9 +229,14 @@ class _Command:
                     break
             why = "" if answer.done() else "cancel" if cancelled.done() else "timeout"
             if why:
+                # A build over its limits gets no grace: it would use it to take more.
                 await self._say(b"k" if exceeded.done() else b"e")
+            # Shielded, so that a timeout here leaves the answer to the `finally` below, which kills and waits once
+            # more.
             async with asyncio.timeout(GRACE_S + KILL_TIMEOUT_S):
                 status = self._status(await asyncio.shield(answer))
+            # All processes are gone by now; what they wrote may still be in the pipe. Limited, because a process that
+            # could not be killed may hold it.
             await asyncio.wait({self._output.ended}, timeout=GRACE_S)
             self._output.check()
             if exceeded.done():
@@ -248,6 +261,7 @@ class _Command:
             answer: dict[str, Any] = json.loads(found)  # JSON, see supervisor
             return answer
         except (ConnectionError, ValueError):
+            # A first byte means that the command began, so that it must not be run a second time.
             return {} if found else {"cold": "the process that was to start it was killed"}
 
     async def _say(self, word: bytes) -> None:
@@ -257,6 +271,7 @@ class _Command:
     def _status(self, answer: dict[str, Any]) -> int:
         if answer.get("left"):
             self._output.say(f"These processes could not be ended: {answer['left']}")
+        # Cold is for playbooks alone: any other command reports a missing supervisor as its own end.
         if self._playbook and "cold" in answer:
             raise Cold(answer["cold"])
         if "errno" in answer:
@@ -296,6 +311,7 @@ async def _answered(control: socket.socket) -> Errand:
         reply = json.loads(found)
         if "error" in reply:
             raise OSError(reply["error"])
+        # The descriptor belongs to the caller now; the `finally` closes only what nobody was given.
         made, fds = (fds[0] if fds else None), []
         return Errand(reply.get("output", ""), made)
     finally:
@@ -376,6 +392,7 @@ def processes_of(build: str, directory: Path | None = None) -> list[int]:
             state = Path(entry.path, "stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, IndexError):
             continue
+        # A zombie has no memory to free and cannot be killed: its parent has to reap it.
         if state != "Z" and wanted in environment and any(place in one for one in environment):
             found.append(int(entry.name))
     return found

@@ -24,9 +24,11 @@ AGENT = "/run/headgate-agent"
 AGENT_SOCKET = "agent"
 CONTAINER = "/run/headgate-container"
 """Path in the sandbox of Ansible of the socket of the build's container."""
+# The kernel has 108 bytes for it, of which one is the final NUL.
 PATH_SIZE_MAX = 107
 """Longest path of a socket."""
 TMP_SIZE_BYTES = 2_000_000_000
+# High enough to collide with no descriptor that the supervisor or bubblewrap opens by itself.
 INPUT_FIRST = 100
 """First descriptor of the data that bubblewrap reads; see `supervisor`."""
 WITHOUT = "They can read and write what this user can, and are not kept apart from each other."
@@ -78,6 +80,7 @@ class Sandbox:
         )
         self.paths = {True: trusted or Paths(), False: untrusted or Paths()}
         self.program = shutil.which("bwrap") or "bwrap"
+        # bubblewrap 0.4 of older distributions lacks --perms, --size and --disable-userns, so its help is asked first.
         self._options: Collection[str] = ()
         self.usable = mode != "none" and self._probe(required=mode if mode in ("bwrap", "container") else "")
 
@@ -86,6 +89,8 @@ class Sandbox:
         why = ""
         try:
             self._options = set(_try(Confined([self.program, "--help"])).stdout.split())
+            # Tried with everything that a job gets: the kernel, an outer container or AppArmor may refuse any part of
+            # it.
             done = _try(self.command(["true"], [], [], trusted=False))
             if done.returncode == 0:
                 self._say_what_is_missing()
@@ -95,6 +100,7 @@ class Sandbox:
             why = "the program bwrap is not installed; install the package bubblewrap (apt-get install bubblewrap)"
         except (OSError, subprocess.TimeoutExpired) as error:
             why = f"bwrap does not work here: {error}"
+        # An operator who asked for a sandbox must not get jobs without one after a change of the machine.
         if required:
             raise OSError(f"[executor] sandbox = {required}, but {why}")
         log.warning("Jobs run without a sandbox: %s. %s", why, WITHOUT)
@@ -164,10 +170,14 @@ class Sandbox:
             *self._directories(path.parent for path in (*paths.readable, *paths.writable, *own_readable, *writable)),
             *_bound("--ro-bind-try", paths.readable),
             *_bound("--bind", paths.writable),
+            # Over the operator's paths, which may contain credentials, and beneath the build's own, which may lie in
+            # the same directory.
             *_covered(self.hidden, (*map(Path, machine.PROGRAMS), *paths.readable, *paths.writable)),
             *_bound("--ro-bind-try", own_readable),
             *_bound("--bind", writable),
             *(arg for there, place in (lent or {}).items() for arg in self._lent(place, there)),
+            # At the end, since the mounts above make their mount points there. The root is a file system in memory
+            # without a --size, which a job could otherwise fill.
             *("--remount-ro", "/dev", "--remount-ro", "/"),
         ]
         filter = inputs.add(seccomp.program(nesting=paths.nesting)) if seccomp.known() else None
@@ -177,17 +187,25 @@ class Sandbox:
         return Confined([self.program, *arguments, "--", *self._counted, *becoming, *command], inputs.texts, filter)
 
     def _namespaces(self, user: BuildUser | None, network: Network, *, nesting: bool) -> Iterator[str]:
+        # bubblewrap is the first process of the process namespace: when it dies with its supervisor, the kernel kills
+        # everything in there, daemons included. --new-session is not needed: a command begins a session when it is
+        # started.
         yield from ("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
         if network.cut:
             yield "--unshare-net"
+        # bubblewrap keeps the capabilities of a root user unless it is told otherwise.
         if os.geteuid() == 0 or network.spaces:  # root of this machine, or of the command's user namespace
             yield from ("--cap-drop", "ALL")
         if user is not None:
+            # setpriv needs these to become the build's user; none is left when the command runs.
             for name in NEEDED:
                 yield from ("--cap-add", f"CAP_{name}")
         elif os.geteuid() != 0:
             if network.spaces:
+                # In the user namespace of its network this user is called root; one more namespace gives the job its
+                # own number back.
                 yield from ("--unshare-user", "--uid", str(os.geteuid()), "--gid", str(os.getegid()))
+            # The filter refuses this too, but there is none for some machines.
             if not nesting and "--disable-userns" in self._options:
                 yield from ("--unshare-user", "--disable-userns")
 
@@ -238,6 +256,7 @@ def _covered(hidden: Iterable[Path], visible: Sequence[Path]) -> Iterator[str]:
     for path in hidden:
         if not any(path.is_relative_to(seen) for seen in visible):
             continue
+        # Something is put in place and not left out: the path is there within a directory that is mounted as a whole.
         if path.is_dir():
             yield from ("--tmpfs", str(path))
         elif path.exists():
@@ -252,6 +271,7 @@ def _try(confined: Confined) -> subprocess.CompletedProcess[str]:
         timeout=PROBE_TIMEOUT_S,
         check=False,
         text=True,
+        # subprocess closes descriptors after preexec_fn, and so would close those that `lay` makes.
         close_fds=False,  # Python's own are closed anyway
         preexec_fn=lambda: errands.lay(confined.inputs),
     )

@@ -41,6 +41,7 @@ from headgate.adapters.process.confinement.server import CommandServer
 
 PR_SET_CHILD_SUBREAPER = 36
 KILL_TIMEOUT_S = 10.0
+# Only a safety net: an ended child wakes the loop, but a grandchild becomes ours without a signal.
 LOOK_INTERVAL_S = 0.002
 NICENESS = 10
 """Niceness of builds, so that the gate, the merger and the web on the same machine have precedence."""
@@ -72,6 +73,7 @@ def main() -> None:
 def keeper(requests: socket.socket, start: Start | None = None) -> None:
     """Start commands until the executor closes its end."""
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # adopt the processes of a killed supervisor
+    # Inherited by every command, and no command can lower it again without CAP_SYS_NICE.
     os.nice(NICENESS)
     wake = _woken_by_children()
     supervisors: set[int] = set()
@@ -84,12 +86,15 @@ def keeper(requests: socket.socket, start: Start | None = None) -> None:
             word, fds, _, _ = socket.recv_fds(requests, 1, 2)
             if not word:
                 break
+            # Forked at once and read later: a slow or broken request holds up its own supervisor only.
             pid = os.fork()
             if pid == 0:
+                # Otherwise the keeper's end would not be seen closed while any build runs.
                 requests.close()
                 os.close(wake)
                 if word == b"e":
                     _errand(socket.socket(fileno=fds[0]))
+                # Children do not inherit this from the keeper.
                 libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
                 _supervisor(fds[0], socket.socket(fileno=fds[1]), start or _start)
             supervisors.add(pid)
@@ -102,6 +107,7 @@ def _reap_supervisors(supervisors: set[int]) -> None:
     left = False
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            # A process that is no supervisor was adopted, which happens only after its supervisor died.
             left = left or found[0] not in supervisors or os.WIFSIGNALED(found[1])
             supervisors.discard(found[0])
     if left:
@@ -119,12 +125,14 @@ def _errand(control: socket.socket) -> NoReturn:
 def _supervisor(sink: int, control: socket.socket, start: Start) -> NoReturn:
     code = 1
     try:
+        # Descriptors that arrive over a socket have no close-on-exec flag.
         for fd in (sink, control.fileno()):
             os.set_inheritable(fd, False)
         request, spaces = errands.receive(control)
         wake = _woken_by_children()
         answer: dict[str, Any] = {}  # JSON
         try:
+            # Opened before the namespaces are entered: from within them these files can be neither seen nor written.
             cgroup_fds = [os.open(f"{group}/cgroup.procs", os.O_WRONLY) for group in request["groups"]]
             server = CommandServer(request["serve"], cgroup_fds) if request["serve"] else None
             _go(request, spaces, sink)
@@ -132,6 +140,7 @@ def _supervisor(sink: int, control: socket.socket, start: Start) -> NoReturn:
                 start(request, sink, cgroup_fds) if server is None else _serving(request, sink, cgroup_fds, server)
             )
             os.close(sink)
+            # From this byte on, the executor takes the command for begun and never starts it again.
             control.sendall(b" ")
             started.begin()
             answer["status"] = started.over(_wait(started.pid, control, wake, request["grace_s"], server))
@@ -139,8 +148,10 @@ def _supervisor(sink: int, control: socket.socket, start: Start) -> NoReturn:
             answer = {"cold": str(why)}
         except OSError as error:
             answer = {"errno": error.errno, "filename": error.filename}
+        # Popen reports a failed preexec_fn without its reason; the only call in ours enters the control groups.
         except subprocess.SubprocessError:
             answer = {"errno": errno.EACCES, "filename": " ".join(request["groups"])}
+        # Before the answer: when the executor has it, nothing of the command can still write to its directory.
         answer["left"] = _end_all(request["groups"], wake)
         control.sendall(json.dumps(answer).encode())
         code = 0
@@ -155,12 +166,14 @@ def _go(request: dict[str, Any], spaces: list[int], sink: int) -> None:
         os.fchown(sink, box["owner"], -1)  # while this process has the right
     errands.enter(box, request["join"], spaces)
     if owner is not None and not box:
+        # A command may open /dev/stdout again by its path, which takes ownership of the pipe.
         os.fchown(sink, owner, -1)
 
 
 def _woken_by_children() -> int:
     """Return a descriptor that is readable once a child has ended."""
     wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    # The kernel drops an ignored SIGCHLD, and without a handler Python writes nothing to the wake-up descriptor.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     return wake
@@ -183,6 +196,7 @@ def spawned(
 ) -> int:
     """Return the process, in a session of its own. Raise OSError when the program cannot be started. `info` is a
     descriptor to which bubblewrap writes its namespaces."""
+    # Set on the supervisor and inherited: it has no need to exceed them itself.
     for name, value in request["limits"].items():
         _limit(getattr(resource, name), value)
     inputs = {int(number): base64.b64decode(text) for number, text in request["inputs"].items()}
@@ -198,6 +212,8 @@ def spawned(
         stderr=stderr,
         start_new_session=True,
         pass_fds=(*inputs, *(() if info is None else (info,))),
+        # Between fork and exec, so that not even the first instruction of the program runs outside of its groups. 0 is
+        # the process that writes.
         preexec_fn=lambda: [os.write(fd, b"0") for fd in cgroup_fds],
     )
     process.returncode = 0  # this program reaps the process, not the object
@@ -209,6 +225,7 @@ def spawned(
 def _limit(which: int, value: int) -> None:
     """Set a limit of this process, and so of what it starts, but never above its present hard limit."""
     hard = resource.getrlimit(which)[1]
+    # An ordinary user cannot raise a hard limit, and setrlimit would fail.
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(which, (value, value))
 
@@ -233,8 +250,10 @@ def _wait(child: int, control: socket.socket, wake: int, grace_s: float, server:
             if word == b"e":
                 deadline = time.monotonic() + grace_s
                 with contextlib.suppress(ProcessLookupError):
+                    # The number cannot be another group's: the command has not been reaped yet.
                     os.killpg(child, signal.SIGTERM)
             else:
+                # `k`, or the executor is gone. A closed socket stays readable and would make this loop spin.
                 sources = [wake]
                 deadline = 0.0
         if deadline is not None and time.monotonic() >= deadline:
@@ -260,6 +279,7 @@ def _end_all(groups: Collection[str], wake: int) -> list[int]:
     """Kill until there is no child left; return those that did not die in time.  It costs nothing if there is none."""
     end = time.monotonic() + KILL_TIMEOUT_S
     left: list[int] = []
+    # Each round kills the direct children; what they leave is adopted and is found by the next one.
     while _has_children() and time.monotonic() < end:
         for group in groups:
             _kill_group(group)
@@ -290,6 +310,8 @@ def _children(parent: int, but: Collection[int]) -> Iterator[int]:
         if name.isdigit() and int(name) not in but:
             with contextlib.suppress(OSError, ValueError, IndexError):
                 with open(f"/proc/{name}/stat", "rb") as file:
+                    # The program's name stands in parentheses and may contain spaces and parentheses: everything after
+                    # the last one counts.
                     fields = file.read().rpartition(b")")[2].split()
                 if int(fields[1]) == parent:
                     yield int(name)

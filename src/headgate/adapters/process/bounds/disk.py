@@ -85,11 +85,14 @@ class DiskAccounts:
         account.use = await asyncio.to_thread(measured, root, list(pids()))
         done_s = self._now_s()
         account.free, account.measured_s = free, done_s
+        # When space is short, looks come as often as measuring allows: rather more load than a full disk.
         account.rest_until_s = done_s + (done_s - now_s) * (1 if low else REST)
         if account.use.size_bytes > bounds.disk_max_bytes:
             return f"disk limit of {of_bytes(bounds.disk_max_bytes)} reached"
         if account.use.files > bounds.files_max:
             return f"limit of {bounds.files_max} files reached"
+        # Twice in a row, since the first look may have caught a peak, and others' accounts are as old as their last
+        # look.
         if account.low > 1 and (guilty := self._guilty(account)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), guilty)
         return ""
@@ -114,11 +117,13 @@ class DiskAccounts:
         """Return the reason to end this build if it uses the most or, when no running build uses much, has written the
         most; else an empty text."""
         now_s = self._now_s()
+        # Removing the last victim's files takes time: without a pause, every build would be ended for one culprit.
         if now_s < self._ended_s + SETTLE_S:
             return ""
         least, others = self._bounds.reserve_bytes * GUILTY_SHARE, self._accounts.values()
         least = min(least, account.free.total_bytes * RESERVE_SHARE * GUILTY_SHARE)
         held = max((one.use.size_bytes for one in others), default=0)
+        # When no build seems to hold much, the space is where du cannot look, and what was written is the only trace.
         written = max((one.use.written_bytes for one in others), default=0)
         few_files = account.free.files < account.free.total_files * FILES_RESERVE_SHARE
         if few_files:
@@ -161,6 +166,7 @@ def measured(root: Path, pids: Iterable[int]) -> Use:
 def _du(root: Path, unit: str) -> int:
     """Measure a tree with du, even one deeper than any path may be, whatever changes meanwhile; return 0 if du fails.
     `unit` is the option for the unit."""
+    # --one-file-system, so that nothing mounted below is counted, and no walk leaves the build's disk.
     command = ["du", "--summarize", "--one-file-system", unit, str(root)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=DU_TIMEOUT_S, check=False)
@@ -176,6 +182,7 @@ def _deleted(pid: int, device: int) -> dict[int, int]:
     devices = {device}
     with contextlib.suppress(OSError):
         root = os.stat(f"/proc/{pid}/root").st_dev
+        # An overlay has a device number of its own, with major 0, although its files lie on the build's disk.
         devices |= {root} if os.major(root) == 0 else set()
     for place in (f"/proc/{pid}/fd", f"/proc/{pid}/map_files"):
         names: list[str] = []
@@ -185,6 +192,8 @@ def _deleted(pid: int, device: int) -> dict[int, int]:
             with contextlib.suppress(OSError):
                 at = os.stat(f"{place}/{name}")
                 if not at.st_nlink and at.st_dev in devices and stat.S_ISREG(at.st_mode):
+                    # By inode, since many processes may hold the same file; in blocks, since a size may be mostly
+                    # holes.
                     found[at.st_ino] = at.st_blocks * 512
     return found
 
@@ -194,5 +203,6 @@ def _written_bytes(pid: int) -> int:
     with contextlib.suppress(OSError, ValueError, KeyError):
         lines = Path(f"/proc/{pid}/io").read_text().splitlines()
         found = {name: int(number) for name, _, number in (line.partition(": ") for line in lines)}
+        # Cancelled: written to the cache and deleted before it reached the disk.
         return max(0, found["write_bytes"] - found["cancelled_write_bytes"])
     return 0

@@ -31,6 +31,7 @@ PART_MIN, PART = 2, 1_000
 """Processor weight of all builds of one project together, at least and at most."""
 _CONTROLLERS = ("memory", "pids", "cpu")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# A sweep that interferes takes milliseconds and then leaves a group of a living executor alone.
 LOCK_TRIES_MAX = 5
 KILL_ROUNDS_MAX = 200
 KILL_LOOK_INTERVAL_S = 0.01
@@ -71,6 +72,7 @@ class Group:
 
     def weigh(self, part: int) -> None:
         """Set the processor weight of the group, relative to other groups."""
+        # One of the two exists; writing to the other is skipped.
         for file in ("cpu.weight", "cpu.shares"):
             _write(self._of("cpu") / file, str(part))
 
@@ -102,6 +104,7 @@ class Groups:
         memberships = _text(Path("/proc/self/cgroup")).splitlines() if memberships is None else memberships
         parents: dict[str, Path] = {}
         name, locks = f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}", list[int]()
+        # Version 2 first: on a machine with both, a controller that it has is missing from version 1.
         for controllers, place in sorted(_places(mounts, memberships), key=lambda found: bool(found[0])):
             wanted = [one for one in _CONTROLLERS if one in (controllers or _CONTROLLERS) and one not in parents]
             if wanted and (found := _parent(place, name, wanted, version_2=not controllers)):
@@ -152,7 +155,10 @@ def _limits(bounds: ProcessBounds) -> dict[str, list[tuple[str, str]]]:
     memory, processes = str(bounds.memory_max_bytes), str(bounds.processes_max)
     return {
         "memory": [
+            # Without swap, which would slow down the whole machine. The group is killed as a whole: a build that lost
+            # one process would fail later, and for no visible reason.
             ("memory.max", memory), ("memory.swap.max", "0"), ("memory.oom.group", "1"),
+            # In this order: the kernel refuses a limit with swap below the one without.
             ("memory.limit_in_bytes", memory), ("memory.memsw.limit_in_bytes", memory),
         ],
         "pids": [("pids.max", processes)],
@@ -169,6 +175,8 @@ def _places(mounts: Sequence[str], memberships: Sequence[str]) -> Iterator[tuple
         for controllers, path in paths.items():
             fits = kind == "cgroup2" if not controllers else kind == "cgroup" and controllers <= set(options.split(","))
             if fits:
+                # In a container the mount shows only a part of the hierarchy, and the membership may name what is
+                # outside of it.
                 below = os.path.relpath(path, root) if path.startswith(root) else "."
                 yield controllers, Path(point, below)
 
@@ -176,9 +184,12 @@ def _places(mounts: Sequence[str], memberships: Sequence[str]) -> Iterator[tuple
 def _parent(place: Path, name: str, wanted: Sequence[str], *, version_2: bool) -> tuple[list[str], Path, int] | None:
     """Make the directory for groups of builds at the nearest place where that can be done.  Return the controllers it
     has, its path, and the lock that holds it."""
+    # Version 2 lets no group have both processes and controlled subgroups, and ours has this process: often only an
+    # ancestor can take the groups of builds.
     for at in (place, *place.parents) if version_2 else (place,):
         if not os.access(at, os.W_OK | os.X_OK) or not (at / "cgroup.procs").exists():
             continue
+        # Before our own exists, so that only those of others are looked at.
         _sweep(at)
         usable = [c for c in wanted if not version_2 or c in _handed_down(at, ours=at == place)]
         if not usable:
@@ -187,6 +198,7 @@ def _parent(place: Path, name: str, wanted: Sequence[str], *, version_2: bool) -
         with contextlib.suppress(OSError):
             lock = _begun(made)
             if version_2:
+                # A group hands down only what is named here, and limits of builds are set one level below.
                 _write(made / "cgroup.subtree_control", " ".join(f"+{c}" for c in usable))
             total = str(int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * MACHINE_SHARE))
             for file in ("memory.max", "memory.limit_in_bytes"):
@@ -204,6 +216,8 @@ def _begun(made: Path) -> int:
             made.mkdir()
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(made, _DIRECTORY)
+            # Looked at again after the lock: a sweep may have removed the directory in between, and a lock on it means
+            # nothing.
             fcntl.flock(lock, fcntl.LOCK_SH)
             if made.exists():
                 return lock
@@ -219,6 +233,7 @@ def _handed_down(at: Path, *, ours: bool) -> set[str]:
         return names
     with contextlib.suppress(OSError):
         (at / _SELF).mkdir(exist_ok=True)
+        # The kernel takes one process a write.
         for pid in _text(at / "cgroup.procs").split():
             _write(at / _SELF / "cgroup.procs", pid)
         _write(at / "cgroup.subtree_control", " ".join(f"+{name}" for name in offered))
@@ -245,6 +260,8 @@ def _sweep(at: Path) -> None:
         with contextlib.suppress(OSError):
             lock = os.open(left, _DIRECTORY)
             try:
+                # The kernel releases a lock with its holder: whoever gets this one knows that the executor is dead,
+                # whatever process has its number now.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _emptied(left)
                 _removed(left)
@@ -265,6 +282,7 @@ def _emptied(left: Path) -> None:
 
 
 def _removed(left: Path) -> None:
+    # From the inside out; each fails while a process is left in it, and a later sweep tries again.
     for directory in (*left.glob("*/"), left):
         with contextlib.suppress(OSError):
             directory.rmdir()

@@ -88,9 +88,12 @@ def mounts() -> Iterator[str]:
     for path in PROCESSORS:
         yield from ("--ro-bind-try", path, path)
     if os.path.isdir("/usr/local/etc"):
+        # The one directory of settings below /usr, which is visible as a whole.
         yield from ("--tmpfs", "/usr/local/etc")
     for name in SETTINGS:
         path = f"/etc/{name}"
+        # /etc/localtime and the like point into /usr, which is there; a link within /etc may lead to what is not
+        # listed.
         if os.path.islink(path) and not os.readlink(path).startswith("/etc/"):
             yield from ("--symlink", os.readlink(path), path)
         elif os.path.exists(path):
@@ -104,11 +107,13 @@ def kernel() -> Iterator[str]:
         for name in _KERNEL:
             yield from ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")
         for name in filter(lambda name: os.path.exists(f"/proc/{name}"), _KERNEL_SECRET):
+            # Root could read the kernel's memory, its log and its addresses here, whatever its namespaces.
             yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
 
 
 def written(user: JobUser) -> Mapping[str, bytes]:
     """Map paths to the contents of files that are made for a job."""
+    # Made up rather than copied: the machine's own list names its people and services.
     users = {
         0: "root:x:0:0:root:/nonexistent:/usr/sbin/nologin",
         65534: "nobody:x:65534:65534::/nonexistent:/bin/false",

@@ -86,6 +86,8 @@ def known() -> bool:
 def program(*, nesting: bool, machine: str = "") -> bytes:
     """Return the filter; `nesting` leaves jobs the calls that make user namespaces.  Raises KeyError for unknown
     machines."""
+    # A jump has one byte: `struct` refuses a block of more than 255 instructions, so a table that grows too long fails
+    # here and never jumps to a wrong place.
     found = b"".join(_instructions(MACHINES[machine or platform.machine()], nesting))
     assert len(found) <= 4096 * 8, "the kernel takes so many instructions"
     return found
@@ -110,6 +112,8 @@ def _instructions(architectures: tuple[Architecture, ...], nesting: bool) -> Ite
     yield _load(_ARCHITECTURE)
     for architecture in architectures:
         block = b"".join(_calls(architecture, nesting))
+        # The same number is another call on each architecture: a 64-bit program could use the 32-bit entry (int 0x80)
+        # to get past a filter that knows its own numbers only.
         yield _instruction(_JUMP_EQUAL, architecture.audit, yes=0, no=len(block) // 8)
         yield block
     yield _refuse(errno.ENOSYS)
@@ -119,6 +123,8 @@ def _calls(architecture: Architecture, nesting: bool) -> Iterator[bytes]:
     """Yield the instructions for all calls of one architecture, to their end."""
     yield _load(_NUMBER)
     if architecture is X86_64:
+        # x32 calls come with the architecture of x86_64 but other numbers, which none of the comparisons below would
+        # match.
         yield _instruction(_JUMP_LEAST, X32_BIT, yes=0, no=1)
         yield _refuse(errno.ENOSYS)
     refused = REFUSED if nesting else REFUSED | NESTING
@@ -129,12 +135,14 @@ def _calls(architecture: Architecture, nesting: bool) -> Iterator[bytes]:
     if not nesting:
         yield from _when(CLONE3, architecture, _refuse(errno.ENOSYS))  # its flags are in memory; C libraries use clone
         for numbers in (CLONE, UNSHARE):
+            # Only new user namespaces matter: every other namespace takes capabilities that jobs do not have.
             yield from _when(numbers, architecture, _load(_ARGUMENTS), *_if(_JUMP_BITS, CLONE_NEWUSER), _ALLOWED)
     families = (*FAMILIES, AF_PACKET) if nesting else FAMILIES  # a container's own network may use raw packets
     known = [piece for one in families for piece in (_instruction(_JUMP_EQUAL, one, yes=0, no=1), _ALLOWED)]
     for numbers in (SOCKET, SOCKETPAIR):
         yield from _when(numbers, architecture, _load(_ARGUMENTS), *known, _refuse(errno.EAFNOSUPPORT))
     typed = [piece for number in (TIOCSTI, TIOCLINUX) for piece in _if(_JUMP_EQUAL, number)]
+    # The low half alone, as in the kernel: if both were compared, a bit in the high one would slip TIOCSTI past.
     yield from _when(IOCTL, architecture, _load(_ARGUMENTS + 8), *typed, _ALLOWED)
     yield _ALLOWED
 

@@ -19,6 +19,7 @@ from headgate.adapters.process.bounds.groups import Group, Groups, share
 log = logging.getLogger("headgate.executor")
 
 LOOK_INTERVAL_S = 0.5
+# 0.2 s in all: rmdir fails until the kernel has released the last task. What remains is left to the next sweep.
 REMOVE_TRIES_MAX = 20
 REMOVE_DELAY_S = 0.01
 """Pause for the kernel to remove the last process of a group."""
@@ -47,6 +48,7 @@ class CommandWatch:
         interval_s = LOOK_INTERVAL_S if self.group else COSTLY_LOOK_INTERVAL_S
         while True:
             await asyncio.sleep(interval_s)
+            # In a thread, since visiting every process may take longer than the event loop can wait.
             found = self._reported_limit(interval_s) if self.group else await asyncio.to_thread(self._counted)
             with contextlib.suppress(FileNotFoundError):  # the directory is removed at the end of the build
                 found = found or await self.disk.look(self.root, self._pids)
@@ -65,6 +67,7 @@ class CommandWatch:
             return
         self._look_for_refusals(self.group)
         reached = self.group.starved() or (self.bounds.crowded if self._refused else "")
+        # A compiler that was killed and tried again may still succeed: then the limit cost nothing.
         if reached and status not in (0, "cancel"):
             raise Exceeded(reached)
 
@@ -75,6 +78,7 @@ class CommandWatch:
         """Return the limit that the kernel reports as reached, or nothing. Version 1 kills single processes when memory
         is short: the rest of the build is ended here."""
         assert self.group is not None, "asked with a group only"
+        # `make -j` may touch the limit for a moment and go on.
         self._crowded_s = self._crowded_s + interval_s if self.group.crowded() else 0.0
         self._look_for_refusals(self.group)
         return self.bounds.crowded if self._refused and self._crowded_s >= CROWDED_S else self.group.starved()
@@ -101,7 +105,10 @@ class CommandWatch:
         for process in self._tree():
             with contextlib.suppress(psutil.Error):
                 memory = process.memory_info()
+                # Shared pages count for each process that maps them: a hundred workers of one program would seem to use
+                # it all.
                 used_bytes += memory.rss - memory.shared
+                # The kernel's limit counts threads too.
                 count += process.num_threads()
         if count > self.bounds.processes_max:
             return self.bounds.crowded
@@ -135,6 +142,7 @@ class Limiter:
         """Watch one command, which has ended with all its processes when the context ends; see `CommandWatch`. All
         commands of the same `whose` together get one share of the processors."""
         self._count += 1
+        # Numbered, since a build may have two at once: its container, and a playbook that works in it.
         group = self.groups.make(f"{build}-{self._count}", self.bounds)
         try:
             with self._sharing(whose, group):

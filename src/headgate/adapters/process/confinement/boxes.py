@@ -36,17 +36,22 @@ _STEP = _HOLD | os.O_DIRECTORY | os.O_NOFOLLOW
 def enter(box: Mapping[str, Any]) -> None:
     """Mount the box for this process and what it starts.  Raises OSError."""
     checked(libc.unshare(_CLONE_NEWNS), "a mount namespace cannot be made")
+    # systemd shares the mounts of `/` with every namespace: unless they are private here, the box would appear, and
+    # stay, on the machine itself.
     _mount("none", "/", "", _REC | _PRIVATE)
     sources = [os.open(source, _HOLD) if source else -1 for source, _, _ in box["binds"]]  # the box may hide them
     _mount_root(box)
+    # Every path below is walked from this descriptor: a plain path could leave the box by a link of the image.
     root = os.open(PLACE, _STEP)
     for path in box["directories"]:
         with _held(root, path, box["owner"], directory=True):
             pass
     for path, text in box["files"].items():
         _write(root, path, text, box["owner"])
+    # Files come before mounts, so that they are written into the upper layer and never into a directory of the machine.
     for path in box["memory"]:
         with _held(root, path, box["owner"], directory=True) as there:
+            # Without a size, tmpfs takes up to half of the machine's memory.
             options = f"mode=1777,size={box['memory_size_bytes']}"
             _mount("tmpfs", f"/proc/self/fd/{there}", "tmpfs", _NOSUID | _NODEV, options)
     for source, (_, path, writable) in zip(sources, box["binds"], strict=True):
@@ -70,7 +75,9 @@ def _mount_root(box: Mapping[str, Any]) -> None:
     if not box["layers"]:
         _mount("tmpfs", PLACE, "tmpfs", _NOSUID | _NODEV, "mode=0755,size=1m")
         return
+    # The descriptors keep colons and commas in these paths out of the mount options, where they would be syntax.
     upper, scratch = (os.open(box[name], _STEP) for name in ("upper", "scratch"))
+    # The kernel takes one page of mount options: names relative to the store leave room for many layers.
     os.chdir(box["store"])
     layers = ":".join(box["layers"])
     places = f"lowerdir={layers},upperdir=/proc/self/fd/{upper},workdir=/proc/self/fd/{scratch}"
@@ -89,10 +96,13 @@ def _cover(root: int, path: str, owner: int) -> None:
 def _bind(root: int, source: int, path: str, owner: int, *, writable: bool) -> None:
     """Mount a source at a path in the box, read-only unless it is `writable`.  Raise OSError."""
     directory = stat.S_ISDIR(os.fstat(source).st_mode)
+    # A file can only be mounted over a file: a link, or anything else there, is replaced and never followed.
     if not directory and not _is_file(root, path, owner):
         _write(root, path, "", owner)
     with _held(root, path, owner, directory=directory) as target:
+        # Both ends are descriptors: nobody can replace a name between the walk and the mount.
         _mount(f"/proc/self/fd/{source}", f"/proc/self/fd/{target}", "", _BIND)
+    # The kernel ignores MS_RDONLY in the call that binds; only a remount makes a bind read-only.
     if not writable:
         with _held(root, path, owner, directory=directory) as target:  # the mounted directory, not the one below it
             _mount("none", f"/proc/self/fd/{target}", "", _BIND | _REMOUNT | _RDONLY | _NOSUID | _NODEV)
@@ -109,10 +119,12 @@ def _write(root: int, path: str, text: str, owner: int) -> None:
     """Write a file at the path, in place of a file or a link. Raises OSError."""
     above, _, name = path.rpartition("/")
     with _held(root, above, owner, directory=True) as at:
+        # Another device is a directory of the machine that was bound here: root would unlink and create files in it.
         if os.fstat(at).st_dev != os.fstat(root).st_dev:
             raise OSError(errno.ENOTDIR, "it is not of the image", path)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=at)
+        # O_EXCL and O_NOFOLLOW: a link or pipe that takes the name again must fail, not be written through by root.
         made = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=at)
         with open(made, "w") as file:
             os.fchown(made, owner, owner)
@@ -128,6 +140,7 @@ def _held(root: int, path: str, owner: int, *, directory: bool) -> Iterator[int]
         names = [name for name in path.split("/") if name]
         for number, name in enumerate(names):
             try:
+                # O_NOFOLLOW covers only the last name of a path, so each name is opened by itself.
                 found = _step(at, name, owner) if directory or number < len(names) - 1 else _hold(at, name)
             except OSError as error:
                 where = f"/{'/'.join(names[: number + 1])} of the image"
@@ -147,9 +160,11 @@ def _step(at: int, name: str, owner: int) -> int:
     try:
         return os.open(name, _STEP, dir_fd=at)
     except FileNotFoundError:
+        # Opened again with O_NOFOLLOW rather than trusted: a link may have taken its place since.
         os.mkdir(name, dir_fd=at)
         found = os.open(name, _STEP, dir_fd=at)
         os.chown(name, owner, owner, dir_fd=at, follow_symlinks=False)
+        # fchmod refuses O_PATH descriptors; the link in /proc names the same object.
         os.chmod(f"/proc/self/fd/{found}", 0o755)  # noqa: S103 - everybody in the container may look
         return found
 

@@ -24,6 +24,7 @@ def claim(kind: str, number: int) -> NumberClaim | None:
     releases it in every case."""
     held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
+        # The leading NUL makes the name abstract: it lies in no directory, so no file stays behind after a kill.
         held.bind(f"\0headgate/{kind}/{number}")
     except OSError:
         held.close()
@@ -40,6 +41,7 @@ def claim_any(kind: str, first: int, count: int, fits: Callable[[int], bool] = l
         found = claim(kind, number)
         if found is None:
             continue
+        # Asked only while the claim is held: before it, another executor could take the number after the answer.
         if fits(number):
             return found
         found.close()

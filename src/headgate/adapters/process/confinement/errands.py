@@ -38,6 +38,7 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _SET_SECUREBITS, _NO_SETUID_FIXUP = 28, 4
 REQUEST_SIZE_MAX_BYTES = 4_000_000
 PROGRAM_TIMEOUT_S = 60.0
+# A user namespace and a network are all that a command joins.
 FDS_MAX = 2
 SEARCHED = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
 """Search path that includes programs of the administrator, since other users run them here."""
@@ -65,6 +66,7 @@ def receive(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
 def join(kinds: Sequence[str], fds: Sequence[int]) -> None:
     """Enter the namespaces. Raise OSError."""
     for kind, fd in zip(kinds, fds, strict=True):
+        # The kind is checked by the kernel, so a wrong descriptor is an error and not another confinement.
         checked(libc.setns(fd, _KINDS[kind]), f"a {kind} namespace cannot be entered")
         os.close(fd)
 
@@ -73,6 +75,7 @@ def enter(box: Mapping[str, Any] | None, kinds: Sequence[str], fds: Sequence[int
     """Enter namespaces; with a box, be its root in it.  Raises OSError."""
     if box:
         boxes.enter(box)  # with the present user of this process
+    # Joined after the mounts: this mount namespace belongs to the outer user namespace, whose rights joining gives up.
     join(kinds, fds)
     if box:
         boxes.become_root()
@@ -87,6 +90,7 @@ def answer(control: socket.socket) -> None:
     try:
         request, fds = receive(control)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # The keeper's pipe is closed in this child, and its number may be another descriptor's by now.
         signal.set_wakeup_fd(-1)
         enter(request.get("box"), request["join"], fds)
         match request["do"]:
@@ -107,6 +111,7 @@ def answer(control: socket.socket) -> None:
         reply["error"] = str(error) or type(error).__name__
     with contextlib.suppress(OSError):
         socket.send_fds(control, [json.dumps(reply).encode() + b"\n"], [made] if made is not None else [])
+    # Only the receiver may hold the other end: _hold waits until that is closed.
     if mine is not None and made is not None:
         os.close(made)
         _hold(mine, program)
@@ -115,6 +120,7 @@ def answer(control: socket.socket) -> None:
 def lay(inputs: Mapping[int, bytes]) -> None:
     """Make each text readable at its descriptor, replacing what it was; child processes inherit them."""
     for number, text in inputs.items():
+        # In memory and not in a file: inputs may be private keys.
         made = os.memfd_create("input", os.MFD_CLOEXEC)
         os.write(made, text)
         os.lseek(made, 0, os.SEEK_SET)
@@ -127,6 +133,7 @@ def lay(inputs: Mapping[int, bytes]) -> None:
 
 def _net_namespace() -> int:
     checked(libc.unshare(CLONE_NEWNET), "a network namespace cannot be made")
+    # A new network namespace has its loopback down. An ioctl needs no program, unlike `ip link`.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = array.array("B", struct.pack("16sh22x", b"lo", 0))
         fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request)
@@ -139,6 +146,8 @@ def _user_namespace(uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]]
     """Make a user namespace, and return its descriptor. Maps of more than one line are set by newuidmap and newgidmap,
     which read /etc/subuid and /etc/subgid. With an owner, whom only root can set, the kernel counts the namespace's
     resources for them, and groups may be changed."""
+    # The maps must be written from outside, after the child has its namespace and while it lives: it waits for that,
+    # and the descriptor keeps the namespace when the child is killed.
     ready, made = os.pipe()
     child = os.fork()
     if child == 0:
@@ -152,10 +161,13 @@ def _user_namespace(uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]]
         number = struct.unpack("i", found)[0] if len(found) == 4 else 0
         if number or len(found) < 4:
             raise OSError(number, f"a user namespace cannot be made: {os.strerror(number)}")
+        # The kernel lets an ordinary user map only its own number; the setuid programs map those of /etc/subuid.
         if len(uids) > 1:
             _program(["newuidmap", str(child), *(str(part) for line in uids for part in line)], "")
             _program(["newgidmap", str(child), *(str(part) for line in gids for part in line)], "")
         else:
+            # An ordinary user must give up setgroups before the kernel takes its gid_map: dropping a group could grant
+            # access.
             groups = [("setgroups", "deny")] if owner is None else []
             for name, text in (*groups, ("uid_map", _line(uids)), ("gid_map", _line(gids))):
                 with open(f"/proc/{child}/{name}", "w") as file:
@@ -170,6 +182,7 @@ def _user_namespace(uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]]
 def _leave_user_namespace(owner: int | None) -> int:
     """Return the number of the error, 0 if there is none."""
     if owner is not None:
+        # The kernel counts a namespace for the user that makes it, so this process becomes the owner first.
         libc.prctl(_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)  # keeps capabilities
         os.setresgid(owner, owner, owner)
         os.setresuid(owner, owner, owner)
@@ -191,6 +204,8 @@ def _listening(kind: str, address: str, port: int) -> int:
     except OSError as error:
         if port == 0 or ipaddress.ip_address(address).is_loopback:
             raise OSError(error.errno, f"nothing can listen at {address} port {port}: {error.strerror}") from error
+        # The address of a machine elsewhere becomes one of this network's loopback: packets to it never leave the
+        # namespace.
         cidr = f"{address}/{32 if version == 4 else 128}"
         _program(["ip", "addr", "add", cidr, "dev", "lo", *(["nodad"] if version == 6 else [])], "")
         made.bind((address, port))
@@ -201,6 +216,7 @@ def _listening(kind: str, address: str, port: int) -> int:
 
 def _hold(other: socket.socket, program: subprocess.Popen[bytes] | None) -> None:
     """Wait until the other end is closed or the program ends; kill the program if it still runs."""
+    # A descriptor, since a number could belong to another process by the time it is looked at.
     ended = [os.pidfd_open(program.pid)] if program else []
     select.select([other.fileno(), *ended], [], [])
     if program is not None:

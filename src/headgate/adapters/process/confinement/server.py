@@ -61,10 +61,12 @@ class CommandServer:
         self._ready, self.ready = os.pipe()
         self._info, self.info = os.pipe()
         """Pipe through which bubblewrap describes its namespaces."""
+        # Bound by way of a descriptor: the directory's path may exceed the 107 bytes of a socket's address.
         at = os.open(request["directory"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listening.bind(f"/proc/self/fd/{at}/{SOCKET}")
         os.chown(SOCKET, request["owner"], request["owner"], dir_fd=at)
+        # Connecting takes the right to write: this mode is what admits the build's user and nobody else.
         os.chmod(SOCKET, 0o600, dir_fd=at)
         self._listening.listen(CONNECTIONS_MAX)
         os.close(at)
@@ -78,6 +80,7 @@ class CommandServer:
         """Close the descriptors that only the command needs, once it has them."""
         for fd in (self._held, self.ready, self.info):
             os.close(fd)
+        # Before any command of the container runs: each handler inherits this, and shows the container nothing.
         entry.hide()
 
     @property
@@ -85,11 +88,13 @@ class CommandServer:
         """Return the descriptor whose readability calls for `go_on`; negative if there is none at present."""
         if not self._spaces:
             return self._ready
+        # A client that opens connections without end fills the backlog of its own socket, not the list of processes.
         return self._listening.fileno() if len(self._handlers) < CONNECTIONS_MAX else -1
 
     def go_on(self) -> bool:
         """Handle the readable source; return False once there is no more to do."""
         if not self._spaces:
+            # bubblewrap ended without a container; it has printed why to the build's log.
             if not os.read(self._ready, 1):
                 self._listening.close()  # waiting clients get an error
                 return False
@@ -98,6 +103,8 @@ class CommandServer:
         connection, _ = self._listening.accept()
         pid = os.fork()
         if pid == 0:
+            # A handler enters the process namespace of a hostile container: it must hold nothing that is not needed
+            # there.
             _keep((0, 1, 2, connection.fileno(), self._first, *self._cgroup_fds, *self._spaces.values()))
             _handle(connection, self._rights, self._spaces, self._first, self._cgroup_fds)
         connection.close()
@@ -110,10 +117,12 @@ class CommandServer:
     def _look(self) -> None:
         """Hold the namespaces of the container, which are complete once a program in it writes something. Raises
         OSError."""
+        # One read has it all: bubblewrap writes this before it starts the program whose line was just seen.
         pid = json.loads(os.read(self._info, CHUNK_SIZE_BYTES))["child-pid"]
         self._first = os.pidfd_open(pid)
         for kind in ("pid", *entry.SPACES):
             path = f"/proc/{pid}/ns/{kind}"
+            # One that the supervisor shares may belong to an outer user namespace, where setns is refused.
             if os.stat(path).st_ino != os.stat(f"/proc/self/ns/{kind}").st_ino:
                 self._spaces[kind] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -134,11 +143,13 @@ def _handle(
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # Before the client is read: what its frames cost is counted as the build's own, and ends with it.
         for fd in cgroup_fds:
             os.write(fd, b"0")
         connection.settimeout(ASK_TIMEOUT_S)
         kind, text = _frame(connection)
         command, user = _parsed_request(kind, text)
+        # From here a client may be silent for as long as its command runs.
         connection.settimeout(None)
         _Command(connection, command, user, rights, spaces, first).run()
     except (OSError, EOFError, ValueError, RecursionError) as error:
@@ -152,6 +163,7 @@ def _parsed_request(kind: bytes, text: bytes) -> tuple[str, str]:
     """Return command and user.  Raises ValueError, RecursionError."""
     request = json.loads(text) if kind == b"c" else None
     command, user = (request.get("command"), request.get("user")) if isinstance(request, dict) else (None, None)
+    # A NUL would cut the command short at exec.
     if not isinstance(command, str) or not isinstance(user, str) or "\0" in command:
         raise ValueError("a command and a user are wanted")
     return command, user
@@ -170,20 +182,26 @@ class _Command:
         first: int,
     ) -> None:
         """Start the command; the container ends with the process `first`. Raises OSError."""
+        # Four pipes and not the connection itself: a command that had the socket could forge frames, its exit status
+        # included.
         self._connection, self._first = connection, first
         (stdin, self._stdin), (self._out, out), (self._err, err), (self._why, why) = (os.pipe() for _ in range(4))
+        # A process namespace is that of children only: the handler itself stays outside, where nothing in it can signal
+        # it.
         checked(libc.setns(spaces["pid"], entry.PID_SPACE), "the container has ended")
         self._pid = os.fork()
         if self._pid == 0:
             entry.start(command, user, rights, spaces, (stdin, out, err), why)
         for fd in (stdin, out, err, why):
             os.close(fd)
+        # A command that does not read its input must not keep this process from passing on its output.
         os.set_blocking(self._stdin, False)
         self._input, self._input_ends = b"", False
         self._poll = select.poll()
 
     def run(self) -> None:
         """Raise OSError, EOFError, ValueError."""
+        # The other end closes at exec, so an empty read means that the program has begun.
         refused = os.read(self._why, 1_000)  # until the program runs
         if refused:
             raise OSError(refused.decode(errors="replace"))
@@ -202,6 +220,7 @@ class _Command:
                     self._take()
                 if ended in ready:
                     break
+            # A pipe can still hold output of a process that has ended.
             for fd, name in names.items():
                 self._rest(fd, name)
             status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
@@ -236,6 +255,7 @@ class _Command:
         if kind != b"i" or self._stdin < 0:
             raise ValueError("more input is wanted, and nothing else")
         self._input, self._input_ends = text, not text
+        # The client waits until the command takes its input; otherwise it could have this process keep gigabytes.
         self._poll.unregister(self._connection.fileno())
         self._poll.register(self._stdin, select.POLLOUT)
         self._feed()
@@ -245,6 +265,7 @@ class _Command:
             self._input = self._input[os.write(self._stdin, self._input) :] if self._input else b""
         except BlockingIOError:
             return
+        # The command closed its input early, as `head` does: the rest is discarded, and its exit status decides.
         except BrokenPipeError:
             self._input = b""
         if not self._input:
@@ -258,6 +279,7 @@ class _Command:
 def _frame(connection: socket.socket) -> tuple[bytes, bytes]:
     """Raise OSError, EOFError, ValueError."""
     kind, size = HEAD.unpack(_receive_exactly(connection, HEAD.size))
+    # The size is checked before anything is read: it comes from a playbook and may say four gigabytes.
     if size > FRAME_SIZE_MAX_BYTES:
         raise ValueError("a frame is too large")
     return kind, _receive_exactly(connection, size)

@@ -13,6 +13,7 @@ from headgate.adapters.process.confinement.claims import NumberClaim, claim_any
 
 KIND = "user"
 PROGRAM = "setpriv"
+# SETPCAP lets setpriv empty the bounding set.
 NEEDED = ("SETUID", "SETGID", "SETPCAP")
 """Capabilities that a process needs to become another user, and loses thereby."""
 
@@ -30,6 +31,7 @@ class Numbers:
         """Parse `FIRST-LAST`. Raise ValueError."""
         first, dash, last = text.partition("-")
         found = Numbers(int(first), int(last) - int(first) + 1)
+        # 0 is root, and the highest number means "unchanged" to setresuid.
         if not dash or found.first < 1 or found.count < 1 or int(last) >= 0xFFFF_FFFF:
             raise ValueError(text)
         return found
@@ -90,6 +92,7 @@ def _idle(uid: int) -> bool:
         if not entry.name.isdigit():
             continue
         try:
+            # Two builds with one user could signal and trace each other.
             if entry.stat().st_uid == uid:
                 return False
         except OSError:
@@ -103,6 +106,7 @@ def numbers_of_root(wanted: Numbers | None, uid_map: str) -> Numbers | None:
     spans = [(int(line.split()[0]), int(line.split()[2])) for line in uid_map.splitlines() if line.strip()]
 
     def mapped(numbers: Numbers) -> bool:
+        # The kernel refuses setuid to a number that is not mapped.
         return any(first <= numbers.first and numbers.first + numbers.count <= first + size for first, size in spans)
 
     return next((one for one in ((wanted,) if wanted else (DEFAULT, DEFAULT_IN_CONTAINER)) if mapped(one)), None)

@@ -26,6 +26,7 @@ def given(zuul: Mapping[str, Any]) -> set[str]:
     """Return the builds whose artifacts the `zuul` variable passes to a build."""
     artifacts = zuul.get("artifacts")
     found = (one.get("build") for one in artifacts or () if isinstance(one, Mapping))
+    # Ids of builds are letters and digits; anything else could become a path when it is looked up.
     return {build for build in found if isinstance(build, str) and build.isalnum()}
 
 
@@ -37,6 +38,7 @@ def reached(zuul: Mapping[str, Any], tenant: str) -> list[Any]:
     for number, artifact in enumerate(found):
         if not isinstance(artifact, Mapping) or not isinstance(artifact.get("url"), str):
             continue
+        # The root before it is not compared: an operator may have moved the server since the artifact was returned.
         _, own, path = artifact["url"].partition(f"/t/{quote(tenant)}/logs/{artifact.get('build')}/")
         if own:
             found[number] = {**artifact, "url": f"http://{ADDRESS}/logs/{artifact['build']}/{path}"}
@@ -54,6 +56,7 @@ def serving(read: ReadLog, builds: Collection[str]) -> Serve:
             if request.method not in (b"GET", b"HEAD"):
                 return await speaking.refuse(405, "files are only read here")
             build, path = _named(request.target)
+            # The access check: the path of a request is the job's, and the set of builds is the gate's.
             if build not in builds or not path:
                 return await speaking.refuse(404, "this is not a file of a build that this one is given artifacts of")
             await speaking.answer(read(build, path), body=request.method == b"GET")
@@ -69,6 +72,7 @@ def _named(target: bytes) -> tuple[str, str]:
     if len(parts) != 4 or parts[:2] != ["", "logs"]:
         return "", ""
     path = unquote(parts[3])
+    # Checked after unquoting, or %2e%2e would pass.
     return ("", "") if {"", ".", ".."}.intersection(path.split("/")) else (parts[2], path)
 
 
@@ -94,6 +98,7 @@ class _HttpConnection:
         """Answer with the content if a `body` is wanted, or refuse if it does not exist. Raise OSError."""
         async with aclosing(content):
             try:
+                # The first piece tells whether there is such a file, while a status can still be sent.
                 first = await anext(content, b"")
             except LookupError as error:
                 return await self.refuse(404, str(error))

@@ -54,10 +54,12 @@ def keep_listening() -> list[str]:
     machine would otherwise lose its addresses and its default route."""
     names = []
     for place in sorted(_IPV6.iterdir()):
+        # Written for each interface: "all" and "default" do not change interfaces that exist.
         if place.name in ("all", "default", "lo") or place.name.startswith(OURS):
             continue
         with contextlib.suppress(OSError):
             if (place / "accept_ra").read_text().strip() == "1" and (place / "forwarding").read_text().strip() == "0":
+                # 2: accept router advertisements even when forwarding.
                 (place / "accept_ra").write_text("2")
                 names.append(place.name)
     return names
@@ -67,5 +69,6 @@ def listen_as_before(names: Iterable[str]) -> None:
     """Undo `keep_listening`, once the machine does not forward any more."""
     for name in names:
         with contextlib.suppress(OSError):
+            # An administrator may have changed it since.
             if (_IPV6 / name / "accept_ra").read_text().strip() == "2":
                 (_IPV6 / name / "accept_ra").write_text("1")

@@ -47,6 +47,8 @@ async def serve_connections(listener: socket.socket, serve: Serve) -> None:
 
     async def serve_one(connection: socket.socket) -> None:
         try:
+            # One side has gone away or cannot be reached: the build sees its connection close, as it would without a
+            # relay.
             with connection, contextlib.suppress(OSError, TimeoutError):
                 await serve(connection)
         finally:
@@ -55,6 +57,8 @@ async def serve_connections(listener: socket.socket, serve: Serve) -> None:
     try:
         with listener:
             while True:
+                # Acquired before accept: further clients wait in the kernel's backlog and take no descriptor of the
+                # executor.
                 await free.acquire()
                 connection, _ = await loop.sock_accept(listener)
                 task = asyncio.ensure_future(serve_one(connection))
@@ -68,11 +72,14 @@ def forwarding_to(target: NetworkTarget) -> Serve:
     """Return a server that passes bytes to the target and back."""
 
     async def serve(connection: socket.socket) -> None:
+        # Only the connect is limited; connections to a build's machines may be idle for hours.
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             other = await _connected(target)
         with other:
             forth = asyncio.ensure_future(_copy(connection, other))
             try:
+                # A client that has sent everything may still wait for the answer, so its end alone does not end the
+                # connection.
                 await _copy(other, connection)
                 await forth
             finally:

@@ -29,6 +29,7 @@ def resolvers(text: str) -> list[Ip]:
         words = line.split()
         if len(words) >= 2 and words[0] == "nameserver":
             with contextlib.suppress(ValueError):
+                # A link-local address carries its interface behind a percent sign.
                 found.append(ipaddress.ip_address(words[1].partition("%")[0]))
     return found
 
@@ -51,6 +52,7 @@ async def relay(listening: socket.socket, servers: list[Ip]) -> None:
     async def relay_one(query: bytes, asker: tuple[str, int]) -> None:
         for server in servers:
             with contextlib.suppress(OSError, TimeoutError):
+                # The servers share one limit, so that a dead one does not use up the time of the others.
                 async with asyncio.timeout(QUERY_TIMEOUT_S / len(servers)):
                     answer = await _answer_of(server, query)
                 await loop.sock_sendto(listening, answer, asker)
@@ -63,6 +65,7 @@ async def relay(listening: socket.socket, servers: list[Ip]) -> None:
                     query, asker = await loop.sock_recvfrom(listening, QUERY_SIZE_MAX_BYTES)
                 except OSError:
                     continue  # a client has disappeared
+                # Each query holds a socket of the executor, which a job could exhaust.
                 if len(under_way) < QUERIES_MAX:
                     task = asyncio.ensure_future(relay_one(query, asker))
                     under_way.add(task)

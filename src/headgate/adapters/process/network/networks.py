@@ -67,6 +67,7 @@ class Networks:
         if OUTSIDE not in (self._choice.trusted, self._choice.untrusted):
             return
         why = "this executor is not root, and has no user namespace" if not self.usable else ""
+        # A root executor within a container may lack the right to make rules on the host, but still have /dev/net/tun.
         for begin in (self._begin_veth, self._begin_tap) if self.usable else ():
             try:
                 await begin()
@@ -91,6 +92,7 @@ class Networks:
         """Try a network by tap, and use that from now on if it works.  Raise OSError."""
         tap = Tap(self._keeper)
         tap.begin()
+        # Tried once with a whole network: each of the device, the program and the rules may be refused here.
         async with self._made() as spaces, tap.way_out(spaces, await self._denied()):
             self._way = tap
 
@@ -112,12 +114,15 @@ class Networks:
     ) -> AsyncIterator[Network]:
         """Open a network for the context. `earlier` serves files of earlier builds. Raise OSError."""
         if kind == HOST or not self.usable:
+            # Without namespaces of ours bubblewrap can still make an empty network. No build gets more than it was
+            # meant to.
             yield Network(self.user, cut=kind != HOST)
             return
         outside, denied = kind == OUTSIDE and self._way is not None, await self._denied()
         async with AsyncExitStack() as stack:
             spaces = await stack.enter_async_context(self._made())
             if isinstance(self._way, Veth) and outside:
+                # With each build, since machines join the fleet and addresses of this one change while it runs.
                 await self._way.deny(denied)
                 stack.push_async_callback(self._way.remove, await self._way.add(spaces["net"]))
             elif isinstance(self._way, Tap) and outside:
@@ -142,6 +147,7 @@ class Networks:
     async def _denied(self) -> DeniedNetworks:
         """Return the present denied networks."""
         fleet = [address for name in self._fleet() for address in await self._addresses(name)]
+        # This machine's own addresses as well: a build would reach its services by their outside address.
         return DeniedNetworks.of([*self._choice.deny, *(single(str(one)) for one in (*fleet, *own_addresses()))])
 
     async def _addresses(self, name: str) -> list[Ip]:
@@ -165,10 +171,12 @@ class Networks:
         for target in dict.fromkeys(targets):
             addresses = await self._addresses(target.host)
             for address in addresses:
+                # What a build reaches by itself gets no listener: a relay would only cost the executor's time.
                 if denied is None or address in denied:
                     await listeners.add(
                         str(address), target.port, forwarding_to(NetworkTarget(str(address), target.port))
                     )
+            # The name of a machine may be known to this executor's resolver only.
             if target.host not in map(str, addresses):
                 lines += [f"{address} {target.host}" for address in addresses]
         return (HOSTS + "".join(f"{line}\n" for line in dict.fromkeys(lines))).encode()
@@ -196,6 +204,7 @@ class _Listeners:
 
     async def add(self, address: str, port: int, serve: Serve) -> int:
         """Return the port, a free one if 0 is requested. Raises OSError."""
+        # Two nodes may share an address and a port, and an address takes one listener.
         if (address, port) in self._at:
             return port
         listening = await self._listening("tcp", address, port)

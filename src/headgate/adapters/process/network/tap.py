@@ -50,7 +50,9 @@ class Tap:
     @asynccontextmanager
     async def way_out(self, spaces: Spaces, denied: DeniedNetworks) -> AsyncIterator[None]:
         """Give the network a way out for the context. Raise OSError."""
+        # The rules come before the way out, so that there is no moment at which a build reaches a denied address.
         await self._keeper.program(spaces, ["nft", "-f", "-"], "\n".join(_rules(denied)))
+        # Both programs take a network namespace by a process in it, and the build has none yet.
         async with self._held(spaces, []) as (pid, _):
             words = [word.format(pid=pid) for word in PROGRAMS[self._program]]
             async with self._held(NOWHERE_ELSE, [self._program, *words]) as (_, carrier):
@@ -88,7 +90,10 @@ def _rules(denied: DeniedNetworks) -> Iterator[str]:
     refused = "reject with icmpx admin-prohibited"
     yield "table inet headgate {"
     yield from denied.sets()
+    # At `output`, because nothing is forwarded here: the build's processes are in the very namespace that has the
+    # rules.
     yield "chain leaving { type filter hook output priority filter;"
+    # The executor's listeners have denied addresses, put on this loopback: packets to them do not leave.
     yield 'oifname "lo" accept;'
     yield f"ip daddr @denied4 {refused};"
     yield f"ip6 daddr @denied6 {refused};"

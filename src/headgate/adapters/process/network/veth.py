@@ -34,6 +34,8 @@ from headgate.adapters.process.processes import ProcessKeeper
 log = logging.getLogger("headgate.executor")
 
 KIND = "network"
+# Two addresses for each of 65,536 builds are exactly 198.18.0.0/15, the range for benchmarks (RFC 2544), which is
+# routed nowhere. The IPv6 prefix is a local one and spells "Headg" behind `fd`.
 EXECUTORS_MAX, BUILDS_MAX = 256, 256
 """Most executors on one machine, and most concurrent builds of one executor. Each build has a pair of addresses."""
 FIRST4, FIRST6 = ipaddress.IPv4Address("198.18.0.0"), ipaddress.IPv6Address("fd48:6561:6467::")
@@ -74,7 +76,9 @@ class Veth:
 
     async def begin(self, denied: DeniedNetworks) -> None:
         """Prepare the rules. Raise OSError if this machine does not permit that."""
+        # Before a number is claimed: interfaces that a dead executor left could have the names of ours.
         await self._sweep()
+        # The number stands in names of interfaces and tables, so that a sweep can tell the living from the dead.
         self._claim = claim_any(KIND, 0, EXECUTORS_MAX)
         if self._claim is None:
             raise OSError(f"there are {EXECUTORS_MAX} executors with networks on this machine already")
@@ -96,6 +100,7 @@ class Veth:
         """Change the denied networks from now on, also for running builds. Raise OSError."""
         if denied != self._denied:
             sets = "\n".join(denied.sets())
+            # One transaction: the sets are never empty in between, when a build could reach the fleet.
             flush = "".join(f"flush set inet {self._table} denied{version}\n" for version in (4, 6))
             await self._nft(f"{flush}table inet {self._table} {{\n{sets}\n}}\n")
             self._denied = denied
@@ -108,10 +113,12 @@ class Veth:
         self._used.add(number)
         try:
             place = 2 * (BUILDS_MAX * self._number + number)
+            # Made within the build's namespace, with the peer sent here: it never exists here under the name eth0.
             inner = [f"link add eth0 type veth peer name hg{self._number}-{number} netns {os.getpid()}"]
             outer = []
             for first, length in [(FIRST4, 31), *([(FIRST6, 127)] if self._six else [])]:
                 outer_address, inner_address = first + place, first + place + 1
+                # Without the search for duplicates, which keeps an address unusable for more than a second.
                 nodad = " nodad" if length == 127 else ""
                 outer.append(f"addr add {outer_address}/{length} dev hg{self._number}-{number}{nodad}")
                 inner += [f"addr add {inner_address}/{length} dev eth0{nodad}", "link set eth0 up"]
@@ -142,6 +149,7 @@ class Veth:
         numbers |= {int(found[1]) for name in await self._interfaces() if (found := INTERFACE.fullmatch(name))}
         for number in sorted(numbers):
             held = claim(KIND, number)
+            # Claimed while its remains are removed, so that a starting executor does not take this number meanwhile.
             if held is not None:
                 await self._end(number)
                 held.close()
@@ -150,7 +158,9 @@ class Veth:
         """Remove everything of an executor.  Forwarding is turned off again by the last one who wanted it turned on."""
         table, accepting = f"headgate{number}", await self._elements(ACCEPTING)
         guarded = {one: await self._elements(GUARDED[one]) for one in GUARDED if table in await self._guarded(one)}
+        # Added first, since deleting a table that does not exist is an error.
         await self._nft(f"table inet {table} {{}}\ndelete table inet {table}")
+        # Without tables there is no other executor whose builds would lose their way out.
         if guarded and not await self._tables():
             bridges = set(await self._interfaces("bridge"))
             for one, names in guarded.items():
@@ -178,12 +188,16 @@ class Veth:
         interfaces = {name for _, name in socket.if_nameindex() if not name.startswith(OURS)}
         for forwarding in (FOUR, SIX):
             if forwarding.on:
+                # Another executor turned it on: the note is copied, because the last one to end must turn it off, and
+                # may be this one.
                 if await self._guarded(forwarding):
                     guards[forwarding] = await self._elements(GUARDED[forwarding]) or interfaces
             elif forwarding is FOUR:
                 forwarding.turn(on=True)
                 guards[forwarding] = interfaces
             elif ADDRESSES6.exists() and has_six(ADDRESSES6.read_text()):
+                # Before forwarding is on: the kernel drops the routes it learned from advertisements as soon as it
+                # forwards.
                 names = keep_listening()
                 try:
                     forwarding.turn(on=True)
@@ -203,19 +217,24 @@ class Veth:
         yield f"table inet {self._table} {{"
         yield from denied.sets()
         yield f"set flows {{ typeof iifname; flags dynamic; size {BUILDS_MAX}; }}"
+        # Before connection tracking: packets with a forged source take no entry in the machine's table.
         yield "chain coming { type filter hook prerouting priority raw - 10;"
         yield f"iifname {own_builds} fib saddr . iif oif missing drop;"
         yield "}"
+        # For this machine itself, by any of its addresses: the executor's API, the store and local services.
         yield "chain here { type filter hook input priority filter - 10;"
+        # Without these a build could not find the hardware address of its IPv6 gateway.
         yield f"iifname {own_builds} icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept;"
         yield f"iifname {own_builds} {refused};"
         yield "}"
         yield "chain passing { type filter hook forward priority filter - 10;"
         yield f"iifname {own_builds} jump leaving;"
+        # Answers only: nobody outside opens a connection to a build.
         yield f"oifname {own_builds} ct state established,related accept;"
         yield f"oifname {own_builds} drop;"
         yield "}"
         yield "chain leaving {"
+        # Builds of other executors are refused, too.
         yield f"oifname {any_build} {refused};"
         yield f"ip daddr @denied4 {refused};"
         yield f"ip6 daddr @denied6 {refused};"
@@ -230,6 +249,7 @@ class Veth:
             yield f"oifname {any_build} accept;"
             yield "ct state established,related accept;"
             yield "ct status dnat accept;"
+            # Turning forwarding on for builds must not make this machine a router between its other networks.
             yield f"iifname @{GUARDED[one]} drop;"
             yield "}"
         yield "chain hidden { type nat hook postrouting priority srcnat;"

@@ -45,6 +45,7 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_SECCOMP, _PR_CAPBSET_
 _SECCOMP_FILTER = 2
 _CAPABILITIES = 64
 _READY = b"ready\n"
+# bubblewrap needs milliseconds; a machine that takes longer is overloaded, and a new process serves as well.
 HOLDER_TIMEOUT_S = 10.0
 _LIMITS_FROM = 26
 """Column at which the values begin in /proc/PID/limits."""
@@ -107,11 +108,14 @@ class _Entry:
         """Raise OSError, Cold."""
         place, state = f"/proc/{holder}", ProcessState.of(holder)
         own_spaces = ProcessState.of(0).spaces
+        # Entering a user namespace would give the copy every capability in it, which the comparison would then refuse.
         if own_spaces["user"] != state.spaces["user"]:
             raise Cold("the sandbox has a user namespace of its own, which only builds with users of their own lack")
+        # Opened before the first is entered: once the mount namespace is the sandbox's, this /proc is out of reach.
         wanted = [kind for kind in _KINDS if state.spaces[kind] != own_spaces[kind]]
         with open(f"{place}/environ", "rb") as file:
             words = (word.partition(b"=") for word in file.read().split(b"\0") if word)
+            # bubblewrap's view, with what it has added, rather than that of the request.
             environment = {os.fsdecode(name): os.fsdecode(value) for name, _, value in words}
         return _Entry(
             state,
@@ -129,6 +133,7 @@ def start(request: dict[str, Any], sink: int, cgroup_fds: list[int], run: Run) -
     number = request["playbook"]["filter"]
     filter = base64.b64decode(request["inputs"][str(number)]) if number is not None else b""
     mine, its = socket.socketpair()
+    # The kernel itself then says who wrote, translated to this process namespace; a number in the text could be any.
     mine.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     with its:
         sandbox = spawned(request, cgroup_fds, its.fileno(), its.fileno(), sink)
@@ -141,6 +146,7 @@ def start(request: dict[str, Any], sink: int, cgroup_fds: list[int], run: Run) -
         pid = _copied(entry, cgroup_fds, sink, go, request["playbook"]["words"], run, going, mine)
     except (OSError, Cold) as error:
         os.kill(sandbox, signal.SIGKILL)
+        # Nothing of the playbook has run, so that any failure here may be answered by a new process.
         raise error if isinstance(error, Cold) else Cold(f"{error.strerror}: {error.filename}") from error
     finally:
         os.close(go)
@@ -181,11 +187,13 @@ def _copied(
     A process namespace is that of children: so one child enters, has one, and ends; ours is that one's child, which
     comes to us, as the reaper of all."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
+    # The middle process can die at any point of its entry: the supervisor, outside, then learns it from the pipe.
     between = os.fork()
     if between == 0:
         try:
             os.close(reader)
             _enter(entry, cgroup_fds)
+            # A process that leaves for another process namespace stays in its own: only children are in the new one.
             pid = os.fork()
             if pid:
                 os.write(writer, f"{pid}\n".encode())
@@ -194,6 +202,7 @@ def _copied(
             os.write(writer, _READY)
             os.close(writer)
             _begin(entry, sink, go, words, run, ours)
+        # Whatever goes wrong, a copy must never go on with the code of the supervisor that it was forked from.
         except BaseException as error:
             with contextlib.suppress(OSError):
                 os.write(writer, f"{error or type(error).__name__}\n".encode())
@@ -201,6 +210,7 @@ def _copied(
             os._exit(1)
     os.close(writer)
     with open(reader, "rb") as source:
+        # The read ends when the copy closes its end, which it does once it is ready, or when it dies.
         lines = source.read().splitlines(keepends=True)
     os.waitpid(between, 0)
     numbers = [int(line) for line in lines if line.strip().isdigit()]
@@ -213,13 +223,16 @@ def _copied(
 def _enter(entry: _Entry, cgroup_fds: Collection[int]) -> None:
     """Raise OSError, Cold."""
     checked(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "the supervisor's death cannot be heard of")
+    # The supervisor's own signal handling would write into its pipe, which the copy still shares.
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for fd in cgroup_fds:
         os.write(fd, b"0")
+    # Compared before the cgroup namespace is entered, which shows other paths for the same groups.
     if _text("/proc/self/cgroup") != entry.groups:
         raise Cold("the control groups of the sandbox cannot be entered")
     for space in entry.spaces:
+        # 0: the descriptors come from the kernel's own directory, so that their kinds need no second check.
         checked(libc.setns(space, 0), "a namespace of the sandbox cannot be entered")
 
 
@@ -228,9 +241,12 @@ def _become(entry: _Entry) -> None:
     status, first = entry.state.status, "the rights of the sandbox cannot be had"
     os.setsid()
     os.fchdir(entry.directory)
+    # While this process is still root: raising a limit to the holder's takes CAP_SYS_RESOURCE.
     for which, limits in enumerate(entry.state.limits):
         if resource.getrlimit(which) != limits:
             resource.setrlimit(which, limits)
+    # The bounding set first and the user last: the one takes CAP_SETPCAP, the groups take CAP_SETGID, and the change of
+    # the user ends both.
     bound = int(status["CapBnd"], 16)
     for capability in range(_CAPABILITIES):
         if not bound >> capability & 1:
@@ -241,9 +257,11 @@ def _become(entry: _Entry) -> None:
     os.setresuid(user, user, user)
     if status["NoNewPrivs"] == "1":
         checked(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), first)
+    # A filter needs no_new_privs from a process without capabilities, and from here on binds whatever follows.
     if entry.filter:
         _sieve(entry.filter)
     checked(libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0), first)  # as after exec: the process owns its /proc/self
+    # The decisive check: all steps above may fail in silence, and still no playbook runs with more than the holder has.
     if differs := entry.state.unlike(ProcessState.of(0)):
         raise Cold(f"a copy of the zygote is not what bubblewrap makes of a process: {differs}")
 
@@ -261,15 +279,19 @@ def _begin(entry: _Entry, sink: int, go: int, words: Sequence[str], run: Run, ou
     """Run the playbook on a signal; with only the three descriptors that every program has."""
     for one in ours:  # others wait until these are closed
         os.close(one) if isinstance(one, int) else one.close()
+    # The supervisor went away before it allowed the start: then the executor has been told that nothing ran.
     if not os.read(go, 1):
         os._exit(1)
+    # Input stays as the supervisor has it, which is /dev/null.
     for number in (1, 2):
         os.dup2(sink, number)
     for name in os.listdir("/proc/self/fd"):
+        # The supervisor's socket is among them: a playbook that kept it could answer in the supervisor's name.
         if int(name) > 2:
             with contextlib.suppress(OSError):  # the descriptor that listed the directory
                 os.close(int(name))
     libc.prctl(_PR_SET_NAME, os.path.basename(words[0]).encode()[:15], 0, 0, 0)
+    # `processes_of` finds what a killed executor left by this environment.
     _show_command_line(entry.environment, words)
     os._exit(run(words, entry.environment))
 
@@ -278,11 +300,13 @@ def _show_command_line(environment: Mapping[str, str], words: Sequence[str]) -> 
     """Make /proc show the command line and the environment, as after the start of a program. As much as fits is
     written, beginning with the variables that identify builds."""
     numbers = _text("/proc/self/stat").rpartition(")")[2].split()
+    # Fields 48 to 51 of proc(5), arg_start to env_end, after the two that were split off.
     begin, end, first, last = (int(number) for number in numbers[45:49])
     os.environ.clear()  # its values lie in the memory that is overwritten below
     short = sorted(environment.items(), key=lambda pair: (not pair[0].startswith("HEADGATE_BUILD"), pair[0] != "HOME"))
     texts = ("\0".join([sys.executable, *words]), "\0".join(f"{name}={value}" for name, value in short))
     for text, at, until in ((texts[0], begin, end), (texts[1], first, last)):
+        # Never beyond the end: the kernel put other things of this process right behind it.
         found = os.fsencode(text)[: max(0, until - at - 1)]
         ctypes.memmove(at, found.ljust(until - at, b"\0"), until - at)
 

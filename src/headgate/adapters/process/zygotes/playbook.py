@@ -50,6 +50,7 @@ def load(config: str) -> str:
     """Import Ansible with these settings; return the place that they named, which is removed. Raise the errors of the
     import."""
     place = tempfile.mkdtemp(prefix="headgate-zygote-")
+    # Ansible puts it into the ids of its tasks.
     node = uuid.getnode
     uuid.getnode = lambda: random.SystemRandom().getrandbits(48) | 1 << 40  # no address of this machine
     try:
@@ -63,6 +64,7 @@ def load(config: str) -> str:
     finally:
         uuid.getnode = node
         os.chdir("/")
+        # A setting that still points there is then an error in a copy and cannot lead to the files of somebody else.
         shutil.rmtree(place, ignore_errors=True)
         for name in (CONFIG_VARIABLE, HOME_VARIABLE, "HOME"):
             os.environ.pop(name, None)
@@ -82,6 +84,7 @@ def stale(place: str, config: str) -> str:
     """Return the traces that a copy of this process would still have of the settings it was loaded with; empty if there
     are none. Raise OSError."""
     reader, writer = os.pipe()
+    # In a child, because becoming a playbook cannot be undone.
     child = os.fork()
     if child == 0:
         os.close(reader)
@@ -109,6 +112,7 @@ def _left(place: str, config: str) -> str:
         _be(["ansible-playbook"], {CONFIG_VARIABLE: str(path), HOME_VARIABLE: f"{other}/.ansible", "HOME": other})
         gc.collect()
         for holder, text in _texts():
+            # The bare name is the argument of this check itself.
             if place in text and text != place and holder != _FOR_PEOPLE:
                 return f"Ansible keeps {text[:_SHOWN_MAX]!r} of settings that are no longer its own, in {holder}"
         _forget_temporary_files(run=True)
@@ -126,6 +130,8 @@ def _texts() -> Iterator[tuple[str, str]]:
             if isinstance(one, str | bytes):
                 text = str.__str__(one) if isinstance(one, str) else one.decode(errors="replace")
                 yield type(holder).__name__, text
+            # The collector does not list objects that it does not track, such as tuples of texts: they are found by
+            # their holders.
             elif not gc.is_tracked(one) and id(one) not in seen and id(one) not in left_ids:
                 seen.add(id(one))
                 left.append(one)
@@ -174,10 +180,13 @@ def _be(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
     for name in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(name, signal.SIG_DFL)
     sys.argv = list(arguments)
+    # As Python does for a script that is started.
     sys.path.insert(0, str(Path(arguments[0]).parent))
     sys.dont_write_bytecode = "PYTHONDONTWRITEBYTECODE" in environment
+    # Cached from the zygote's TMPDIR; a copy has one of its own.
     tempfile.tempdir = None
     _draw_anew()
+    # All copies would otherwise share the key that admits to each other's worker connections.
     key = multiprocessing.process.AuthenticationString(os.urandom(32))  # type: ignore[attr-defined]
     multiprocessing.process.current_process().authkey = key
     _locks(anew=True)
@@ -204,12 +213,14 @@ def _reread() -> None:
     config._parsers.clear()
     config._config_file = find_ini_config_file(config.WARNINGS)
     config._parse_config_file()
+    # Only newer versions cache it.
     if forget := getattr(getattr(config, "_get_ini_config_value", None), "cache_clear", None):
         forget()
     known = vars(constants)
     before = {name: known.get(name) for name in config.get_configuration_definitions()}
     for name in before:
         known[name] = config.get_config_value(name, variables=known)
+    # Loaders hold the very list objects of the settings, so that their identity says which setting each one is of.
     _rebind({id(value): known[name] for name, value in before.items() if isinstance(value, list)})
     _unlike_others()
 
@@ -228,6 +239,8 @@ def _rebind(lists: Mapping[int, Any]) -> None:
 def shared_memory() -> str:
     """Return the shared writable memory of this process, through which its copies could write to each other."""
     with open("/proc/self/maps") as maps:
+        # A shared mapping survives a fork: semaphores of multiprocessing are such, and one copy could stop all others
+        # with it.
         return " ".join(line.split()[-1] for line in maps if line.split()[1].startswith("rw-s"))
 
 

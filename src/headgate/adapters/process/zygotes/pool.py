@@ -37,6 +37,7 @@ AGAIN_S = 600.0
 REASONS_MAX = 100
 _ROOM = {"HEADGATE_ROOM": "." * 16_000, "LANG": "C.UTF-8"}
 """Reserves space in which a copy writes its own environment, see `entry`."""
+# The path is taken off again before the program begins: a playbook must find no module of Headgate by accident.
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv.pop(1)); from headgate.adapters.process.zygotes import program; "
     "sys.path.pop(); program.main()"
@@ -96,10 +97,12 @@ class Zygote(ProcessKeeper):
         """Kill this zygote. Its copies continue: each has a supervisor of its own."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
+                # Not asked to end: it has nothing to save, and `_end` waits for it on the event loop's thread.
                 os.kill(self._process.pid, signal.SIGKILL)
         self._end()
 
     def _begin(self) -> None:
+        # A keeper would start again by itself; here the caller has to decide, since a new import takes seconds.
         raise Cold("its zygote has ended")
 
 
@@ -202,12 +205,14 @@ class Zygotes:
         state = self._of.setdefault(program, _ZygoteState())
         async with state.lock:
             found = state.zygote
+            # An upgrade of Ansible replaces files under a running zygote, whose copies would mix both versions.
             if found is not None and (not found.is_of_now() or found.phases >= PHASES_MAX):
                 found.retire()
                 found = state.zygote = None
             if state.failures >= FAILURES_MAX and state.failed != marks([program]):
                 state.failures = 0
             elif state.failures >= FAILURES_MAX and time.monotonic() - state.failed_s >= AGAIN_S:
+                # One more attempt: a failure brings the count back to its limit.
                 state.failures = FAILURES_MAX - 1
             if found is None and state.failures < FAILURES_MAX:
                 found = await self._begun(program, state)
@@ -220,6 +225,8 @@ class Zygotes:
     async def _begun(self, program: str, state: _ZygoteState) -> Zygote | None:
         made = Zygote(self._limiter)
         try:
+            # Inside the lock of its state: builds that begin together wait for one import and do not each start their
+            # own.
             await made.warm(program, self._config)
         except Cold as why:
             made.retire()
@@ -230,6 +237,7 @@ class Zygotes:
             raise
         state.zygote = made
         others = sorted((one for one in self._of.values() if one.zygote), key=_used_s)
+        # The least recently used ones; each holds about 50 MB.
         for other in others[: max(0, len(others) - ZYGOTES_MAX)]:
             _retire(other)
         return made
