@@ -144,6 +144,7 @@ class Playbooks:
         everything else overrides it. Raise BadPlaybook."""
         extra, missed = self._extra(stage), sorted(self._unreachable)
         if stage.context.careful:
+            # Never the job's own texts: a template in one would be evaluated with the rights of this playbook.
             values = self._values or self._job_variables.harmless(self._hosts)
             extra = self._careful_extra(stage, values)
             inventory = _with_raw(self._inventory.flat(literal(dict(values)), missed), literal(plain(values)))
@@ -155,6 +156,8 @@ class Playbooks:
         words, environment = self._command(stage, inventory, {**extra, **phase_variables})
         if clear:
             write_private(stage.secrets, for_ansible(literal(clear)))
+            # Before the other extra variables, the last of which wins: no secret can replace `zuul` or the site's
+            # variables.
             words[1:1] = ["-e", f"@{stage.secrets}"]
         if handed:
             careful = stage.context.careful
@@ -175,6 +178,7 @@ class Playbooks:
                 names = directory.read(_unreachable(stage).name, UNREACHABLE_SIZE_MAX_BYTES)
             except Strange:  # the job's own fault
                 return True
+        # The file's existence is the sign; its names only sort hosts into a group.
         self._unreachable.update((names or b"").decode(errors="replace").splitlines())
         return names is not None
 
@@ -249,6 +253,7 @@ def _sockets(stage: Stage) -> Path:
     """Return a directory of this playbook whose name is short enough for sockets in it."""
     near = stage.context.tmp / "cp"
     build = stage.own.parents[1].name[:12]
+    # /tmp is the playbook's own in its sandbox, so that the short name cannot meet another build's.
     short = Path("/tmp", f"headgate-{build}-{stage.own.name}")
     return near if len(str(near)) <= SOCKET_DIRECTORY_SIZE_MAX else short
 
@@ -267,6 +272,8 @@ def shared_config() -> str:
 
 
 def _config(stage: Stage, known: Path) -> str:
+    # Every path is the playbook's own: the defaults of Ansible lie in /etc and in a shared home, where another context
+    # could leave plugins.
     home, tmp = stage.context.home, stage.context.tmp
     return (
         "[defaults]\n"

@@ -37,6 +37,7 @@ class Early:
 
     def __init__(self, patterns: Sequence[str], on_failure: Callable[[], None]) -> None:
         """Prepare to call `on_failure` once, at the first sign.  Raise PatternsTooLarge."""
+        # Random, since a program of the job could otherwise print the line itself.
         self.token = secrets.token_hex(16)
         self.why = ""
         """Reason for people; empty while there is no sign of failure."""
@@ -63,6 +64,7 @@ class Early:
 
     def _look(self, lines: list[bytes]) -> None:
         for line in lines:
+            # Patterns speak of a program's line, and not of the host that Ansible puts in front.
             content = line.partition(_HOST)[2] if self._ansible else line
             text = content[:LOOKED_AT_MAX_BYTES].decode(errors="replace").rstrip("\r")
             if text and self._pattern is not None and self._pattern.search(text):
@@ -80,6 +82,7 @@ def _together(patterns: Sequence[str]) -> _Pattern:
     PatternsTooLarge."""
     options = re2.Options()
     options.log_errors = False
+    # re2 matches in linear time, so that no pattern of a job can hang the executor; its memory needs this limit.
     options.max_mem = MEMORY_MAX_BYTES
     try:
         found: _Pattern = re2.compile("|".join(f"(?:{pattern})" for pattern in patterns), options)

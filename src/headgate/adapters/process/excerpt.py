@@ -49,6 +49,7 @@ class Excerpt:
                 continue
             self._last.append(line)
             if _SUSPECT.search(start) and not _HARMLESS.search(start):
+                # The first errors and the very last one: the cause tends to come first, and the summary at the end.
                 if len(self._first) < LINES_MAX - 1:
                     self._first.append(line)
                 else:
@@ -66,5 +67,6 @@ class Excerpt:
         if not self._settled:
             return ""
         found = [*self._first, *([self._later] if self._later else [])] or list(self._last)
+        # Censored now and not when heard: a secret may become known only after the line that has it.
         clear = (self.censor.line(one).decode(errors="replace").strip() for one in found)
         return "\n".join(one_line(one, LINE_MAX_CHARS) for one in clear)

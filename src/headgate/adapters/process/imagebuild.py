@@ -86,8 +86,10 @@ class ImageRecipe:
     def key(self, base: Image) -> str:
         """Return the key of the resulting layer, before anything of the build has run. Raises BadPlaybook, OSError."""
         found = hashlib.sha256()
+        # The id and not the name: a tag that has moved makes another layer.
         _hash_entry(found, "image", base.id.encode())
         _hash_entry(found, "file", self.content)
+        # Without COPY the files cannot change the result, and one layer serves every change of the project.
         if self.recipe.copies:
             self._check()
             for path, kind, content in self._files():
@@ -126,6 +128,7 @@ class ImageRecipe:
 
 def _hash_entry(found: hashlib._Hash, name: str, content: bytes) -> None:
     for part in (os.fsencode(name), content):
+        # With its length: otherwise a long name and a short content could hash as another pair does.
         found.update(len(part).to_bytes(8, "big") + part)
 
 
@@ -159,6 +162,7 @@ class Layers:
     def has(self, key: str) -> bool:
         found = self.place / "built" / key
         if found.is_dir():
+            # The least recently used layer goes first.
             os.utime(found)
             return True
         return False
@@ -166,6 +170,7 @@ class Layers:
     def keep(self, key: str, made: Path) -> None:
         """Keep a new layer. Raises OSError."""
         try:
+            # Complete or not at all: a killed build leaves its layer in `building`, which the next start removes.
             made.rename(self.place / "built" / key)
         except OSError:
             if not self.has(key):  # another build may have built it meanwhile
@@ -174,6 +179,7 @@ class Layers:
             if measured(self.place / "built", ()).size_bytes <= self.size_max_bytes:
                 return
             gone = self.place / "building" / f"gone-{fresh()}"
+            # Moved under the lock and removed after it: no build can begin to use a layer that is half gone.
             with self._lock, suppress(FileNotFoundError):  # an interrupted removal must not leave a partial layer
                 if not self._used.get(one.name):
                     one.rename(gone)
@@ -205,6 +211,7 @@ async def build(
             image = replace(base.image, environment={**base.image.environment, **step.environment})
             command = _command(wanted, step, workspace, replace(container, image=image))
             try:
+                # All steps share one limit.
                 status = await cell.run(command, log, cancel, max(0.0, end_s - time.monotonic()))
             except Exceeded as reached:
                 raise NotBuilt("FAILURE", f"{wanted.name}:{step.line}: {reached}") from reached

@@ -87,6 +87,7 @@ class BuildContainers:
             if wanted is None:
                 yield found
                 return
+            # Before anything of the build runs, which could change the files that the key is made of.
             found.key = await run_to_end(asyncio.to_thread(wanted.key, image))
             with self._layers.held(found.key):
                 yield found
@@ -127,6 +128,7 @@ class BuildContainers:
         """Begin the store of images unless it has begun, and return it.  Raise NoImage."""
         async with self._beginning:
             if self._store is None:
+                # A keeper of its own: fetching has another limit for its disk than a build, and must not end with one.
                 keeper = ProcessKeeper(Limiter(replace(self._bounds, disk_max_bytes=supply.size_max_bytes)))
                 store = ContainerStore(keeper, supply)
                 try:
@@ -144,6 +146,8 @@ class BuildContainers:
         NoImage."""
         if image.id in self._works:
             return
+        # Apart from the build, so that what the image's shell does at its start leaves nothing in the build's
+        # container.
         trial = Container(image, store.supply.place / f"trial-{fresh()}")
         try:
             trial.prepare()
@@ -160,6 +164,7 @@ class BuildContainers:
             why = {"cancel": "the build was cancelled", "timeout": "it does not end"}
             reason = why.get(str(status), f"exit status {status}")
             raise NoImage(f"the image {image.name} has no /bin/sh that runs here: {reason}")
+        # Only a success is remembered: a failure may come from a machine that is short of something at the moment.
         self._works.add(image.id)
 
     async def close(self) -> None:

@@ -92,8 +92,10 @@ def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> 
         variables |= {"ansible_port": 22, "ansible_python_interpreter": "auto_silent", **_ELSEWHERE}
     elif connection not in _PORTS:
         variables |= _ELSEWHERE
+    # The key is known from the provider: only then can ssh refuse a machine that pretends to be this one.
     if found.get(HOST_KEY_VARIABLE):
         variables["ansible_ssh_host_key_checking"] = True
+    # The provider's own words come last and win over what is guessed from the kind of connection.
     variables |= found
     if variables.get("ansible_user"):
         variables.setdefault("ansible_ssh_user", variables["ansible_user"])
@@ -142,5 +144,6 @@ def without_keys(found: Mapping[str, Any]) -> dict[str, Any]:
 def known_host(name: str, found: Mapping[str, Any]) -> str:
     """Return lines for ssh's known_hosts: the expected keys of the host, if they are known."""
     host, port = found.get("ansible_host") or name, str(found.get("ansible_port") or 22)
+    # The form that ssh looks for in known_hosts.
     where = host if port == "22" else f"[{host}]:{port}"
     return "".join(f"{where} {key}\n" for key in str(found.get(HOST_KEY_VARIABLE, "")).split("\n") if key)

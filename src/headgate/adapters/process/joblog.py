@@ -35,6 +35,7 @@ def ended(text: str) -> str:
 
 
 def _colour(sequence: str) -> str:
+    # Python refuses to convert a text of thousands of digits, which a job could print.
     figures = [int(figure or 0) if len(figure) < 4 else -1 for figure in sequence[2:-1].split(";")]
     codes = list(_codes(figures[:_FIGURES_MAX]))
     return RESET if codes == ["0"] else f"\x1b[{';'.join(codes)}m" if codes else ""
@@ -66,6 +67,7 @@ class JobLog:
     def __init__(self, path: Path, *, size_max_bytes: int) -> None:
         self.path = path
         self._size_max_bytes = size_max_bytes
+        # Unbuffered: followers read the file while it grows, and a killed executor loses nothing that it had received.
         self._file: BinaryIO = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
         self._size_bytes = self._file.tell()
         self._rest = b""
@@ -94,6 +96,7 @@ class JobLog:
     def _lines(self, lines: list[bytes]) -> None:
         if self._full or not lines:
             return
+        # Before anything is stored or cut: a secret that was split between two lines would be found in neither.
         lines = [self.censor.line(line) for line in lines]
         self.excerpt.hear(lines)
         if any(len(line) > LINE_SIZE_MAX_BYTES for line in lines):
@@ -105,6 +108,7 @@ class JobLog:
         text = _stamped(lines)
         if self._size_bytes + len(text) > self._size_max_bytes:
             self._full = True
+            # Cut at the end of a line, so that no record is half of one.
             text = text[: text.rfind(b"\n", 0, max(0, self._size_max_bytes - self._size_bytes)) + 1]
             limit = f"{self._size_max_bytes / 1_000_000:g} MB"
             text += _stamped([f"The log has reached {limit}; what follows of the output is discarded".encode()])

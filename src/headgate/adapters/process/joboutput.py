@@ -53,10 +53,12 @@ class JobOutput:
         }
         try:
             with Directory.at(stage.output_dir) as place:
+                # The playbook writes this file, and could put a pipe or a link in its place.
                 text = place.read(EVENTS, EVENTS_SIZE_MAX_BYTES) or b""
             _take(found, _events(text[:EVENTS_SIZE_MAX_BYTES]))
             own = Censor()
             own.learn(secrets)
+            # The playbook's own secrets in any case: a job may show them in its log, but this file is for programs.
             encoded = msgspec.json.encode(self._censor(own.value(found)))
         except (Strange, RecursionError) as error:
             return [f"What {book.path} did is not in {NAME}: {error}"]
@@ -122,6 +124,7 @@ def write_inventory(logs: Path, inventory: Mapping[str, Any], censored: Callable
     shown = censored(msgspec.json.decode(msgspec.json.encode(inventory)))
     with suppress(FileExistsError, NotADirectoryError):  # unless the job made something else under its name
         place.parent.mkdir(exist_ok=True)
+        # Exclusive: a link of that name, which the job may have left, is not written through.
         with open(place, "xb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(shown), indent=1))
 
@@ -130,6 +133,7 @@ def write_manifest(logs: Path) -> None:
     """List the files that are kept in `logs`, which nobody writes any more, unless the job did.  Raises OSError."""
     if (logs / MANIFEST).exists():
         return
+    # One budget for the whole tree, counted down by every level of it.
     left = iter(range(LISTED_MAX))
     tree = _listed(logs, left, DEPTH_MAX)
     (logs / MANIFEST).write_bytes(msgspec.json.encode({"tree": tree, "index_links": False}))

@@ -123,10 +123,13 @@ class Phases:
     async def _before_post(self) -> PlaybookVerdict:
         job, loop = self.workspace.spec.job, asyncio.get_running_loop()
         end = loop.time() + _limit_s(job.timeout_s, self.limits.timeout_s)
+        # Pre-run has a share of the job's time and never more than all of it.
         pre_end = min(end, loop.time() + _limit_s(job.pre_timeout_s, end - loop.time()))
         for index, book in enumerate(job.pre_run):
             ended = await self._playbook("pre", index, book, pre_end - loop.time(), PlaybookVerdict())
             if ended.kind != "good":
+                # Pre-run prepares machines: its failure speaks of them and not of the change, so that another attempt
+                # may help.
                 result = None if ended.kind in ("failed", "timeout") else _RESULTS[ended.kind]
                 return PlaybookVerdict(result, ended.why, book.nesting)
         for index, book in enumerate(job.run):
@@ -166,6 +169,7 @@ class Phases:
             ended = await self._playbook("post", index, book, limit_s, verdict)
             if ended.kind == "cancel":
                 verdict.result = "CANCELED"
+            # The logs may be missing: whatever `run` came to, nobody could look into it.
             elif ended.kind in ("unreachable", "missing") and not book.ignore_result:
                 verdict.result, verdict.error = None, ended.why
             elif ended.kind != "good" and not book.ignore_result and verdict.result == "SUCCESS":
@@ -178,6 +182,7 @@ class Phases:
         word = f"{phase.upper()}-RUN" if phase != "run" else "RUN"
         trust = "trusted" if book.trusted else "untrusted"
         self.joblog.say(f"{word} START: [{trust} : {book.project}/{book.path}@{book.branch}]")
+        # A failure that leads to another attempt must not make the change leave its queue early.
         self._counts = phase != "pre" and not book.ignore_result
         self.joblog.excerpt.begin()
         spec = self.workspace.spec
@@ -185,6 +190,7 @@ class Phases:
         phase_variables = variables.phase(phase, index, book, verdict.result, will_retry=retry)
         try:
             ended = await self._held(
+                # A playbook that cleans up is not cancelled: machines or clouds would keep what the job made there.
                 book, phase_variables, limit_s, self.cancel if not book.cleanup else asyncio.Event()
             )
         except CheckoutError as error:
@@ -218,12 +224,14 @@ class Phases:
         """Stage a playbook and run it.  Raise CheckoutError, BadPlaybook, SecretError, OSError."""
         workspace, loop = self.workspace, asyncio.get_running_loop()
         end = loop.time() + limit_s
+        # Staged only now, so that no earlier playbook of the build runs while these files exist.
         stage = await workspace.stage(book)
         if self.playbooks.unevaluated(stage) and (
             ended := await self._evaluated(min(limit_s, EVALUATE_LIMIT_S), cancel)
         ):
             return ended
         self._early.begins(counts=self._counts, ansible=stage.is_ansible)
+        # Decrypted as late as possible, and learned by the censors before anything can print it.
         clear = await opened(self.keys, book)
         self._hides(clear.texts)
         more = {"HEADGATE_VARS": str(stage.variables)}
@@ -240,11 +248,14 @@ class Phases:
                 stage, command, {**self._environment(stage, phase_variables), **more}, end - loop.time(), cancel
             )
         finally:
+            # Before the next playbook, and also after a cancel: it may be one that must not have these secrets.
             await self._forget(stage, phase_variables, clear)
         if status == "timeout":
             return PhaseEnd("timeout", f"ended after its time was up ({max(0.0, limit_s):.0f} s)")
         if status == "cancel":
             return CANCELLED
+        # An unreachable host is the infrastructure's fault and gives another attempt. A successful playbook had rescued
+        # it.
         if stage.is_ansible and status != 0 and self.playbooks.missed(stage):
             return PhaseEnd("unreachable", "a host could not be reached")
         return PhaseEnd("failed", _status(int(status))) if status else PhaseEnd("good")
@@ -252,6 +263,7 @@ class Phases:
     async def _forget(self, stage: Stage, phase_variables: dict[str, Any], clear: Clear) -> None:
         """Keep the playbook's output and facts, and delete its other files. Raises OSError."""
         try:
+            # What was returned is hidden before the output is written: the same text may be in both.
             secrets, returned = list(clear.texts), self._returned
             self._hides(returned)
             hidden = [*secrets, *self.handed.sought, *returned]
@@ -276,6 +288,7 @@ class Phases:
         with suppress(ReturnError):  # reported when the build has ended
             data, secret = read(self.workspace.result)
             found = (*self._wants_hidden, *Clear(secret).sought, *(checked(data).redactions or ()))
+            # Earlier ones stay: a job could return a secret, print it, and then return something else.
             self._wants_hidden = sought(dict.fromkeys(found), times=2)
         return self._wants_hidden
 
@@ -302,6 +315,7 @@ class Phases:
 
     def _exposed(self, stage: Stage) -> tuple[Path, ...]:
         """Return the paths that the container sees meanwhile: none of those that a playbook with rights works on."""
+        # The container runs the change's code, which would write to what a playbook with secrets is about to read.
         return () if stage.context.careful else (self.workspace.work, *self.workspace.objects())
 
     async def _started(
@@ -314,12 +328,15 @@ class Phases:
             environment,
             workspace.work if stage.is_ansible else workspace.home(),
             workspace.root,
+            # By project: one with a hundred builds gets no more of the processors than one with a single build.
             f"{workspace.spec.tenant} {workspace.spec.change.project}",
             stage.book.trusted,
             workspace.writable(stage),
             [*workspace.readable(stage), *self._installed(stage)],
+            # Given to the build's user for this command alone, and to nobody before.
             private=(stage.variables, stage.secrets, stage.handed),
             secret=stage.context.secret,
+            # An image is untrusted: with its programs, it would decide what a trusted playbook does.
             contained=not (stage.book.trusted or stage.is_ansible),
             exposed=self._exposed(stage) if stage.is_ansible and self.playbooks.contained else None,
             begins=self.contact.begun,

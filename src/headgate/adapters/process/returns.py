@@ -67,6 +67,7 @@ def read(path: Path) -> ReturnedResults:
     if text is None:
         return ReturnedResults({}, {})
     try:
+        # The same strict type as in the command: a job may write this file itself, without the command.
         found = parsed(text, _WHOLE_MAX_BYTES)
         if not isinstance(found, dict) or not isinstance(data := found.get("data"), dict):
             raise Unfit("it is not an object with `data`")
@@ -83,6 +84,7 @@ def _secret(found: object) -> dict[str, Any]:
         fits = isinstance(found, dict) and len(msgspec.json.encode(found)) <= secrets.SIZE_MAX_BYTES
     except Unfit:
         fits = False
+    # The message names no value and no key: it would carry the secret into the log.
     if not fits or not isinstance(found, dict):
         size = f"{secrets.SIZE_MAX_BYTES // 1000} kB"
         raise Unfit(f"the secret data is not an object of JSON, of at most {size} and {DEPTH_MAX} levels")
@@ -93,6 +95,7 @@ def add(path: Path, data: dict[str, Any], secret: dict[str, Any] | None = None) 
     """Replace the file in one step, so that readers find it complete. There must be one writer at a time. Raises
     ReturnError, also for data that Headgate would reject; OSError."""
     with Directory.at(path.parent) as work:
+        # The directory is locked, since the file itself is replaced. Playbooks may run `headgate-return` in parallel.
         fcntl.flock(work.fd, fcntl.LOCK_EX)
         try:
             bounded(data)
@@ -102,6 +105,7 @@ def add(path: Path, data: dict[str, Any], secret: dict[str, Any] | None = None) 
         except Unfit as unfit:
             raise ReturnError(str(unfit)) from unfit
         text = {"data": merged, "secret_data": hidden} if hidden else {"data": merged}
+        # With secret data nobody else reads it, although other users see the work directory.
         work.write(path.name, msgspec.json.encode(text), 0o600 if hidden else 0o644)
 
 
@@ -109,6 +113,7 @@ def parse(arguments: list[str]) -> dict[str, Any]:
     """Parse the arguments. Raise ValueError."""
     if len(arguments) == 2 and arguments[0] == "--json":
         with sys.stdin.buffer if arguments[1] == "-" else open(arguments[1], "rb") as file:
+            # One byte more than allowed, so that too much is told from just enough.
             found = parsed(file.read(SIZE_MAX_BYTES + 1))
         if not isinstance(found, dict):
             raise ValueError("the JSON must be an object")

@@ -151,7 +151,7 @@ class ProcessRunner:
         called while this process holds the place, after its owner has reported that it is to stay."""
         with ownership.left(place) as nobody_s:
             if nobody_s and (held_builds is None or place.name not in await held_builds()):
-                await asyncio.to_thread(kill_left, place)
+                await asyncio.to_thread(kill_left, place)  # First, so that nothing writes there any more.
                 await self.cells.regain(place)
                 await asyncio.to_thread(remove, place)
 
@@ -203,7 +203,7 @@ class ProcessRunner:
             return self._no_place(work, error)
         try:
             outcome = await self._cancellable(work, joblog)
-            await run_to_end(self._hold(work, outcome, joblog))
+            await run_to_end(self._hold(work, outcome, joblog))  # A cancelled build may be held, too.
             joblog.say(f"RESULT: {outcome.result or 'none: it will be tried again'}{_colon(outcome.error)}")
             return outcome
         except OSError as error:

@@ -60,6 +60,7 @@ def zuul(
     job = spec.job
     of_change = project(spec.change.project, job.workspace_scheme)
     own = {key: spec.zuul[key] for key in _REF if key in spec.zuul} | {"project": of_change}
+    # A job whose result may be reused must not see what is ahead of it, or another run could come out differently.
     chain = tuple(item for item in state.chain if item.item == spec.item or not job.reuse)
     members, us = Counter(item.item for item in state.chain), (spec.item, spec.change.project, spec.change.ref)
     items = [
@@ -140,6 +141,7 @@ def included(path: Path) -> dict[str, Any]:
     if path.stat().st_size > INCLUDED_SIZE_MAX_BYTES:
         raise ValueError(f"it is larger than {INCLUDED_SIZE_MAX_BYTES // 1_000} kB")
     try:
+        # The same reader as for configuration: it counts values, so that aliases cannot multiply into gigabytes.
         node = composed(path.read_bytes().decode("utf-8-sig"), INCLUDED)
         found = None if node is None else SafeConstructor().construct_document(node)
     except Wrong as wrong:
@@ -153,6 +155,7 @@ def included(path: Path) -> dict[str, Any]:
     if taken := sorted(RESERVED_VARS & found.keys()):
         raise ValueError(f"it sets {', '.join(taken)}, which nobody may")
     try:
+        # By way of JSON, since YAML knows dates, sets and binary values that nothing after this expects.
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"it has values that are no JSON: {error}") from error
@@ -189,6 +192,7 @@ def environment(
         **({KUBECONFIG: str(context.kubeconfig)} if context.clusters else {}),
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
+        # git refuses repositories of another user, and the work directory changes its owner between playbooks.
         **_git({"safe.directory": "*", **(_NO_PROGRAMS if context.careful else {})}),
         RESULT_VARIABLE: str(work / "results.json"),
         "ZUUL_PROJECT": spec.change.project,

@@ -147,6 +147,7 @@ class Workspace:
         for name in ("src", "logs"):
             (self.work / name).mkdir(parents=True, exist_ok=True)
         for name in OURS:
+            # Links, so that a job can read its log and not change it: their targets lie where no build may write.
             (self.work / "logs" / name).symlink_to(self.logs / name)
         job = self.spec.job
         required = {r.project: r.override_checkout for r in job.required_projects}
@@ -159,6 +160,8 @@ class Workspace:
                 branch, why = await self._branch(project, (override, "project override ref"))
                 files, place = variables.checked_out(job), self._place(project)
                 done = await self.checkout.checkout(self.state, project, branch, place, files=files)
+                # Ansible may copy the tree to another machine, where borrowed objects would be missing; a job's own
+                # programs run here.
                 if self.plays:
                     await run_to_end(asyncio.to_thread(unshare, place, done.shares))
                 else:
@@ -265,6 +268,7 @@ class Workspace:
         directories. Raises BadPlaybook, CheckoutError, OSError."""
         tree = await self._tree(book.project, book.branch, book.trusted)
         path = tree / book.path
+        # A link of the repository could otherwise name any file that the executor can read.
         if not path.is_file() or not path.resolve().is_relative_to(tree.resolve()):
             where = f"{book.project} {book.branch}"
             raise BadPlaybook(f"{where} has no file {book.path}, which job {self.spec.job.name} runs")
@@ -313,9 +317,12 @@ class Workspace:
     async def _tree(self, project: str, branch: str, trusted: bool) -> Path:
         """Return a checkout made once for all playbooks; none can write to it.  Raise CheckoutError, OSError."""
         key = (project, branch, trusted)
+        # Apart by trust: a trusted playbook's tree has landed commits only, whatever the change proposes to it.
         dest = self.root / ("trusted" if trusted else "untrusted") / quote(project, safe="") / quote(branch, safe="")
         if key not in self._trees:
             done = await self.checkout.checkout(self.state, project, branch, dest, speculative=not trusted)
+            # Recorded before any job runs: it could write another path into .git/objects/info/alternates, and have it
+            # mounted.
             self._shared[dest], self._commits[dest] = done.shares, done.commit
             self._trees[key] = dest
         return dest
@@ -324,6 +331,7 @@ class Workspace:
         """Return the variables of executables, each with its strongest value, without secret data of other jobs;
         `clear` are secrets, and no variable of a job overrides a trusted playbook's. JSON."""
         extra = self.spec.job.extra_vars
+        # An author of jobs could otherwise choose what a trusted playbook does, by overriding its own variables.
         above = {} if stage and stage.book.trusted else extra
         weak = {**JobVariables(self.spec, self.included).everywhere, **extra}
         return {**weak, **(clear or {}), **above, **self.site, "zuul": self.zuul(stage)}

@@ -58,12 +58,14 @@ def _connected():
             return connection
         except OSError as error:
             connection.close()
+            # Any other error means a socket that is there and does not answer, which waiting does not change.
             if not isinstance(error, FileNotFoundError) or time.monotonic() > end_s:
                 raise Gone(f"the container of this job cannot be reached: {error.strerror or error}") from error
             time.sleep(RETRY_INTERVAL_S)
 
 
 def _exchange(connection, output, errors, source):
+    # A thread, since the server stops reading input while the command does, and output must go on meanwhile.
     feeding = threading.Thread(target=_feed, args=(connection, source), daemon=True)
     feeding.start()
     try:
@@ -134,4 +136,5 @@ def _writes(fd):
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
+    # Without waiting for the feeding thread, which may block in a read of standard input for ever.
     os._exit(code & 255)

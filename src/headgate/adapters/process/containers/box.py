@@ -19,6 +19,7 @@ from headgate.adapters.process.confinement.spaces import Network
 from headgate.adapters.process.containers.store import NUMBERS, Image
 from headgate.adapters.process.sandbox import Confined, Sandbox, SandboxInputs
 
+# No SYS_ADMIN, MKNOD, NET_ADMIN, NET_RAW or SYS_PTRACE: no mounts, devices, raw packets, or rules of the network.
 _NUMBERS = {
     "CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18,
     "SETFCAP": 31,
@@ -57,6 +58,7 @@ class Container:
         """Prepare the container. Raise OSError."""
         for name in ("upper", "scratch"):
             (self.place / name).mkdir(parents=True, exist_ok=True)
+        # Its owner and mode become those of the container's root directory.
         os.chown(self.place / "upper", self.owner, self.owner)
         (self.place / "upper").chmod(0o755)
 
@@ -67,13 +69,17 @@ def boxed(
 ) -> Boxed:  # fmt: skip
     """Return the command line and the box of a command in a container, with the variables of `environment`; its network
     is the one that it is started in."""
+    # Always the paths of untrusted jobs, whoever wrote the command: an image is as untrusted as a change.
     inputs, paths, image = SandboxInputs(), sandbox.paths[False], container.image
     arguments = [
         *("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
         *(("--unshare-net",) if network.cut else ()),
         *("--cap-drop", "ALL"),
         *(arg for name in CAPABILITIES for arg in ("--cap-add", f"CAP_{name}")),
+        # The root file system that the supervisor has mounted. /proc shows the process namespace, and so only this
+        # build.
         *("--bind", boxes.PLACE, "/", "--dev", "/dev", "--proc", "/proc", *machine.kernel()),
+        # bubblewrap's /dev comes with a /dev/shm that has no limit of its own.
         *("--size", str(sandbox.tmp_size_bytes), "--perms", "1777", "--tmpfs", "/dev/shm"),  # noqa: S108 - the container's own
         *("--remount-ro", "/dev", "--chdir", str(directory)),
         *(arg for pair in _variables(image, environment) for arg in ("--setenv", *pair)),
@@ -87,6 +93,7 @@ def boxed(
         binds=[
             *_bound((*map(Path, machine.PROCESSORS), *paths.readable), writable=False),
             *_bound(paths.writable, writable=True),
+            # Between the operator's paths, which it covers, and the build's own, which may lie beneath.
             *_covers(sandbox.hidden, (*paths.readable, *paths.writable)),
             *_bound(readable, writable=False),
             *_bound(writable, writable=True),

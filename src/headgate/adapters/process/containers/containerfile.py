@@ -67,6 +67,7 @@ class Recipe:
         elif word == "ENV":
             self.environment |= self._variables(line, rest)
         elif word == "WORKDIR":
+            # A relative one continues the last.
             self._directory = posixpath.join(self._directory, self._substituted(line, rest))
         elif word in ("RUN", "COPY"):
             self._step(line, word, rest)
@@ -80,15 +81,18 @@ class Recipe:
         words = self._substituted(line, rest).split()
         if self.base or len(words) != 1:
             raise BadFile(f"line {line}: there is one FROM, of one image: an image is built in one stage here")
+        # An ARG before FROM is for FROM alone, as in every builder.
         self.base, self._arguments = words[0], {}
 
     def _step(self, line: int, word: str, rest: str) -> None:
+        # Options such as --mount and --chown, and here-documents, would change what a step does: refused, not ignored.
         if rest.startswith("--") or "<<" in rest.split("\n")[0][:4]:
             raise BadFile(f"line {line}: {word} takes no options here, and no text from below")
         environment = {**self._arguments, **self.environment}
         description = f"{word} {' '.join(rest.split())[:200]}"
         listed = _listed(rest)
         if word == "RUN":
+            # Not substituted: the shell does that itself, with the variables in its environment.
             command = listed or ("/bin/sh", "-c", rest)
             self.steps.append(Step(line, description, self._directory, environment, command=command))
         else:
@@ -115,6 +119,7 @@ class Recipe:
         found = _VARIABLE.sub(
             lambda m: "$" if m[0] == "\\$" else known.get(m["plain"] or m["name"]) or m["default"] or "", text.strip()
         )
+        # ENV A=$A$A doubles with each line.
         if len(found) > SIZE_MAX_BYTES:
             raise BadFile(f"line {line}: it becomes too long")
         return found
@@ -165,6 +170,7 @@ def _listed(text: str) -> tuple[str, ...]:
         return ()
     try:
         found = json.loads(text)
+    # `RUN [ -f x ]` begins like a list, too, and is a command of the shell.
     except (ValueError, RecursionError):
         return ()
     return tuple(found) if isinstance(found, list) and all(isinstance(one, str) for one in found) else ()
@@ -183,6 +189,7 @@ def _named(line: int, name: str) -> str:
 
 def _inner(line: int, path: str) -> str:
     """Return the path of a file beside the Containerfile.  Raise BadFile if it leads elsewhere or is a pattern."""
+    # Normalized first: `a/../../x` leads outside, too.
     found = posixpath.normpath(path)
     if found.startswith(("/", "..")) or set("*?[") & set(path):
         raise BadFile(f"line {line}: {path[:80]!r} is not a file beside the Containerfile, by its name")

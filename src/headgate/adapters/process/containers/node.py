@@ -24,6 +24,7 @@ CONNECTION = "headgate_container"
 """Ansible's name of the connection plugin."""
 NAME = "container"
 """Name of the host if the job's nodes have no other."""
+# The playbook reaches its own limit first, and is what the log then names.
 LONGER_S = 60.0
 """How much longer than the playbook the container may live."""
 
@@ -64,6 +65,7 @@ class BuildNode:
             self.sandbox, self.container, HOLD, self.network, writable=(), readable=self.exposed, directory=Path("/"),
             environment={},
         )  # fmt: skip
+        # `enough` ends the container, which is cancelled by nothing else: its playbook has to end first.
         over, enough = asyncio.Event(), asyncio.Event()
 
         async def held() -> None:
@@ -73,6 +75,7 @@ class BuildNode:
                     timeout_s=timeout_s + LONGER_S,
                     serve=served(self.sandbox, self.container, self.place, self.owner),
                 )  # fmt: skip
+            # A playbook without its container would wait for its connection until its own limit.
             except BaseException:
                 over.set()
                 raise
@@ -87,6 +90,7 @@ class BuildNode:
         try:
             yield over
             enough.set()
+            # Raises Exceeded if the container reached a limit, in place of what the playbook made of that.
             await holding
         finally:
             await end(holding, waiting)

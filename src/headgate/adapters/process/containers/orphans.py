@@ -22,9 +22,12 @@ def take_out(root: Path, where: Path) -> None:
     to be removed. Raise OSError."""
     of_images, of_layers = root / "overlay-images/images.json", root / "overlay-layers/layers.json"
     every, layers = _listed(of_images), _listed(of_layers)
+    # podman records an image before its manifest, so that one without was interrupted.
     images = [image for image in every if "manifest" in image.get("big-data-names", ())]
     reachable = _reached(images, {layer["id"]: layer.get("parent", "") for layer in layers})
     gone = [layer["id"] for layer in layers if layer["id"] not in reachable]
+    # The lists change before the directories: a crash between leaves files that nothing names, and not names of
+    # nothing.
     if len(images) < len(every):
         _write(of_images, images)
         for image in every:
@@ -32,6 +35,7 @@ def take_out(root: Path, where: Path) -> None:
     if gone:
         _write(of_layers, [layer for layer in layers if layer["id"] in reachable])
     for layer in gone:
+        # Each layer has a second, short name in l/, for the options of mount.
         link = root / "overlay" / layer / "link"
         if link.exists():
             (root / "overlay/l" / _fitting(_LINK, link.read_text())).unlink(missing_ok=True)
@@ -44,6 +48,7 @@ def _reached(images: Iterable[Mapping[str, Any]], parents: Mapping[str, str]) ->
     found = set[str]()
     for image in images:
         for layer in (image.get("layer", ""), *image.get("mapped-layers", ())):
+            # A layer that was seen ends the walk; a ring of parents does, too.
             while layer and layer not in found:
                 found.add(layer)
                 layer = parents.get(layer, "")
@@ -57,6 +62,7 @@ def _move(place: Path, where: Path, *, unless: bool = False) -> None:
 
 def _write(file: Path, content: object) -> None:
     """Replace the content of a file, and keep its owner."""
+    # Written beside it and renamed: an interrupted write would leave a store that podman cannot read.
     new, before = file.with_suffix(".new"), file.stat()
     new.unlink(missing_ok=True)
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as text:

@@ -47,6 +47,7 @@ KNOWN_S = 600.0
 """How long the image of a tag is cached; afterwards the registry is asked again."""
 FETCH_TIMEOUT_S = 1_800.0
 TRIAL_TIMEOUT_S = 60.0
+# A layer takes 29 bytes of the mount options, which the kernel limits to a page of 4096.
 LAYERS_MAX = 120
 _ALONE = (
     "if [ -d /var/lib/containers ]; then mount -t tmpfs -o mode=0755 tmpfs /var/lib/containers || exit; fi; "
@@ -143,7 +144,7 @@ class ContainerStore:
         for name in ("", "tmp", "fetching"):
             (self._place / name).mkdir(exist_ok=True)
             os.chown(self._place / name, NUMBERS.first, NUMBERS.first)
-        (self._place / "none.json").write_text("{}")
+        (self._place / "none.json").write_text("{}")  # The operator's credentials are not for jobs.
         if own := os.environ.get(REGISTRIES):
             (self._place / "registries.conf").write_bytes(Path(own).read_bytes())
         (self._place / "containers.conf").write_text(_CONF.format(f"{boxes.PLACE}/images"))
@@ -168,7 +169,7 @@ class ContainerStore:
             raise NoImage(str(bad)) from bad
         if not allowed(name, self.supply.patterns):
             raise NoImage(f"the image {name} is none that jobs may have here ([executor] images)")
-        image = await self._found(name, sink, cancel)
+        image = await self._found(name, sink, cancel)  # No await until it is counted, or `_tidy` may remove it.
         with _counted(self._used, image.id):
             yield image
 
@@ -191,10 +192,10 @@ class ContainerStore:
         """Fetch an image, unless it is present and named by its digest. It stays as long as `stack`. Raise NoImage,
         OSError."""
         description = await self._looked(str(name), stack)
-        if description is None or not name.digest:
+        if description is None or not name.digest:  # What a tag names may have changed.
             sink.say(f"FETCHING the image {name}")
             why = await self._fetch(name, sink, cancel)
-            if why and description is None:
+            if why and description is None:  # A registry that is down stops no build whose image is here.
                 raise NoImage(f"the image {name} cannot be fetched: {why}")
             if why:
                 sink.say(f"The registry does not answer, the image is the one that is here already: {why}")
@@ -393,6 +394,7 @@ def _layers(overlay: Path, uppermost: str) -> list[str]:
     found = [f"l/{(overlay / uppermost / 'link').read_text()}", *below]
     for layer in found:
         directory = (overlay / layer).resolve()
+        # podman runs as nobody and wrote these files: after a flaw in it they could name any directory.
         if not _LINK.fullmatch(layer) or directory.parent.parent != overlay.resolve() or directory.name != "diff":
             raise OSError(f"{layer!r} is not a layer")
     return found

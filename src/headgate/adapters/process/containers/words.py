@@ -15,6 +15,7 @@ class Last:
 
     def write(self, chunk: bytes) -> None:
         self._sink.write(chunk)
+        # Cut before the split: a registry may send a message without an end.
         *lines, self._rest = (self._rest + chunk)[-WHY_SIZE_MAX_BYTES:].split(b"\n")
         for one in lines:
             text = one.decode(errors="replace").strip()

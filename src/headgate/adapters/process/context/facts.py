@@ -73,6 +73,7 @@ class FactCache:
 
     def known(self, context: PlaybookContext) -> dict[str, dict[str, Any]]:
         """Return the facts with which such a playbook begins, by host. JSON."""
+        # The rule of this module: taken as a fact only from who has every right that the reader has.
         covered = (fact for fact in self._left if fact.allowed_in(context) and fact.by.covers(context))
         return _folded(fact for fact in covered if fact.by == context or not self._of_here(fact))
 
@@ -106,11 +107,13 @@ class FactCache:
             return [f"Its facts are not kept: {strange}"]
         censor = Censor()
         censor.learn(secrets)
+        # With problems, a host that is missing may be one that was rejected: its facts are not taken for removed.
         for host in found if problems else {**before, **found}:
             old, new = before.get(host, {}), found.get(host, {})
             for name in {**old, **new}:
                 value = new.get(name, _GONE)
                 if value != old.get(name, _GONE):
+                    # The name counts, too: a playbook can hide a secret in a key.
                     secret = value is not _GONE and censor.value({name: value}) != {name: value}
                     self._left.append(_Fact(context, host, name, value, secret))
         return problems
@@ -118,6 +121,7 @@ class FactCache:
     def _read(self, by: PlaybookContext, place: Directory, problems: list[str]) -> dict[str, dict[str, Any]]:
         """Return the facts of each host.  Raises OSError."""
         found, left = dict[str, dict[str, Any]](), WHOLE_SIZE_MAX_BYTES
+        # Cut before the sort: a directory can have more names than memory holds.
         names = sorted(islice(place.names(), HOSTS_MAX + 1))
         if len(names) > HOSTS_MAX:
             problems.append(f"Facts are kept of {HOSTS_MAX} hosts at most")
@@ -134,6 +138,7 @@ class FactCache:
             begins = _PREFIX.match(name) if payload else None
             prefix = begins[0] if begins else ""
             host = name.removeprefix(prefix)
+            # The name becomes a path in the next playbook's directory.
             if host in ("", ".", "..") or len(os.fsencode(host)) > NAME_SIZE_MAX_BYTES:
                 problems.append(f"The facts of {shown(name)} are not kept: that is not a name of a host")
                 continue
@@ -174,6 +179,8 @@ def _values(value: Any, depth: int) -> Iterator[Any]:
     if not depth:
         raise ValueError(f"they have more than {DEPTH_MAX} lists and mappings in one another")
     if isinstance(value, dict):
+        # Newer versions of Ansible wrap texts in a mapping that says how they are to be taken; older ones only unsafe
+        # texts.
         if _UNSAFE in value or (_TAGGED in value and "value" in value):
             yield from _values(value.get(_UNSAFE, value.get("value")), depth - 1)
             return

@@ -74,6 +74,7 @@ class Contexts:
         secrets = frozenset(msgspec.json.encode(secret) for secret in book.secrets)
         key = book.trusted, secrets
         if key not in self._known:
+            # Numbered and not named after what they hold: a path is seen in logs.
             name = f"{len(self._known) + 1}-{'trusted' if book.trusted else 'untrusted'}"
             made = PlaybookContext(self.root / name, book.trusted, secrets, bool(self.kubeconfig))
             for path in made.writable:
@@ -90,6 +91,7 @@ class Contexts:
     def forget(self) -> None:
         """Remove files of playbooks with secrets, and access to clusters, even if the rest is kept."""
         for context in self._known.values():
+            # A tool may have written what it was given into its home or its temporary files.
             if context.secret:
                 remove(context.root)
             elif context.clusters:

@@ -17,6 +17,7 @@ def offer(role: JobRole, tree: Path, links: Path) -> Path | None:
     if (tree / "roles").is_dir():
         return tree / "roles"
     name = quote(role.name, safe="")  # users choose it: make it one name, no path
+    # A name of dots alone would lead out of the directory of links.
     if not any((tree / part).is_dir() for part in _PARTS) or not name.strip("."):
         return None
     place = links / quote(role.project, safe="")

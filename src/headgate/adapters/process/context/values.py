@@ -108,6 +108,8 @@ class JobVariables:
 
 def may_be_told(name: str, value: Any) -> bool:
     """Return whether a playbook with more rights may get a variable of a job."""
+    # ansible_python_interpreter, ansible_ssh_common_args and many more name programs to start: nothing but a list of
+    # harmless ones is safe, as each version adds others.
     if name.startswith(_OF_ANSIBLE):
         return name in HARMLESS and not templates(value)
     return name not in RESERVED_VARS
@@ -156,5 +158,7 @@ def evaluated(text: bytes, wanted: Mapping[str, Any]) -> dict[str, Any]:
         found = msgspec.json.decode(text, type=dict[str, Any])
     except (ValueError, RecursionError) as error:
         raise ValueError(f"what they come to cannot be read: {error}") from error
+    # Not evaluated: may_be_told let only those pass that contain no template.
     own = {name: value for name, value in wanted.items() if name.startswith(_OF_ANSIBLE)}
+    # Only the wanted names: the file was written where a job's templates ran, which may have added any.
     return own | {name: found[name] for name in wanted if name in found}

@@ -33,12 +33,14 @@ class ActionModule(ActionBase):
         wrap_async = self._task.async_val and not self._connection.has_native_async
         arguments = dict(self._task.args)
         tail = None
+        # no_log promises that nothing of the output is shown; an asynchronous task returns before there is any.
         followed = not self._task.no_log and not self._task.async_val and not self._task.check_mode
         variables = task_vars or {}
         if followed and not boolean(self._templar.template(variables.get(DISABLED, False)), strict=False):
             host = variables.get("inventory_hostname", "localhost")
             if self._task.delegate_to:
                 host = f"{host} -> {self._task.delegate_to}"
+            # Random, so that nobody on the node can expect the name.
             tail = Tail(self._connection, f"/tmp/headgate-{uuid.uuid4().hex}", host)
             arguments["_stream"] = tail.path
             arguments["_stream_private"] = self._connection.become is None
@@ -50,6 +52,7 @@ class ActionModule(ActionBase):
                 module_name="ansible.legacy.command", module_args=arguments, task_vars=task_vars, wrap_async=wrap_async
             )
             for ours in ("_stream", "_stream_private", "_together"):
+                # Registered results look like those of the module that jobs know.
                 done.get("invocation", {}).get("module_args", {}).pop(ours, None)
             result = merge_hash(result, done)
         finally:
@@ -66,6 +69,7 @@ class Tail:
     def __init__(self, connection, path, host):
         self.path, self._host = path, host
         self._local = connection.transport == "local"
+        # A copy, since the connection itself is busy with the module, and a plugin keeps state of its command.
         self._connection = None if self._local else copy.copy(connection)
         self._read, self._rest = 0, b""
         self._over = threading.Event()
@@ -81,6 +85,7 @@ class Tail:
         if self._local:
             self._take(self._here(None))
         else:
+            # The rest in any case, through the task's own connection: following may have failed, or begun too late.
             found = execute(f"tail -c +{self._read + 1} {shlex.quote(self.path)} 2>/dev/null", sudoable=True)
             self._take(found.get("stdout", "").encode(errors="surrogateescape"))
         if self._rest:
@@ -116,6 +121,7 @@ class Tail:
     def _take(self, chunk):
         self._read += len(chunk)
         *lines, self._rest = (self._rest + chunk).split(b"\n")
+        # A program that prints without a newline would otherwise fill the memory of the playbook.
         while len(self._rest) > LINE_SIZE_MAX_BYTES:
             lines.append(self._rest[:LINE_SIZE_MAX_BYTES])
             self._rest = self._rest[LINE_SIZE_MAX_BYTES:]

@@ -24,6 +24,8 @@ class ActionModule(ActionBase):
             self._gather(task_vars, left)
         for name in arguments["names"][host]:
             try:
+                # Tried at once: a value that is no JSON is left out by itself, and does not spoil the file of all
+                # others.
                 found[name] = json.loads(json.dumps(self._templar.template(task_vars[name])))
             except Exception as error:  # a template may fail in any way: then it has no value
                 left.append(f"{name} is left out: {' '.join(str(error).split())}")

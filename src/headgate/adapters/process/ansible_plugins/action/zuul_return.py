@@ -51,6 +51,7 @@ def _returned(arguments, data, file):
     zuul = plain.get("zuul")
     for name in zuul if isinstance(zuul, dict) else ():
         if name in ("pause", "retry") and isinstance(zuul[name], str):
+            # Templates turn truth values into texts.
             zuul[name] = TRUTHS.get(zuul[name].lower(), zuul[name])
         elif name in SEEN:
             zuul[name] = _readable(zuul[name])

@@ -104,6 +104,7 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_task_start(self, task, is_conditional):
         self._copy_on()
         self._begins(task)
+        # Full names skip the configured directories of plugins, and would bypass our actions.
         task.action = OURS.get(task.action, task.action)
         self._say(f"TASK [{task.get_name().strip()}]")
 
@@ -145,6 +146,7 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_failed(self, result, ignore_errors=False):
         self._comes(result, failed=True)
         host, task, found = _parts(result)
+        # Printed before the details, so that the gate can act while a long output is still written.
         if not ignore_errors and not _rescued(task) and TOKEN_VARIABLE in os.environ:
             self._say(os.environ[TOKEN_VARIABLE])
         if "results" in found and task.loop is not None:
@@ -227,6 +229,7 @@ class LogCopy:
             with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=directory), "wb") as file:
                 self._take(file)
                 self._made = os.fstat(file.fileno()).st_ino
+            # A rename replaces a link and never follows it.
             os.replace(fresh, self._name, src_dir_fd=directory, dst_dir_fd=directory)
         except OSError:
             with contextlib.suppress(OSError):
@@ -241,6 +244,7 @@ class LogCopy:
             with self._directory() as directory:
                 found = os.open(self._name, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
                 with open(found, "wb") as file:
+                    # The job may have moved its own file here: only the one that was made above gets more.
                     if os.fstat(file.fileno()).st_ino == self._made:
                         self._take(file)
         except (OSError, KeyError):

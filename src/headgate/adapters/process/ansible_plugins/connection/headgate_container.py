@@ -9,6 +9,7 @@ from pathlib import Path
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.connection import ConnectionBase
 
+# Appended and not inserted: a module of that name must not hide one of Ansible's own.
 sys.path.append(str(Path(__file__).parents[1]))
 
 import headgate_commands
@@ -52,6 +53,7 @@ class Connection(ConnectionBase):
         if plugin is not None:
 
             def build(command, shell):
+                # Ansible would wait for a prompt and for a marker that a become program prints; here there is none.
                 plugin._id = plugin.success = plugin.prompt = ""
                 return (
                     f"{BECOMES}{shlex.quote(plugin.get_option('become_user') or 'root')}\n{command}"
@@ -65,6 +67,7 @@ class Connection(ConnectionBase):
     def exec_command(self, cmd, in_data=None, sudoable=True):
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
         out, err = _CapturedOutput(), _CapturedOutput()
+        # A file, since `run` feeds its input from a descriptor while it reads the output: a pipe could block both ways.
         with tempfile.TemporaryFile() as source:
             source.write(in_data or b"")
             source.seek(0)
@@ -109,6 +112,7 @@ class _CapturedOutput:
 
     def add(self, chunk):
         self.text += chunk
+        # The container is hostile, and this memory counts for Ansible's sandbox.
         if len(self.text) > OUTPUT_SIZE_MAX_BYTES:
             raise AnsibleError(f"a command in the container said more than {OUTPUT_SIZE_MAX_BYTES // 1_000_000} MB")
 

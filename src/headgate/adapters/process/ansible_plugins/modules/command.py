@@ -58,10 +58,12 @@ class Tee:
 def streaming(path, read, mode):
     """Return what `run_command` calls once the process has started.  All that it prints is added to `read`, and, where
     there is a `path`, to a new file with this mode."""
+    # The file lies in /tmp of the node, where any user may have put a link under a name that becomes known.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     stream = os.open(path, flags, mode) if path else None
 
     def begin(process):
+        # run_command reads the two pipes through these objects, so that its own result stays complete.
         process.stdout, process.stderr = Tee(process.stdout, stream, read), Tee(process.stderr, stream, read)
 
     return begin
@@ -98,6 +100,7 @@ def _text(out):
 def _run(module, command):
     params, read = module.params, []
     followed = params["_stream"] or params["_together"]
+    # With become, the follower is another user than the command.
     mode = 0o600 if params["_stream_private"] else 0o644
     code, out, err = module.run_command(
         command,
