@@ -97,6 +97,8 @@ class Conformance:
             assert one.path.startswith("/q/p") and len(one.path) == len("/q/p") + 10
             numbers.append(int(one.path.removeprefix("/q/p")))
             await backend.commit([], [Delete(one.path), Delete("/q")])
+        # Although the parent was deleted in between: ZooKeeper would begin at 0 again, and a late reader take one for
+        # another.
         assert numbers == sorted(set(numbers))
 
     async def test_those_who_append_at_once_get_different_numbers(self, backend: Backend) -> None:
@@ -126,6 +128,7 @@ class Conformance:
         assert [e.path for e in await backend.list("/a")] == ["/a", "/a/b", "/a/b/c"]
 
     async def test_several_entries_are_read_at_once(self, backend: Backend) -> None:
+        # More than one request may have.
         paths = [f"/many/{n}" for n in range(OPS_MAX + 20)]
         written = [await backend.commit([], [Put(path, b"x")]) for path in paths[::2]]
         found = await Store(backend).get_many(paths)
@@ -174,6 +177,7 @@ class Conformance:
         assert not await backend.list("")
 
     async def test_a_commit_as_large_as_may_be_is_taken(self, backend: Backend) -> None:
+        # Every path has parents of its own, which ZooKeeper has to create besides.
         paths = [f"/deep/{n:03d}/{'x' * 40}/{'y' * 40}" for n in range(OPS_MAX)]
         value = b"v" * (COMMIT_SIZE_MAX_BYTES // OPS_MAX - 2 * len(paths[0]))
         written = await backend.commit([At(path, None) for path in paths], [Put(path, value) for path in paths])
@@ -330,6 +334,7 @@ class Conformance:
         async def increment() -> None:
             async def body(txn: Txn) -> None:
                 entry = await txn.get("/n")
+                # Lets the others read the same value: without a conflict this would test nothing.
                 await asyncio.sleep(0)
                 txn.put("/n", str(int(entry.value if entry else b"0") + 1).encode())
 

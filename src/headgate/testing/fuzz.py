@@ -70,6 +70,7 @@ def _text(random: Random) -> str:
         stanzas = [_stanza(random) for _ in range(random.randint(0, 8))]
         text: str = yaml.dump(stanzas, allow_unicode=True, sort_keys=False)
         return text.replace("'!override'", "!override {a: 1}")
+    # Small changes to a sound text get further into the loader than random structures do.
     letters = list(SOUND)
     for _ in range(random.choice((0, 1, 1, 2, 5, 20))):
         at = random.randrange(len(letters))

@@ -54,6 +54,7 @@ class _Branch:
     def find(self, parts: Sequence[str], at: int) -> _Law | None:
         """Return the law of the deepest place there is for a path."""
         if at < len(parts):
+            # A named place wins over a keyed one at the same depth.
             for branch in (self.named.get(parts[at]), self.keyed):
                 found = branch.find(parts, at + 1) if branch is not None else None
                 if found is not None:
@@ -72,10 +73,12 @@ class Laws:
                 for part in row.template.split("/"):
                     branch = branch.of(part)
                 branch.law = _law(row, row.place, root)
+        # Paths repeat within a run, and the search of the map is the larger part of a simulated commit.
         self._at = lru_cache(maxsize=10_000)(self._find)
 
     def check(self, writers: Set[str], checks: Sequence[At], ops: Sequence[Op]) -> None:
         """Check a commit. Raise Unlawful."""
+        # A guard checks the version of the writer's own entry below the lock; that an entry is absent guards nothing.
         held = {check.path.rpartition("/")[0] for check in checks if check.version is not None}
         for op in ops:
             path = f"{op.parent}/{op.prefix}0000000000" if isinstance(op, Append) else op.path

@@ -194,6 +194,7 @@ class Month(Play):
             self.merges(self._topic(work.chain[-1].commit))
 
     def _begin(self) -> None:
+        # Cancelled before it got a machine.
         self._line = [run for run in self._line if run.id in self.running]
         while self._free and self._line:
             run = self._line.pop(0)
@@ -201,6 +202,7 @@ class Month(Play):
             self._began[run.id] = self.now_s
             self.figures.builds += 1
             spec = run.spec
+            # Drawn from what the build is, so that months with and without `reuse` compare builds of equal length.
             drawn = random.Random(f"{spec.change.topic} {spec.job.name}").uniform(0.7, 1.3)
             self._at(self.now_s + MINUTES[spec.job.name] * 60 * drawn, partial(self._ran, run))
 
@@ -210,6 +212,7 @@ class Month(Play):
             self.figures.machine_h += (self.now_s - began_s) / 3600
 
     def _ran(self, run: Run) -> None:
+        # Cancelled while it ran: its machine was given back then.
         if run.id not in self.running:
             return
         self._end(run.id)
@@ -231,6 +234,7 @@ class Month(Play):
 
     def _lands(self, id: str) -> None:
         work = self.landing[id].work
+        # Only the change itself: what was ahead of it has landed, and is in `heads`.
         chain, change = work.state.chain[-1:], work.change
         for job in self.layout.freeze("gate", change.project, "master").jobs:
             self.figures.untested += job.reuse and (job.name, self._given(chain, job)) not in self._passed_on
@@ -246,4 +250,5 @@ class Month(Play):
             self.figures.landed_s.append(self.now_s - self._approved_s[topic])
         else:
             self.figures.rejected += 1
+        # Turns look at every open change: a thousand ended ones would make the month quadratic.
         self.change_states = {key: one for key, one in self.change_states.items() if one.change.topic != topic}

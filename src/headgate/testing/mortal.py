@@ -29,6 +29,7 @@ class MortalBackend(WrappedBackend):
         if self._dies_at is None or self._count < self._dies_at:
             return False
         self.died.set()
+        # Half of the last requests take effect, and the process never learns which half.
         if self._chance.random() < 0.5:
             raise Unavailable("died before the request was sent")
         return True

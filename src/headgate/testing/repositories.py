@@ -21,6 +21,7 @@ _ENVIRONMENT = {
 
 def run_git(*args: str, at: Path) -> str:
     """Run git and return its standard output. Raise CalledProcessError with git's message."""
+    # A test that runs within a git hook would inherit GIT_DIR, and write to the wrong repository.
     environment = {**{k: v for k, v in os.environ.items() if not k.startswith("GIT_")}, **_ENVIRONMENT}
     done = subprocess.run(["git", "-C", str(at), *args], capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
@@ -98,6 +99,7 @@ class Repositories:
         """Return what Headgate wrote on the commit; empty when nothing.  Git is asked only when the notes have moved:
         who waits for a note looks again and again."""
         bare = self.hub / name
+        # git may pack refs, and the file of the ref is then gone.
         files = [bare / "refs/notes/headgate", bare / "packed-refs"]
         now = [file.read_bytes() if file.exists() else b"" for file in files]
         before, found = self._notes.get((name, commit), ([], ""))

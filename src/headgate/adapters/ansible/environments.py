@@ -94,6 +94,7 @@ class Environments:
     def place(self, version: str) -> Path:
         """Return its directory, which may not exist yet. Raise OSError if the operator's file cannot be read."""
         more = self.more.read_bytes() if self.more is not None else b""
+        # Another list of packages is another directory: an environment is never changed while builds use it.
         digest = hashlib.sha256(self.lock(version).read_bytes() + PYTHON.encode() + more).hexdigest()
         return self.root / f"{version}-{digest[:_DIGEST_SIZE]}"
 
@@ -104,6 +105,7 @@ class Environments:
         except OSError:  # without the operator's file, installed environments still work
             now = None
         marks = ((place, _mark(place)) for place in self.root.glob(f"{version}-*"))
+        # An environment of another Python, from before an upgrade, cannot load our plugins.
         found = [Environment(place, mark, place == now) for place, mark in marks if mark and mark.python == PYTHON]
         return sorted(found, key=lambda one: (one.current, one.mark.made_ms), reverse=True)
 
@@ -141,6 +143,7 @@ def used(environment: Environment) -> Iterator[bool]:
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            # Looked at under the lock: it may have been removed between the choice and the lock.
             there = _mark(environment.place) is not None
         except BlockingIOError:  # it is being removed
             there = False

@@ -107,6 +107,7 @@ def _make(environments: Environments, version: str, wheels: Path | None, lock: i
     complete = False
     try:
         place.mkdir(mode=MODE)
+        # mkdir is subject to the umask of whoever runs this.
         place.chmod(MODE)
         tmp = place / "tmp"
         tmp.mkdir()
@@ -129,8 +130,10 @@ def _steps(lock: Path, more: Path | None, place: Path, wheels: Path | None) -> I
     python = str(place / "bin" / "python")
     here = importlib.util.find_spec("pip") is not None
     yield [sys.executable, "-m", "venv", *(["--without-pip"] if here else []), str(place)]
+    # The pip of Headgate's own environment spares a copy of pip in every other one.
     pip = [sys.executable, "-m", "pip", "--python", python] if here else [python, "-m", "pip"]
     source = ["--no-index", "--find-links", str(wheels)] if wheels is not None else ["--retries", "2"]
+    # A source distribution runs its build script while other packages are still unchecked; wheels run nothing.
     flags = ["--no-input", "--disable-pip-version-check", "--no-compile", "--only-binary", ":all:"]
     yield [*pip, "install", "--quiet", *flags, *source, "--require-hashes", "--requirement", str(lock)]
     if more is not None:
@@ -154,6 +157,7 @@ def _run(words: Sequence[str], tmp: Path, lock: int) -> subprocess.CompletedProc
         cwd=tmp,
         env={**environment, "TMPDIR": str(tmp)},
         umask=UMASK,
+        # pip goes on when this process is killed: with the lock inherited, nobody else writes there meanwhile.
         pass_fds=(lock,),
     )
 
@@ -165,6 +169,7 @@ def _seal(place: Path, mark: EnvironmentMark) -> None:
         file.write(msgspec.json.encode(mark))
         file.flush()
         os.fsync(file.fileno())
+    # The mark must not reach the disk before the files that it vouches for.
     os.sync()
     fresh.chmod(0o644)
     fresh.rename(place / MARK)
@@ -179,6 +184,8 @@ def _sweep(environments: Environments, version: str) -> None:
         fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The mark goes first: a removal that is interrupted leaves an incomplete environment that nobody takes for
+            # usable.
             (place / MARK).unlink(missing_ok=True)
             shutil.rmtree(place, ignore_errors=True)
         except BlockingIOError:

@@ -36,6 +36,7 @@ class AnsibleSupply:
             if found is None:
                 yield None
                 return
+            # Held for as long as the build runs: an installation of a newer list would remove this one.
             with used(found) as still_there:
                 if still_there:
                     yield found
@@ -66,6 +67,7 @@ class AnsibleSupply:
     async def _install(self, version: str) -> None:
         """Install in a process, which can be ended.  Raise CannotInstall."""
         assert self._environments is not None, "asked by who looked into them"
+        # -P: a file in the current directory must not hide a module.
         words = [sys.executable, "-P", "-m", __name__, *map(str, self._environments.places), version]
         process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, start_new_session=True)
         try:
@@ -73,6 +75,7 @@ class AnsibleSupply:
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
+                    # The session, since pip is a child of this process and would go on.
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         if process.returncode:

@@ -86,6 +86,7 @@ class IdentityProvider:
 
     def _key(self, key: str) -> jwt.PyJWK | None:
         keys = self._published.keys if self._published else {}
+        # A token may omit the id if the provider has one key.
         return keys.get(key) or (next(iter(keys.values())) if not key and len(keys) == 1 else None)
 
     def refresh(self, key: str | None = None) -> Future[None] | None:
@@ -96,10 +97,13 @@ class IdentityProvider:
             lacking = self._published is None or (key is not None and self._key(key) is None)
             if self._asking is not None and not self._asking.done():
                 return self._asking if lacking else None
+            # Anybody can send tokens with unknown key ids: without the interval, each would cost the provider a
+            # request.
             if not (lacking or now - self._known_s > FRESH_S) or now - self._requested_s < AGAIN_S:
                 return None
             self._requested_s, self._asking = now, Future()
             self._asking.set_running_or_notify_cancel()
+            # A thread of its own: `get` is called where nothing can be awaited, and must not block the loop.
             threading.Thread(target=self._ask, args=(self._asking,), daemon=True, name="openid").start()
             return self._asking if lacking else None
 
@@ -126,6 +130,7 @@ class IdentityProvider:
     async def _read(self) -> ProviderMetadata:
         """Raise ProviderAway, ValueError."""
         metadata = await self._fetched(self.issuer.rstrip("/") + DISCOVERY)
+        # Required by OpenID Connect Discovery: another issuer could otherwise vouch with its keys.
         if metadata.get("issuer") != self.issuer:
             raise ValueError(
                 f"it says that it is the issuer {str(metadata.get('issuer'))[:200]!r}: write that into issuer_id"
@@ -191,9 +196,11 @@ class IdentityProvider:
 
     async def _request(self, method: str, url: str, **more: Any) -> tuple[int, Json]:  # as httpx has it
         """Return the status and the content of the answer. Raise ProviderAway."""
+        # A few compressed kilobytes can become gigabytes before any limit on the body sees them.
         plain = {"Accept-Encoding": "identity"}
         try:
             async with (
+                # The client's own limit is for each piece: a provider that trickles bytes would never reach it.
                 asyncio.timeout(2 * self.patience_s),
                 httpx.AsyncClient(verify=self.trust, timeout=self.patience_s, headers=plain) as client,
                 client.stream(method, url, **more) as answer,
@@ -227,7 +234,9 @@ def usable(found: list[Any]) -> dict[str, jwt.PyJWK]:  # JSON
     """Return the keys for signatures, by id; those for other uses and of other kinds are left out."""
     keys: dict[str, jwt.PyJWK] = {}
     for one in found[:KEYS_MAX]:
+        # One unusable key must not take the others with it.
         with suppress(jwt.PyJWTError, TypeError, ValueError):
+            # A symmetric key in a public set would let anybody sign.
             if isinstance(one, dict) and one.get("use", "sig") == "sig" and one.get("kty") != "oct":
                 key = jwt.PyJWK.from_dict(one)
                 if key.algorithm_name in SIGNED_BY:

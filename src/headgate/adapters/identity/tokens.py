@@ -14,6 +14,7 @@ import jwt
 from headgate.adapters.identity.provider import IdentityProvider, safe
 from headgate.base.errors import UserError
 
+# HS256 needs a key at least as long as its hash (RFC 7518, 3.2); a shorter one can be guessed from any token.
 SECRET_SIZE_MIN_BYTES = 32
 SCOPE = "openid profile"
 OPENID = "OpenIDConnect"
@@ -75,6 +76,7 @@ class Authenticator:
         """Return the claims of a token with a valid signature, of this issuer, for this audience, not expired, and with
         the required claims. Raise BadToken."""
         try:
+            # Only selects a key; nothing in the header is believed.
             named = str(jwt.get_unverified_header(token).get("kid", ""))
             key = self.keys.get(named) or (self.keys.get("") if self.provider is None else None)
             if key is None:
@@ -82,6 +84,8 @@ class Authenticator:
             claims: dict[str, Any] = jwt.decode(  # JSON
                 token,
                 key,
+                # Never the algorithm of the token's header: an attacker would name HS256, with the public key as its
+                # secret.
                 algorithms=[key.algorithm_name if isinstance(key, jwt.PyJWK) else self.algorithm],
                 issuer=self.issuer,
                 audience=audience or self.audience,
@@ -91,6 +95,7 @@ class Authenticator:
         except (jwt.PyJWTError, RecursionError) as error:
             clocks = "; do the clocks agree ([auth] skew)?" if isinstance(error, _OF_CLOCKS) else ""
             raise BadToken(f"authenticator {self.name}: {error}{clocks}", self._word(error)) from error
+        # The library accepts texts that look like numbers, with which the arithmetic of `read` would fail.
         for name in ("exp", "iat"):
             if not isinstance(claims.get(name, 0), int | float):
                 raise BadToken(
@@ -117,6 +122,7 @@ class Authenticator:
 def read(token: str, among: Sequence[Authenticator]) -> tuple[Authenticator, dict[str, Any]]:  # JSON
     """Return the authenticator of the token's issuer, and the claims. Raises BadToken."""
     try:
+        # Unverified, for the issuer alone, which selects who verifies.
         claims = jwt.decode(token, options={"verify_signature": False})
     except (jwt.PyJWTError, RecursionError) as error:
         raise BadToken(f"this is not a token: {error}", "AuthTokenUndecodedException") from error

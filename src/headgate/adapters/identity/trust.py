@@ -19,5 +19,6 @@ def trusting(*authorities: Path) -> ssl.SSLContext | None:
             found.load_verify_locations(file)
         except OSError as error:
             raise UserError(f"{file}: no certificates can be read from it: {error}") from error
+    # An operator may name an intermediate authority or the server's own certificate, without the root above it.
     found.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return found

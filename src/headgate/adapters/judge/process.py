@@ -174,6 +174,8 @@ class Court:
         here, there = os.pipe()
         pid = os.fork()
         if pid == 0:
+            # The fork closes every other pipe: a fork that held the output could answer other questions, and a pipe
+            # that it held would not end with its writer.
             _judge(layouts, ask, there, (self._in, self._out, here, *self._forks))
         os.close(there)
         until_s = time.monotonic() + WALL_FACTOR * ask.time_max_s
@@ -185,6 +187,7 @@ class Court:
         fork.answer += found
         if not found:
             self._end(fork, "")
+        # Judged by what arrives and not by what is announced: the text of a proposal decides how much is said.
         elif len(fork.answer) > ANSWER_MAX_BYTES:
             self._end(fork, MEMORY)
 
@@ -204,6 +207,7 @@ class Court:
 
 def _ended(status: int) -> str:
     if os.WIFSIGNALED(status):
+        # Other signals come of memory, too: the kernel's OOM killer, or a failed allocation in C.
         return TIME if os.WTERMSIG(status) == signal.SIGXCPU else MEMORY
     code = os.WEXITSTATUS(status)
     return OK if code == 0 else MEMORY if code == OUT_OF_MEMORY else ENDED
@@ -213,11 +217,14 @@ def _judge(layouts: TenantLayouts, ask: Ask, out: int, others: Iterable[int]) ->
     """Judge in the fork; never return."""
     code = 1
     try:
+        # A collection would touch every object and so copy the whole memory that the fork shares.
         gc.disable()
         for one in others:
             os.close(one)
+        # The soft limit sends SIGXCPU, by which the parent knows the reason; the hard one kills what ignores it.
         resource.setrlimit(resource.RLIMIT_CPU, (ask.time_max_s, ask.time_max_s + 1))
         if (used_bytes := _space_bytes()) is not None:
+            # Counted from the present size: the layouts of all tenants are already in the address space.
             most_bytes = used_bytes + ask.memory_max_bytes
             resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -247,8 +254,10 @@ def _write(out: int, body: bytes) -> None:
 
 
 def main() -> None:
+    # Ctrl-C reaches the whole terminal: the scheduler ends first, and this process with its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     out = os.dup(1)
+    # A print anywhere in the code would otherwise break the frames; it goes to the log instead.
     os.dup2(2, 1)
     sys.setrecursionlimit(3_000)
     Court(0, out).run()

@@ -119,6 +119,7 @@ class ApartJudge:
         try:
             await waiter
         except asyncio.CancelledError:
+            # The turn was given in the same moment: it has to be passed on, or a place is lost for good.
             if waiter.done() and not waiter.cancelled():
                 self._leave(project)
             else:
@@ -130,6 +131,7 @@ class ApartJudge:
             free = [one for one in self._line if one[0] not in self._busy and not one[1].done()]
             if not free:
                 return
+            # One project with many changes cannot keep another waiting for more than one of its questions.
             chosen = min(free, key=lambda one: self._served.get(one[0], 0))
             self._line.remove(chosen)
             self._busy[chosen[0]] = self._served[chosen[0]] = next(self._numbers)
@@ -148,6 +150,7 @@ class ApartJudge:
         tenant = layouts.tenant
         messages = _news(running.known.get(tenant.name), layouts)
         messages.append(court.Ask(number, tenant.name, msgspec.json.encode(request), *limits))
+        # No await between the difference and the write: another question must not be based on what was not sent yet.
         running.known[tenant.name] = layouts
         answer: asyncio.Future[tuple[str, bytes]] = asyncio.get_running_loop().create_future()
         running.waiting[number] = answer
@@ -188,6 +191,7 @@ class ApartJudge:
         except asyncio.IncompleteReadError:
             await running.process.wait()
         finally:
+            # Each asks again in a new process; `judged` counts how often.
             for waiter in running.waiting.values():
                 if not waiter.done():
                     waiter.set_exception(_ProcessEnded())
@@ -222,4 +226,5 @@ def _same(old: object, new: object) -> bool:
         return True
     if not isinstance(old, dict) or not isinstance(new, dict):
         return False
+    # The order counts, too, since the default branch comes first. Identity suffices: parsed branches are never changed.
     return list(old) == list(new) and all(old[branch] is new[branch] for branch in new)

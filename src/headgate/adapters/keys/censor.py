@@ -28,6 +28,8 @@ def _forms(text: str) -> Iterator[str]:
     yield from (plain.hex(), plain.hex().upper())
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         for before in range(3):  # preceding bytes shift the encoding
+            # base64 encodes three bytes in four characters: within a longer text a secret begins at any of three
+            # offsets, and its first and last character mix with its neighbours' bits. These are cut off below.
             known = encode(b"\0" * before + plain).decode().rstrip("=")
             encoded = known[(before * 8 + 5) // 6 : (before + len(plain)) * 8 // 6]
             if len(encoded) >= SHORT_ENCODED:
@@ -39,6 +41,8 @@ def _any_of(texts: Iterable[str]) -> str:
     that text without that beginning costs next to nothing."""
     groups: dict[str, list[str]] = {}
     for text in sorted(texts, key=len, reverse=True):
+        # For example `a(?:bc|b)|x(?:y)`. The longest first, or a shorter one would leave the rest of a longer one in
+        # clear.
         groups.setdefault(text[0], []).append(re.escape(text[1:]))
     return "|".join(f"{re.escape(first)}(?:{'|'.join(rests)})" for first, rests in groups.items())
 
@@ -61,6 +65,7 @@ class Censor:
     def learn(self, texts: Iterable[str]) -> None:
         known = len(self._texts)
         for text in texts:
+            # Output is looked at line by line, so that a private key is found by each of its lines.
             wholes = (text, text.strip(), *(line.strip() for line in text.splitlines()))
             self._texts.update(form for one in dict.fromkeys(wholes) if len(one) >= SHORT for form in _forms(one))
         if len(self._texts) > known:

@@ -26,6 +26,7 @@ class Clear(dict[str, Any]):
     """Map variables to values in clear, for the playbook that they belong to. Values are JSON."""
 
     def __repr__(self) -> str:
+        # Names only: tracebacks and logs print reprs.
         return f"Clear({', '.join(self)})"
 
     @property
@@ -81,6 +82,7 @@ async def handed(keys: Secrets | None, spec: BuildSpec) -> Clear:
         if keys is None:
             raise SecretError("secret data of a job before cannot be opened here: this executor has no keys")
         found.update(msgspec.json.decode(await keys.unsealed(sealed), type=dict[str, Any]))
+    # Names come from other jobs: none may become a variable that Headgate or Ansible sets.
     return Clear({n: v for n, v in found.items() if _NAME.fullmatch(n) and n not in RESERVED_VARS})
 
 
@@ -107,6 +109,7 @@ async def sealed(keys: Secrets | None, spec: BuildSpec, secret: Clear) -> Sealed
 
 def write_private(path: Path, content: bytes) -> None:
     """Write a file that only this user can read, from its first byte."""
+    # Removed first: an existing file would keep its mode, and a link would be followed. O_EXCL makes sure of both.
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)

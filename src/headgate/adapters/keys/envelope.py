@@ -19,6 +19,7 @@ NONCE_SIZE_BYTES = 12
 
 def seal(pem: str, connection: str, project: str, plain: bytes) -> Sealed:
     """Seal bytes. Raise BadKey."""
+    # A key for each text, so that a random nonce can never repeat under one.
     key, nonce = AESGCM.generate_key(256), os.urandom(NONCE_SIZE_BYTES)
     box = nonce + AESGCM(key).encrypt(nonce, plain, _about(connection, project))
     return Sealed(connection, project, tuple(rsa.encrypt(pem, key)), base64.b64encode(box).decode())
@@ -36,4 +37,5 @@ def unseal(keys: Sequence[RSAPrivateKey], sealed: Sealed) -> bytes:
 
 
 def _about(connection: str, project: str) -> bytes:
+    # Authenticated with the text: a sealed value that is moved to another project's record does not open there.
     return f"secret data\0{connection}\0{project}".encode()

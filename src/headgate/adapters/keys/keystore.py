@@ -65,6 +65,7 @@ class KeyStore:
         async def body(txn: Txn) -> tuple[KeyPair, ...]:
             entry = await txn.get(place.path)
             known = place.decode(entry.value).pairs if entry else ()
+            # The newest pair stays: everybody encrypts with it, and a project without one would get another at once.
             if version not in [pair.version for pair in known[1:]]:
                 older = ", ".join(str(pair.version) for pair in known[1:]) or "none"
                 raise SecretError(f"there is no older key {version} of {project} ({connection}); older ones: {older}")
@@ -150,6 +151,7 @@ class KeyStore:
             raise SecretError(NO_PASSWORD)
         for pair in (await self.pairs(connection, project))[:1]:  # a store never has two passwords
             await asyncio.to_thread(self.unlocked, connection, project, pair)
+        # Outside of the transaction, which may run several times: a key takes a second to make.
         public, private = await asyncio.to_thread(rsa.generate, self._password)
         place = self._place(connection, project)
 
@@ -158,6 +160,7 @@ class KeyStore:
             known = place.decode(entry.value).pairs if entry else ()
             if known and only_first:  # another process was quicker
                 return known
+            # The newest pair is never retired, so that no number is given twice.
             version = max((pair.version for pair in known), default=0) + 1
             pairs = (KeyPair(version, self._now_ms(), public, private), *known)
             txn.do(place.put(ProjectKeyPairs(pairs)), *besides)
@@ -194,6 +197,7 @@ def _fitting(keys: Sequence[RSAPrivateKey], pieces: list[str]) -> int | None:
 def _repassworded(project: str, pair: KeyPair, old: str, new: str) -> KeyPair:
     """Encrypt the private key with the new password, unless that opens it already.  Raise SecretError if neither
     does."""
+    # The new one first, so that a run that was interrupted can be repeated.
     for password in (new, old):
         try:
             key = rsa.load_private(pair.private, password, checked=True)

@@ -82,6 +82,7 @@ def encrypt(pem: str, plain: bytes) -> list[str]:
     """Encrypt, and return Base64 pieces that decrypt to the pieces of `plain` in order. Raise BadKey."""
     key = load_public(pem)
     size_bytes = key.key_size // 8 - _OVERHEAD_BYTES
+    # An empty text is one empty piece, so that it decrypts to itself.
     parts = [plain[start : start + size_bytes] for start in range(0, max(1, len(plain)), size_bytes)]
     return [base64.b64encode(key.encrypt(part, _padding())).decode() for part in parts]
 
@@ -101,5 +102,6 @@ def fitting(keys: Sequence[RSAPrivateKey], pieces: Sequence[str]) -> tuple[int, 
         try:
             return index, b"".join(key.decrypt(part, _padding()) for part in parts)
         except ValueError:
+            # OAEP says of a wrong key that decryption failed, and nothing else: each key has to be tried.
             continue
     raise Unopenable("it was encrypted with another key than this project's")

@@ -189,8 +189,8 @@ class Phases:
         retry = verdict.result is None and spec.attempt < spec.job.attempts_max
         phase_variables = variables.phase(phase, index, book, verdict.result, will_retry=retry)
         try:
+            # A playbook that cleans up is not cancelled: machines or clouds would keep what the job made there.
             ended = await self._held(
-                # A playbook that cleans up is not cancelled: machines or clouds would keep what the job made there.
                 book, phase_variables, limit_s, self.cancel if not book.cleanup else asyncio.Event()
             )
         except CheckoutError as error:

@@ -34,6 +34,7 @@ def collect(source: Path, dest: Path, size_max_bytes: int) -> list[str]:
     with Directory.at(source.parent) as top, Directory.at(dest) as place:
         collection = _Collection(os.fstat(top.fd).st_uid, size_max_bytes, size_max_bytes)
         try:
+            # A job may have taken every permission from its directories, which would stop an executor that is not root.
             top.loosen(source.name)
             with top.below(source.name) as logs:
                 collection.tree(logs, place, "", DEPTH_MAX)
@@ -67,12 +68,14 @@ class _Collection:
                 break
             self.left_names -= 1
             names.append(name)
+        # Listed before anything is moved, since a directory that changes while it is read may repeat or skip names.
         for name in sorted(names):
             if path == "" and name in OURS:
                 continue
             try:
                 self._one(here, there, name, path, depth)
             except OSError as error:
+                # Everything else concerns one file; a full disk concerns the build and its result.
                 if error.errno in _FULL:
                     raise
                 self._not(f"{path}{name}", f"it cannot be had ({error.strerror})")
@@ -85,6 +88,7 @@ class _Collection:
             self._not(f"{path}{name}", why)
         elif stat.S_ISDIR(found.st_mode):
             self._directory(here, there, name, path, depth)
+        # The executor's own records lie in `there`, and must not be replaced by what a job calls the same.
         elif there.look(name) is not None:
             self._not(f"{path}{name}", "this name is Headgate's own")
         elif why := self._taken(here, there, name, found):
@@ -98,6 +102,7 @@ class _Collection:
         with suppress(FileExistsError):
             os.mkdir(name, 0o755, dir_fd=there.fd)
         try:
+            # A path like a/b may be a directory for the job and a file of ours: `below` refuses what is no directory.
             with here.below(name) as source, there.below(name) as place:
                 self.tree(source, place, f"{path}{name}/", depth - 1)
             os.rmdir(name, dir_fd=there.fd)  # if nothing was put there
@@ -116,6 +121,7 @@ class _Collection:
             return "its name has characters that cannot be shown"
         if directory:
             return "" if depth > 1 else f"it lies more than {DEPTH_MAX} directories deep"
+        # Whoever may link to a file need not be able to read it: the executor would publish it.
         if found.st_nlink > 1 and found.st_uid != self.owner:
             return "it is a link to a file of somebody else"
         if found.st_size > self.left_bytes:
@@ -126,6 +132,7 @@ class _Collection:
     def _taken(self, here: Directory, there: Directory, name: str, found: os.stat_result) -> str:
         """Move a file out of reach of the job, under a name that means nothing, and then look at it once more: what the
         job put in its place meanwhile is not what was looked at.  Return why it was not kept; empty if it was."""
+        # The final name appears only when the file has been checked: readers of the logs never see anything else.
         fresh = f".{secrets.token_hex(8)}"
         try:
             if found.st_nlink > 1:  # the job can still write through its other name
@@ -164,6 +171,7 @@ def _moved(here: Directory, name: str, there: Directory, fresh: str, found: os.s
             raise Strange(f"it is {kind(mode)} now, and no regular file")
         if os.fstat(file).st_uid != os.geteuid():
             os.chown(again(file), os.geteuid(), os.getegid())
+        # No setuid bits, no right to write for others, and nothing executable.
         os.chmod(again(file), 0o600 | mode & 0o044)
 
 
@@ -171,9 +179,11 @@ def _copied(here: Directory, name: str, there: Directory, fresh: str, found: os.
     """Copy the file unchanged, up to its size when it was examined. Raise Strange, OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with here.reading(name) as source, open(os.open(fresh, flags, 0o644, dir_fd=there.fd), "wb") as place:
+        # The name may lead to another file by now, whose size and links nobody has looked at.
         if not os.path.samestat(os.fstat(source.fileno()), found):
             raise Strange("it was changed while it was taken")
         left_bytes = found.st_size
+        # A job that still runs could append for ever; the size was charged before.
         while left_bytes > 0 and (piece := source.read(min(left_bytes, PIECE_SIZE_BYTES))):
             place.write(piece)
             left_bytes -= len(piece)

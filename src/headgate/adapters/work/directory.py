@@ -29,6 +29,7 @@ SWEPT_DEPTH_MAX = 50
 MOVED_MAX = 10_000
 """Most subdirectories that are moved out of a directory before they are removed."""
 _HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: an open of a pipe that a job put there must not wait for a writer.
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -65,6 +66,7 @@ class Directory:
     @contextmanager
     def at(cls, path: Path) -> Iterator[Directory]:
         """Open a directory of ours whose path nobody else can rename. Raise OSError."""
+        # The operator may have put a link where a directory of ours is.
         fd = os.open(path, _DIRECTORY & ~os.O_NOFOLLOW)
         try:
             yield cls(fd, path.name)
@@ -128,6 +130,8 @@ class Directory:
             mode = os.fstat(held).st_mode
             if not stat.S_ISREG(mode):
                 raise Strange(f"{shown(name)} is {kind(mode)}, and no regular file")
+            # By its descriptor: a second look-up of the name could find a pipe or a device in place of what was
+            # checked.
             with open(os.open(again(held), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
                 yield file
 
@@ -146,9 +150,12 @@ class Directory:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(fresh, flags, 0o600, dir_fd=self.fd), "wb") as file:
             file.write(content)
+            # After the content is written, and not at its creation: the umask does not apply, and nobody reads half of
+            # it.
             os.fchmod(file.fileno(), mode)
         try:
             os.rename(fresh, _single(name), src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        # rename replaces a file or a link, but no directory.
         except IsADirectoryError:
             self.remove(name)
             os.rename(fresh, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
@@ -161,6 +168,7 @@ class Directory:
         """
         if self._swept(_single(name), SWEPT_DEPTH_MAX):
             return
+        # A list and no recursion: the depth of the tree is a job's choice.
         rest = [name]
         for _ in range(REMOVING_STEPS_MAX):
             if not rest:
@@ -182,6 +190,7 @@ class Directory:
             return gone
         try:
             with self.below(name) as inner:
+                # Each level keeps a descriptor open, of which a deep tree would need more than a process may have.
                 if not depth or os.fstat(inner.fd).st_dev != os.fstat(self.fd).st_dev:
                     return False
                 for one in inner.names():
@@ -207,6 +216,7 @@ class Directory:
     def _unlinked(self, name: str) -> bool:
         """Unlink the object of this name. Return False if it is a directory, or that is refused."""
         gone = self._gone(name)
+        # Loosened only when needed: most names of a tree go without it.
         if gone is False:
             self.loosen(name)
             gone = self._gone(name)
@@ -243,6 +253,8 @@ class Directory:
             mode = os.fstat(held).st_mode
             if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
                 os.chmod(again(held), 0o700)
+            # Removing these flags takes CAP_LINUX_IMMUTABLE. What is neither a directory nor a regular file has none,
+            # and opening it might do something.
             if os.geteuid() == 0 and (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
                 _unfasten(held)
 
@@ -260,6 +272,7 @@ def again(held: int) -> str:
 
 def _single(name: str) -> str:
     """Return a name in a directory.  Raise ValueError if it is anything else."""
+    # dir_fd protects nothing from a name that is a path: an absolute one ignores it.
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(f"{name!r} is not a name in a directory")
     return name

@@ -23,12 +23,15 @@ def unshare(tree: Path, shares: Iterable[Path]) -> None:
     own = tree / ".git/objects"
     for share in shares:
         for _ in range(PASSES_MAX):
+            # git may repack meanwhile: an object leaves its loose file or its pack only once it is in another pack. If
+            # the set of packs is the same before and after, nothing was missed.
             before = _packs(share)
             _copied(share, own, before)
             if _packs(share) == before:
                 break
         else:
             raise OSError(errno.EAGAIN, "its packs change faster than they can be copied", str(share))
+    # Last: until all objects are there, the repository is usable only with those that it borrows.
     (own / "info/alternates").unlink(missing_ok=True)
 
 

@@ -46,11 +46,14 @@ def _made(path: Path) -> int:
             path.mkdir(parents=True)
         except FileExistsError:
             with left(path) as nobody_s:
+                # What a dead executor left is not used again: its content is unknown, and a new directory has an inode
+                # of its own.
                 if nobody_s:
                     remove(path)
             continue
         held = _taken(path)
         if held is not None:
+            # Another process may have removed the directory between mkdir and the lock; the lock is then on nothing.
             if _is(held, path):
                 return held
             os.close(held)
@@ -64,6 +67,7 @@ def _taken(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     try:
+        # The lock belongs to the open directory: it goes with the last descriptor of its owner, whatever kills that.
         fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(found)

@@ -14,6 +14,7 @@ CONFIG = "org/config"
 NOTED: dict[str, Any] = {CONNECTION: {}}
 SILENT: dict[str, Any] = {CONNECTION: {"note": False}}
 HEADS, TAGS = "^refs/heads/.*$", "^refs/tags/.*$"
+# Only on the 29th of February.
 NEVER = "0 0 29 2 *"
 SHARED_JOBS, TEMPLATES = 100, 25
 ARM, ELSEWHERE, TIMED, PROMOTED = 20, 30, 5, 4

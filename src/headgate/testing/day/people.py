@@ -104,6 +104,7 @@ class DayPeople:
             self._hub.abandon(proposal)
             return self._look()
         if (needed := self._needed.get(proposal.number)) is not None:
+            # In one queue the gate lands both in order; across queues the needed change has to have landed.
             await (self._approving if _beside(proposal, needed) else self._landing)[needed.topic].wait()
         if not self._approving[topic].is_set():
             self.approved_s[topic] = time.time()

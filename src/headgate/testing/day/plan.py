@@ -115,6 +115,7 @@ class DayPlan:
         (kind,) = chance.choices(("docs", "jobs", "code"), (DOCS, CONFIGURING, 1 - DOCS - CONFIGURING))
         wrong = (drawn < FAILING, FAILING <= drawn < FAILING + FLAKY, drawn > 1 - ABANDONED)
         wrong = wrong if kind == "code" else (False, False, wrong[2])
+        # Nobody needs a change that is given up: its dependents would wait until the end of the day.
         lately = [one for one in before[-20:] if not one.abandoned]
         needs = chance.choice(lately).number if lately and chance.random() < DEPENDING else None
         branch = "stable/2026" if backport else "master"

@@ -31,6 +31,7 @@ from headgate.web.inventory.server import RUNM, V1, serve
 
 AT_ONCE = 8
 CALL_MAX_S = DEADLINE_S
+# A watch never ends by itself.
 WATCH_MAX_S = 0.05
 WRONG = {"UNKNOWN", "INTERNAL", "DATA_LOSS", "UNIMPLEMENTED", "UNAVAILABLE"}
 """Statuses with which no call may end."""
@@ -63,6 +64,7 @@ class FuzzCaller:
         message = self._message(method.input_type)
         self._sign(message)
         data = message.SerializeToString()
+        # Bytes that are no message at all must end with a status, too.
         if self._random.random() < 0.05:
             data = self._damaged(data)
         try:
@@ -168,6 +170,7 @@ async def fuzz(seed: int, seconds: float, calls_max: int = 1 << 62) -> FuzzCalle
             await _furnish(channel)
             end = time.monotonic() + seconds
             while time.monotonic() < end and caller.statuses.total() < calls_max and not caller.wrong:
+                # A random call may have deleted the partition, without which the rest would test nothing.
                 if not await inventory.facts.store.get(inventory.places.partitions.by_uuid(PARTITION).path):
                     await _furnish(channel)
                 await asyncio.gather(*(caller.call() for _ in range(AT_ONCE)))
@@ -175,6 +178,7 @@ async def fuzz(seed: int, seconds: float, calls_max: int = 1 << 62) -> FuzzCalle
         stop.set()
         await running
     findings = examine(inventory.places, await store.list(inventory.places.path))
+    # Every call may end well and the indexes still be wrong.
     caller.wrong += [f"{one.path}: {one.what}" for one in findings]
     return caller
 

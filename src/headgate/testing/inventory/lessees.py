@@ -68,6 +68,7 @@ def judge(tree: Sequence[Entry], places: InventoryMap) -> None:  # noqa: C901 - 
                 raise LeaseInvariantBroken(f"{taken} {key} of {uuid} are given, which has {capacity[uuid].get(key)}")
         for lease in several:
             space = lease.amounts.get("space", "0") if lease.amounts else capacity[uuid].get("space", "0")
+            # Fractions, since a sum of floats could exceed a limit that it only reaches.
             spaces[lease.project] = spaces.get(lease.project, Fraction()) + Fraction(space)
     if over := {project: space for project, space in spaces.items() if space > QUOTA}:
         raise LeaseInvariantBroken(f"projects have more than {QUOTA}: {over}")

@@ -67,6 +67,7 @@ class DelaySimulation:
 
     def run(self) -> None:  # noqa: C901 - one step after the other
         chance = random.Random(self.seed)
+        # Two connections to one file, as two servers have: nothing may be remembered in only one of them.
         servers = [self._open(), self._open()]
         with servers[0].transaction():
             for name, count in (("a", 2), ("b", 1)):
@@ -76,6 +77,7 @@ class DelaySimulation:
             match chance.choices(("post", "pass", "deliver", "read", "restart", "withdraw"), (8, 6, 6, 4, 1, 1))[0]:
                 case "post":
                     self._post(servers[n], chance)
+                # Time goes back now and then, as after an adjustment of the clock.
                 case "pass":
                     self.now_ms += chance.choice((-30, 0, 1, 20, 100, 400))
                 case "deliver":
@@ -177,6 +179,8 @@ class DelaySimulation:
         remaining = [one for one in self.model[partition] if not one.withdrawn]
         for n, first in enumerate(remaining):
             for one in remaining[n + 1 :]:
+                # Only messages that waited at the same time can be compared: what was delivered before the other came
+                # is no overtaking.
                 together = max(first.posted, one.posted) < min(first.came, one.came)
                 if (first.prompt and one.prompt) or (together and first.due_ms <= one.due_ms):
                     _must(place[first.body] < place[one.body], f"{one.body} overtook {first.body}")

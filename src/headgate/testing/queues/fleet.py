@@ -145,6 +145,7 @@ class QueueFleet:
         found: dict[str, list[tuple[float, int]]] = defaultdict(list)
         for file in self.root.glob("seen-*"):
             for line in file.read_text().splitlines():
+                # The last line of a killed worker may be half of one.
                 if len(parts := line.split(" ")) == 3:
                     found[parts[1]].append((float(parts[0]), int(parts[2])))
         return {queue: sorted(found[queue]) for queue in self.queues}
@@ -153,6 +154,7 @@ class QueueFleet:
         """Return what must not be: messages that were left out, or ran for the first time behind a later one."""
         found = []
         for queue, runs in self.runs().items():
+            # A repetition keeps the place of the first run.
             firsts = list(dict.fromkeys(body for _, body in runs))
             if firsts != list(range(len(firsts))):
                 found.append(f"{queue}: {firsts[:50]}")
@@ -194,6 +196,7 @@ async def fleet(root: Path, store_url: str, backend: Backend, *, queues: int) ->
             await asyncio.gather(task, return_exceptions=True)
             for worker in (worker for worker in found.workers if worker.returncode is None):
                 with suppress(ProcessLookupError):  # it ended just now
+                    # A stopped process would receive SIGTERM only once it goes on.
                     os.kill(worker.pid, signal.SIGCONT)
                     worker.terminate()
             await asyncio.gather(*(worker.wait() for worker in found.workers))

@@ -90,6 +90,7 @@ class QueueHarness:
         stop = next(stop for stop, (one, _) in self.stops.items() if one is worker)
         _, task = self.stops.pop(stop)
         assert worker.sharing is not None, "it is at work"
+        # First, so that no `finally` of the worker can still write: a killed process runs none.
         worker.store.backend, lease = _Dead(worker.store.backend), worker.sharing.session.lease
         stop.set()
         worker.abort.set()

@@ -129,6 +129,7 @@ class LeaseSimulation:
             partition = answer[0][0].partition
             one.strand = (partition - 1) // PRIORITIES
             _must((partition - 1) % PRIORITIES + 1 == one.priority, f"{name!r} is posted to partition {partition}")
+            # Worked out anew here: clients rely on the strand of a key, which must not change between versions.
             digest = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
             _must(not key or one.strand == digest % STRANDS, f"the key {key!r} is posted to partition {partition}")
             self.model.append(one)
@@ -160,6 +161,7 @@ class LeaseSimulation:
         """Fetch, perhaps again; or report the outcome of the fetched message."""
         try:
             with server.transaction():
+                # Fetching again without an outcome happens after a lost answer, and must give the same message.
                 if holder.fetched is None or chance.random() < 0.2:
                     found = leases.fetch(server, APP, QUEUE, holder.lease.lease, 100, self._moment(chance))
                     self._judge(server, holder, found)
@@ -187,6 +189,8 @@ class LeaseSimulation:
         known.ended, known.due_ms = kind != "later", self.now_ms + int(after_s * 1000)
         known.refused = kind == "never"
         self.held_ms[holder.strand], holder.fetched = self.now_ms + TTL_MS, None
+        # Counted when there is an outcome, and not when a message is handed out: a message of a worker that vanished
+        # counts for nothing.
         self.others[holder.strand] = 0 if holder.out_of_turn else self.others[holder.strand] + 1
 
     def _judge(self, server: SqliteDatabase, holder: StrandHolder, found: list[Handed]) -> None:
@@ -238,6 +242,7 @@ class LeaseSimulation:
 
     def _finish(self, server: SqliteDatabase, chance: random.Random) -> None:
         """Complete everything that was posted, and check that all of it is done in the end, or given up."""
+        # Beyond every lease and every delay of a retry.
         self.now_ms += 100_000
         self.holders.clear()
         for _ in range(20 * len(self.model)):

@@ -45,6 +45,7 @@ def postgres(*, durable: bool = False) -> Iterator[str]:
         _until_ready(bin, port, server, root / "log")
         yield f"postgresql://headgate@127.0.0.1:{port}/postgres"
     finally:
+        # A fast shutdown: SIGTERM would wait for every client to leave.
         server.send_signal(signal.SIGINT)
         server.wait(DEADLINE_S)
         shutil.rmtree(root, ignore_errors=True)

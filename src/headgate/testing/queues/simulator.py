@@ -72,6 +72,7 @@ class LateBackend(MortalBackend):
         loop = asyncio.get_running_loop()
         self._here()
         if self._chance.random() < self.late:
+            # Beyond the session in some cases: the request then arrives when somebody else owns the partition.
             away_s = TTL_S * 1.2 * self._chance.random()
             self._away_until_s = loop.time() + away_s
             loop.call_later(
@@ -136,6 +137,7 @@ class QueueSimulation:
         try:
             await self._until(world, lambda: story.done() and world.here(TTL_S) and _quiet(world))
             self.calm = True
+            # Nobody may leave while shares are compared.
             for leaves in self.restless.values():
                 leaves.set()
             await self._until(world, lambda: not self.restless and _shared(world, workers))
@@ -183,6 +185,7 @@ class QueueSimulation:
                 self.restless[number] = leaves
             backend = LateBackend(world.backend, chance, None if last else chance.randrange(3, 60))
             backend.world = world
+            # The last life has no faults, so that every run ends.
             backend.late = 0.0 if last or not self.rough else backend.late
             life = asyncio.ensure_future(self._life(world, Store(backend), stop, leaves, backend.died))
             death = asyncio.ensure_future(backend.died.wait())
@@ -216,6 +219,7 @@ class QueueSimulation:
                 if message.message_id in world.poison and died is not None:
                     await asyncio.sleep(world.chance.choice((0.0, 0.0, 0.1, 2.0)))
                     died.set()
+                    # A dead process never answers: the cancellation from outside ends this.
                     await asyncio.Event().wait()
                 slow = world.chance.random() < 0.05
                 await asyncio.sleep(world.chance.random() * (8.0 if slow else 0.2))

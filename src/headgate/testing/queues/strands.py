@@ -52,6 +52,7 @@ class StrandOracle:
         self.must(not owner or not others, f"{partition} is {owner}'s, others of its strand are of {others}")
         if not self.strict or not owner:
             return
+        # What came or was taken a moment ago may not have been seen yet: no order is demanded of it.
         settled = now_s - LATENCY_S
         since = {
             one: since

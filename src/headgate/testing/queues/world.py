@@ -89,6 +89,7 @@ class QueueWorld:
 
     def post(self, partition: QueuePartition) -> Message:
         elapsed = int(asyncio.get_running_loop().time() * TICKS_A_SECOND)
+        # Ids must rise within a partition, also for messages of the same moment.
         self._ticks = max(self._ticks + self.chance.randrange(1, 100), BEGINNING_TICKS + elapsed)
         id = make_id(self._ticks, 0, 1)
         message = Message(id, f"body {id}", partition.number, unix_text(self._ticks), partition.queue)
@@ -188,6 +189,7 @@ class QueueWorld:
                 continue
             now, before = self.app.progress(partition).decode(change.entry.value), seen.get(partition, Progress(""))
             self.must(position(now) >= position(before), f"{partition}: progress went back from {before} to {now}")
+            # Each owner writes under a higher epoch, so that a late write of an earlier one shows.
             self.must(now.epoch >= before.epoch, f"{partition}: written by an owner of before, {now} after {before}")
             if now.epoch > before.epoch:
                 self.taken_s[partition] = asyncio.get_running_loop().time()

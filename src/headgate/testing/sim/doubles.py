@@ -120,6 +120,7 @@ class SimForge:
             elif old.untold:
                 change_states.append(replace(old, untold=False))
                 events.append(self._one_time_event(EventKind.MERGED, old.change))
+        # Compared with what the store has and not with an earlier look: a new process finds what a dead one missed.
         moved = {p: {HEAD: head} for p, head in self.world.heads.items() if heads.get(p) != {HEAD: head}}
         events += [self._updated(project, heads[project][HEAD]) for project in moved if project in heads]
         found = {p: self._tags(p, refs.get(p)) for p in self.world.heads}
@@ -140,6 +141,7 @@ class SimForge:
         return self._event(EventKind.REF_UPDATED, change)
 
     def _event(self, kind: EventKind, change: Change, *, fresh: bool = False) -> TriggerEvent:
+        # Another id each time: a forge that is asked twice tells the same thing twice, and the gate has to cope.
         id = derived(kind, change.key, change.commit, str(self.world.chance.random()))
         return TriggerEvent(kind, change, id, fresh=fresh)
 
@@ -163,6 +165,7 @@ class SimGit:
             case LandRequest():
                 try:
                     return self._land(work)
+                # Recorded as well as raised: a service would set the request aside, and go on.
                 except InvariantBroken as broken:
                     self.world.broken = broken
                     raise
@@ -214,6 +217,7 @@ class SimGit:
     def _land(self, work: LandRequest) -> LandAnswer:
         change, world = work.change, self.world
         own = change.project if work.later or work.rest else ""
+        # Asked again after an answer was lost: to say yes once more is right, for the same buildset only.
         if work.commit in _history(world.heads[change.project]):
             if world.landed_by.get(change.commit, work.buildset) != work.buildset:
                 raise InvariantBroken(f"{change.key} is asked to land, and has landed already")

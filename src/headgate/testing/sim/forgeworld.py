@@ -122,6 +122,7 @@ class HubPeople:
             await self._pause()
 
     async def _pause(self) -> None:
+        # The cube makes most pauses short, so that acts overlap, and some long enough for everything to settle.
         await asyncio.sleep(self.chance.random() ** 3 * PAUSE_MAX_S)
 
     def _head(self) -> str:
@@ -162,6 +163,8 @@ class HubPeople:
         }
         weights = (3, 6, 6, 2, 3, 3, 2, 1)
         (name,) = self.chance.choices([*acts], weights)
+        # Nobody merges by hand what fails or what needs an open change: how later checks end would depend on that
+        # moment.
         if name != "merge" or not (hub.fails(pull.head) or any(not one.merged for one in hub.needs(pull))):
             acts[name]()
 
@@ -284,6 +287,7 @@ class HubProcesses(Processes):
             found = forge.webhook({}, body)
             try:
                 await store_hint(context, NAME, found)  # type: ignore[arg-type]  # this forge sends nothing that is ignored
+            # As after an error that the forge does not repeat: the next complete look finds what this one announced.
             except StoreError:
                 continue
 

@@ -154,6 +154,7 @@ class Gestures:
         self._branch_moved(project)
 
     def _moved(self, pull: SimPull) -> None:
+        # Forges compute whether something can be merged in the background, and answer "unknown" until then.
         pull.undecided = self.chance.randrange(3)
 
     def _branch_moved(self, project: str) -> None:
@@ -172,6 +173,7 @@ class Gestures:
         self._ids += 1
         delivery, loop = SimDelivery(f"d{self._ids}", project, number), asyncio.get_running_loop()
         chance = self.chance.random()
+        # Lost in 30 %, doubled in 20 %.
         for _ in range(1 if self.faithful else 0 if chance < 0.3 else 2 if chance < 0.5 else 1):
             late_s = 0.0 if self.faithful or self.chance.random() < 0.5 else self.chance.random() * 20.0
             loop.call_later(late_s, self.mail.put_nowait, delivery)
@@ -239,6 +241,8 @@ class SimForgeHub(Gestures):
             raise InvariantBroken(f"{pull.key} lands as {pull.head}, and {part.change.commit} was tested")
         if self.statuses.get((pull.head, GATE)) != PASSED:
             raise InvariantBroken(f"{pull.key} is to land before it has its status")
+        # Merged before the checks: the branch has what the forge makes of it, and that is compared with what was
+        # tested.
         self.merge(pull)
         head, tested = self.world.heads[pull.project], work.state.merged.get(pull.project, {}).get(BRANCH)
         if head != tested:

@@ -108,6 +108,7 @@ class SimHub:
         while True:
             self._stirred.clear()
             hints, self._hints = self._hints, []
+            # Deliveries get lost: only a complete look finds what no hint told of.
             complete = loop.time() >= next_complete_s
             try:
                 async for sighting in self._look(known, heads, hints, complete=complete):
@@ -115,6 +116,8 @@ class SimHub:
                 if hints:
                     yield Sighting(answered=tuple(hint.id for hint in hints))
             except ReporterAway as away:
+                # Nothing is forgotten when the forge is away; hints are acknowledged only after the look that they
+                # asked for.
                 self._hints = [*hints, *self._hints]
                 await asyncio.sleep(max(away.wait_s, 1.0))
                 continue
@@ -171,6 +174,7 @@ class SimHub:
     async def report(self, outgoing: OutboxMessage) -> None:
         await self._ask()
         change, state = outgoing.change, outgoing.how.get("status")
+        # The key is the same when a report is repeated after a lost answer.
         if change is None or outgoing.key in self._hub.pulls[change.key].reported:
             return
         if state is not None:
@@ -182,8 +186,10 @@ class SimHub:
         await self._ask()
         hub, change = self._hub, part.change
         pull = hub.pulls[change.key]
+        # The answer to an earlier request was lost: the merge is not asked for twice.
         if pull.merged and pull.head == change.commit:
             return MergeLanded(pull.merged)
+        # Between the last look and the merge: the moment at which a real forge can still change.
         hub.meddles(pull)
         if why := hub.refuses(pull, change.commit):
             return NotLanded(why)
@@ -197,6 +203,7 @@ class SimHub:
         except InvariantBroken as broken:
             hub.world.broken = hub.world.broken or broken
             raise
+        # After the merge: the driver must find out by itself that it has happened.
         self._late(UNHEARD)
         return MergeLanded(merged)
 

@@ -121,6 +121,7 @@ class StoreJudge(WrappedBackend):
         try:
             self._judge(ops, written)
         except InvariantBroken as broken:
+            # Noted and not raised: the process that happens to commit is not the one to blame, and would retry.
             self._world.broken = self._world.broken or broken
         return written
 
@@ -243,6 +244,7 @@ class StoreJudge(WrappedBackend):
         busy += [f"{pipeline.path}/item" for pipeline in self._pipelines.values()]
         for name in self._world.gone:
             busy += [self._pipelines[name].path, map.events.tenant("t").pipelines(name).path]
+        # Locks of components and the order to close a gate outlive everything that was done.
         stays = ("election", map.events.tenant("t").state.path)
         return [e.path for path in busy for e in self._tree.under(path) if not any(one in e.path for one in stays)]
 

@@ -254,6 +254,7 @@ class SimKind(NamedTuple):
         config = SERVED if self.served else TOGETHER if self.together else CONFIG
         if self.several:
             config = config.replace("{approved: true}", SEVERAL)
+        # The other tenant shares it then, and it stands in the tenant file.
         if self.check == "u":
             config = config.replace(SEMAPHORE, "")
         if self.hostile:

@@ -32,6 +32,7 @@ class SimFault(Enum):
     STALL = "the process stops for longer than a session; what it was about to send is sent late"
 
 
+# No Exception, so that no `except Exception` of the services goes on in the name of a dead process.
 class Dead(BaseException):
     """Report that a process is dead: no handler may run, and nothing is retried."""
 
@@ -78,6 +79,7 @@ class SimLink(WrappedBackend):
         chance = self._chance.random
         watch = self.inner.watch(prefix)
         async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
+            # Late at random, and in order: a mirror may lag behind, but a watch never skips or swaps.
             async for change in watch:
                 if self._lags and chance() < LAG_CHANCE:
                     await asyncio.sleep(chance() * LAG_MAX_S)
@@ -93,6 +95,7 @@ class SimLink(WrappedBackend):
     async def _request(self, ask: Callable[[], Awaitable[T]]) -> T:
         if self._had_fault:
             await self._reached()
+        # So that requests of several processes arrive in every order.
         for _ in range(int(self._chance.random() * 3)):
             await asyncio.sleep(0)
         self._count += 1
@@ -111,12 +114,14 @@ class SimLink(WrappedBackend):
             return await asyncio.shield(late)
         if fault is SimFault.DEATH:
             self.died.set()
+            # The request may have arrived: whoever starts next finds its effect, or does not.
             if self._chance.random() < 0.5:
                 await ask()
             raise Dead
         if fault is not SimFault.UNKNOWN:
             self._cut_until_s = now_s + (SHORT_S if fault is SimFault.BLIP else LONG_S)
             self._breaks += 1
+        # An error says nothing of the effect: half of the commits that fail this way were made.
         if self._chance.random() < 0.5:
             await ask()
         raise Unavailable(f"no answer: {fault.value}")

@@ -21,6 +21,7 @@ QUEUE, PARTITIONS, TICKS = "orders", 2, 10**17
 POSTS_MAX, AT_ONCE_MAX, PAUSE_MAX_S = 5, 14, 1.5
 AWAY = 0.15
 """Chance that the server does not answer, or not in time."""
+# One body that is JSON, and others that break readers: templates, control characters, depth, size, nothing.
 BODIES = ('{"n": 1}', "no JSON {{ lookup('env', 'HOME') }}", "\x00\x1b[2J", "[" * 5_000, "x" * (BODY_MAX_BYTES + 1), "")
 
 
@@ -67,6 +68,8 @@ class SimPosts:
         if twice := [id for id in self.ids if answers[id] != 1]:
             return f"message {twice[0]} was answered {answers[twice[0]]} times"
         for partition, messages in self.posted.items():
+            # A build may be repeated, which is no second run of the message: only its first beginning counts for the
+            # order.
             order = list(dict.fromkeys(self.ran.get(str(partition.number), ())))
             if order != sorted(order):
                 return f"the messages of {partition} ran in another order than they were posted in"
@@ -144,6 +147,7 @@ class SimTaker:
         await asyncio.sleep(self.chance.random() * 0.05)
         if self.chance.random() < AWAY:
             raise ReporterAway("it does not answer")
+        # The same key is the same answer: a reporter that heard no confirmation sends it again.
         self.posts.answered.setdefault(outgoing.key, outgoing)
         if self.chance.random() < AWAY:
             raise ReporterAway("its answer was lost")

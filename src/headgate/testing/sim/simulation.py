@@ -131,14 +131,17 @@ class Simulation:
 
     def run(self) -> SimWorld:
         """Run the seed. Raise InvariantBroken that names the seed."""
+        # Most runs begin where an earlier gate stopped, so that old records and locks are met, too.
         if self.seed % FRESH_EVERY == 0:
             return self.run_on(MemoryBackend())
         before = _left(self.kind)
+        # A copy, since `_left` is cached and every run writes.
         return self.run_on(MemoryBackend(Tree(before.entries.values(), before.appended, before.revision)))
 
     def run_on(self, store: MemoryBackend) -> SimWorld:
         """Run as `run` does, on a store that may have been used before.  Raise InvariantBroken, naming the seed."""
         try:
+            # Ids decide orders in the store: drawn from the seed, a failing run can be repeated.
             with drawn_from(random.Random(f"ids {self.seed}").getrandbits):
                 return run_virtual(self._run(store))
         except InvariantBroken as broken:
@@ -149,6 +152,7 @@ class Simulation:
         asyncio.get_running_loop().set_exception_handler(_unless_dead)
         world, notes, stop = self.world(chance), Notes(), asyncio.Event()
         judge = self.judge(store, world, notes)
+        # A generator of its own for each question: one more draw somewhere must not change every world.
         cut = random.Random(f"cut {self.seed}").randrange(1, CUT_OPS_MAX)
         ops_max = cut if self.seed % CUT_EVERY == 1 else COMMIT_OPS_MAX
         judge.turns_are_whole = ops_max == COMMIT_OPS_MAX
@@ -226,6 +230,8 @@ class Simulation:
             return
         before = self._request_count()
         await asyncio.sleep(self.idle_s)
+        # A watch tells of every change, so that a request in an idle gate is a poll, and thousands of tenants would
+        # multiply it.
         if self._request_count() != before:
             raise InvariantBroken(f"{self._request_count() - before} requests in {self.idle_s:.0f} s of idling")
 
@@ -276,6 +282,7 @@ async def _until_quiet(
     told_s = 0.0
     while not story.done() or judge.left():
         await asyncio.sleep(LOOK_INTERVAL_S)
+        # The moment at which people were done; 0 while they still act.
         told_s = told_s or loop.time() * story.done()
         if world.broken is not None:
             raise world.broken
@@ -302,12 +309,15 @@ class Processes:
         """Run a process that dies at some request and is started again, a few times."""
         calm = self.simulation.calm
         lives = 0 if calm else self.chance.randrange(DEATHS_MAX + 1)
+        # Clocks of machines differ: nothing that is decided may depend on comparing two of them.
         skew_s = (self.chance.random() - 0.5) * SKEW_MAX_S
         while not self.stop.is_set():
             faults = {} if calm else self._faults(mortal=lives > 0)
             lives -= 1
             link = SimLink(self.judge, self.chance, faults, lags=not calm)
             components = {**APART, **WHOLE}[kind]
+            # Beyond the link would be too late: the law names the components of a process, which the store does not
+            # know.
             store = Store(LawfulBackend(link, _laws(), components, self._unlawful))
             self.simulation.stores.append(store)
             life = asyncio.ensure_future(self._life(components, name, store, skew_s))
@@ -362,6 +372,7 @@ class Processes:
         context.ops_max = self.ops_max
         if self.simulation.reusing:
             context.history = cast(HistoryReader, self.notes)  # of which nothing else is asked
+        # One place makes builds wait for each other, which a paused build must survive.
         builds_max = random.Random(f"places {self.simulation.seed}").choice((1, 2, 4, 4))
         bodies: dict[str, Callable[[], Body]] = {
             "scheduler": lambda: self.scheduler(context).run,

@@ -204,6 +204,8 @@ class Mover:
             else:
                 self._configures([name for name in names if self.chance.random() < GONE])
         self._configures([name for name in names if name != "gate" and self.chance.random() < GONE])
+        # Proposed again only once the gate exists for everybody: a change that is proposed before has no pipeline to
+        # end in.
         for _ in range(LOOKS_MAX):
             if self.world.seen.get(CONFIG) == self.world.heads[CONFIG]:
                 break
@@ -232,9 +234,12 @@ class GateCloser:
             queue = "" if self.world.moving else self.chance.choice(("", "shared"))
             closing = Closing("gate", queue, "for now", "ada", self.context.now_ms())
             await ordered(self.context, "t", lambda now: replace(now, closings=(closing,)))  # noqa: B023
+            # Pushes that had begun may still land: the API reports them to whoever closes a gate, and so they are
+            # excused here.
             self.world.shut = frozenset(await landings_over(self.context, "t", "gate"))
             self.world.closed += 1
             await self._pause()
+            # Before the order to open, which takes effect somewhere during the next call.
             self.world.shut = None
             await ordered(self.context, "t", lambda now: replace(now, closings=()))
 

@@ -43,6 +43,8 @@ def commits(head: str) -> list[str]:
 
 def merged(head: str, item: MergeItem) -> str:
     """Return the commit after merging."""
+    # A head is its own history: "h+c0+c1" has c0 merged before c1. Merging what is there already changes nothing, as in
+    # git.
     return head if item.commit in commits(head) else f"{head}+{item.commit}"
 
 
@@ -53,6 +55,7 @@ def tested_key(state: RepoState) -> str:
 
 def tree(head: str) -> str:
     """Return what is in a head, whoever merged it in which order."""
+    # As a git tree: the same content has the same name, in whatever order it was merged.
     return "+".join(sorted(set(commits(head))))
 
 
@@ -262,6 +265,8 @@ class SimWorld:
             self.landed_by[part.change.commit] = work.buildset
             self.owed.pop(part.change.key, None)
             self.withdraw(part.change.key)
+        # A circle lands in several steps where a forge merges one change at a time; what is left is an alarm at the
+        # end.
         self.owed |= rest
 
     def _rest(self, work: LandRequest) -> dict[str, str]:
@@ -313,6 +318,7 @@ class SimProposal:
     def text(self) -> str:
         parent = "nowhere" if self.wrong else f"extra-{self.parent}" if self.parent else "base"
         name = f"extra-{self.commit}"
+        # Random, since a store that compresses would make repeated text small.
         noise = random.Random(self.commit).randbytes(self.comments_bytes // 2).hex()
         comments = "".join(f"# {noise[i : i + 100]}\n" for i in range(0, len(noise), 100))
         return f"{comments}- job: {{name: {name}, parent: {parent}}}\n- project: {{gate: {{jobs: [{name}]}}}}\n"

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from headgate.store.types import Append, At, Backend, Delete, Lease, Op, Put
 from headgate.testing.stores.twin import Twin
 
+# `-` and `.` sort before `/`, and `0` right after it: a prefix search that forgets the slash finds too much here.
 PATHS = ("/a", "/a/b", "/a/b/c", "/a-b", "/a.b", "/a0", "/ü/x")
 LEAVES = ("/l/x", "/l/y", "/a/l")
 """Paths of entries with a lease: nothing is put below them."""
@@ -111,6 +112,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(changes=CHANGES, fate=st.sampled_from(("lost", "unanswered")))
     def commit_without_an_answer(self, changes: list[tuple[str, str | int, bytes]], fate: str) -> None:
+        # Nobody can know the number of an entry that was appended without an answer.
         known = [change for change in changes if change[0] != "append"]
         self.run(self.twin.commit([], self._ops(known, None), fate))
 

@@ -210,8 +210,11 @@ class Twin:
             assert theirs.path == self._name(ours.path) and theirs.value == ours.value
             old = self.model.entries.get(ours.path)
             if old is not None and old.lease != ours.lease:
+                # On ZooKeeper, a node cannot change its lease: it is deleted and created, and gets another place in the
+                # order.
                 self._unordered.add(theirs.path)
             past = self._versions.setdefault(theirs.path, [])
+            # The guarantee that guards rest on: a lock that was lost and taken again has another version.
             assert theirs.version not in [version for _, version in past], f"a version of {theirs.path} came back"
             past.append((ours.version, theirs.version))
             self._unordered.update(self._name(up) for up in ancestors(ours.path))
