@@ -220,7 +220,6 @@ async def gate(
         async with asyncio.timeout(DEADLINE_S):
             for tenant in scheduler.tenants.values():
                 loaded: asyncio.Future[object] = asyncio.ensure_future(tenant.loaded.wait())
-                # Whichever comes first: a component that fails at its start would otherwise show only as a timeout.
                 await asyncio.wait([task, loaded], return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             await task

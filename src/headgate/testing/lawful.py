@@ -73,7 +73,7 @@ class Laws:
                 for part in row.template.split("/"):
                     branch = branch.of(part)
                 branch.law = _law(row, row.place, root)
-        # Paths repeat within a run, and the search of the map is the larger part of a simulated commit.
+        # Paths repeat within a run.
         self._at = lru_cache(maxsize=10_000)(self._find)
 
     def check(self, writers: Set[str], checks: Sequence[At], ops: Sequence[Op]) -> None:

@@ -14,7 +14,7 @@ import jwt
 from headgate.adapters.identity.provider import IdentityProvider, safe
 from headgate.base.errors import UserError
 
-# HS256 needs a key at least as long as its hash (RFC 7518, 3.2); a shorter one can be guessed from any token.
+# HS256 needs a key at least as long as its hash (RFC 7518, 3.2): a shorter one can be guessed offline from any token.
 SECRET_SIZE_MIN_BYTES = 32
 SCOPE = "openid profile"
 OPENID = "OpenIDConnect"

@@ -144,7 +144,8 @@ class Playbooks:
         everything else overrides it. Raise BadPlaybook."""
         extra, missed = self._extra(stage), sorted(self._unreachable)
         if stage.context.careful:
-            # Never the job's own texts: a template in one would be evaluated with the rights of this playbook.
+            # Evaluated where nobody has rights or, see `unevaluated`, free of templates: this playbook would run them
+            # with its own.
             values = self._values or self._job_variables.harmless(self._hosts)
             extra = self._careful_extra(stage, values)
             inventory = _with_raw(self._inventory.flat(literal(dict(values)), missed), literal(plain(values)))
@@ -253,7 +254,7 @@ def _sockets(stage: Stage) -> Path:
     """Return a directory of this playbook whose name is short enough for sockets in it."""
     near = stage.context.tmp / "cp"
     build = stage.own.parents[1].name[:12]
-    # /tmp is the playbook's own in its sandbox, so that the short name cannot meet another build's.
+    # In a sandbox /tmp is the playbook's own; without one, the build's id keeps the name apart.
     short = Path("/tmp", f"headgate-{build}-{stage.own.name}")
     return near if len(str(near)) <= SOCKET_DIRECTORY_SIZE_MAX else short
 

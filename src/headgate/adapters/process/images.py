@@ -128,7 +128,7 @@ class BuildContainers:
         """Begin the store of images unless it has begun, and return it.  Raise NoImage."""
         async with self._beginning:
             if self._store is None:
-                # A keeper of its own: fetching has another limit for its disk than a build, and must not end with one.
+                # A keeper of its own: fetches have another limit for their disk than builds, and outlive them.
                 keeper = ProcessKeeper(Limiter(replace(self._bounds, disk_max_bytes=supply.size_max_bytes)))
                 store = ContainerStore(keeper, supply)
                 try:

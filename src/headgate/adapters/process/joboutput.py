@@ -124,7 +124,6 @@ def write_inventory(logs: Path, inventory: Mapping[str, Any], censored: Callable
     shown = censored(msgspec.json.decode(msgspec.json.encode(inventory)))
     with suppress(FileExistsError, NotADirectoryError):  # unless the job made something else under its name
         place.parent.mkdir(exist_ok=True)
-        # Exclusive: a link of that name, which the job may have left, is not written through.
         with open(place, "xb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(shown), indent=1))
 

@@ -254,8 +254,8 @@ class Phases:
             return PhaseEnd("timeout", f"ended after its time was up ({max(0.0, limit_s):.0f} s)")
         if status == "cancel":
             return CANCELLED
-        # An unreachable host is the infrastructure's fault and gives another attempt. A successful playbook had rescued
-        # it.
+        # An unreachable host is the infrastructure's fault and gives another attempt. A playbook that succeeds had
+        # rescued it.
         if stage.is_ansible and status != 0 and self.playbooks.missed(stage):
             return PhaseEnd("unreachable", "a host could not be reached")
         return PhaseEnd("failed", _status(int(status))) if status else PhaseEnd("good")

@@ -105,7 +105,6 @@ def add(path: Path, data: dict[str, Any], secret: dict[str, Any] | None = None) 
         except Unfit as unfit:
             raise ReturnError(str(unfit)) from unfit
         text = {"data": merged, "secret_data": hidden} if hidden else {"data": merged}
-        # With secret data nobody else reads it, although other users see the work directory.
         work.write(path.name, msgspec.json.encode(text), 0o600 if hidden else 0o644)
 
 

@@ -150,8 +150,7 @@ class Directory:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(fresh, flags, 0o600, dir_fd=self.fd), "wb") as file:
             file.write(content)
-            # After the content is written, and not at its creation: the umask does not apply, and nobody reads half of
-            # it.
+            # The umask would apply to a mode that is given to open.
             os.fchmod(file.fileno(), mode)
         try:
             os.rename(fresh, _single(name), src_dir_fd=self.fd, dst_dir_fd=self.fd)

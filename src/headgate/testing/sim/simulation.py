@@ -309,15 +309,13 @@ class Processes:
         """Run a process that dies at some request and is started again, a few times."""
         calm = self.simulation.calm
         lives = 0 if calm else self.chance.randrange(DEATHS_MAX + 1)
-        # Clocks of machines differ: nothing that is decided may depend on comparing two of them.
+        # Nothing that is decided may depend on comparing the clocks of two machines.
         skew_s = (self.chance.random() - 0.5) * SKEW_MAX_S
         while not self.stop.is_set():
             faults = {} if calm else self._faults(mortal=lives > 0)
             lives -= 1
             link = SimLink(self.judge, self.chance, faults, lags=not calm)
             components = {**APART, **WHOLE}[kind]
-            # Beyond the link would be too late: the law names the components of a process, which the store does not
-            # know.
             store = Store(LawfulBackend(link, _laws(), components, self._unlawful))
             self.simulation.stores.append(store)
             life = asyncio.ensure_future(self._life(components, name, store, skew_s))
@@ -372,7 +370,6 @@ class Processes:
         context.ops_max = self.ops_max
         if self.simulation.reusing:
             context.history = cast(HistoryReader, self.notes)  # of which nothing else is asked
-        # One place makes builds wait for each other, which a paused build must survive.
         builds_max = random.Random(f"places {self.simulation.seed}").choice((1, 2, 4, 4))
         bodies: dict[str, Callable[[], Body]] = {
             "scheduler": lambda: self.scheduler(context).run,

@@ -74,7 +74,6 @@ class Contexts:
         secrets = frozenset(msgspec.json.encode(secret) for secret in book.secrets)
         key = book.trusted, secrets
         if key not in self._known:
-            # Numbered and not named after what they hold: a path is seen in logs.
             name = f"{len(self._known) + 1}-{'trusted' if book.trusted else 'untrusted'}"
             made = PlaybookContext(self.root / name, book.trusted, secrets, bool(self.kubeconfig))
             for path in made.writable:

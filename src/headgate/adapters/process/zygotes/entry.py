@@ -279,7 +279,7 @@ def _begin(entry: _Entry, sink: int, go: int, words: Sequence[str], run: Run, ou
     """Run the playbook on a signal; with only the three descriptors that every program has."""
     for one in ours:  # others wait until these are closed
         os.close(one) if isinstance(one, int) else one.close()
-    # The supervisor went away before it allowed the start: then the executor has been told that nothing ran.
+    # The supervisor went away before it allowed the start: the playbook must not run without it.
     if not os.read(go, 1):
         os._exit(1)
     # Input stays as the supervisor has it, which is /dev/null.
