@@ -137,7 +137,7 @@ class QueueSimulation:
         try:
             await self._until(world, lambda: story.done() and world.here(TTL_S) and _quiet(world))
             self.calm = True
-            # Nobody may leave while shares are compared.
+            # Those who may still leave do so now, before shares are compared.
             for leaves in self.restless.values():
                 leaves.set()
             await self._until(world, lambda: not self.restless and _shared(world, workers))
