@@ -18,6 +18,7 @@ from headgate.base.pipes import OutputTooLarge, communicate, ends, put_down
 
 GRACE_S = 5.0
 """How long a command that is cancelled may take to remove its lock files."""
+# Longer than any time limit of a command, so the timer never fires.
 NEVER_S = 86_400.0
 NICE = 10
 """Priority of a command that gives way: the processors divide about 1 to 9 between it and any other process."""
@@ -31,8 +32,10 @@ EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 _ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
+    # A ref below refs/replace would substitute other objects, and merging again elsewhere would give another commit.
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_OPTIONAL_LOCKS": "0",
+    # Errors are told apart by their English texts (`_DAMAGED`, `_RACES` and others).
     "LC_ALL": "C.UTF-8",
     "LANGUAGE": "",
     "GIT_AUTHOR_NAME": "Headgate",
@@ -50,6 +53,8 @@ _SSH = ("GIT_SSH", "GIT_SSH_COMMAND")
 """Variables that take precedence over git's settings."""
 _PROTOCOLS = {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
 """Allowed protocols: without those that run commands named in a URL, unless the operator's environment allows them."""
+# A shell sets the limits, since a `preexec_fn` between fork and exec is unsafe in a process with threads. It then
+# becomes git, so signals and the exit status are git's own.
 _LIMITED = ("sh", "-c", 'ulimit -f "$1"; ulimit -d "$2"; shift 2; exec git "$@"', "git")
 
 _PINS = (
@@ -59,6 +64,8 @@ _PINS = (
 )
 _PINS_ALONE = (
     f"core.attributesFile={os.devnull}",
+    # In a bare repository, newer versions of git read the .gitattributes of HEAD, so a merge would depend on that
+    # branch.
     f"attr.tree={EMPTY_TREE}",
     "merge.renames=true",
     "merge.directoryRenames=conflict",
@@ -75,6 +82,7 @@ _PINS_REMOTE = (
     "fetch.recurseSubmodules=false",
     "push.recurseSubmodules=no",
     "push.followTags=false",
+    # Ends a transfer that stays below 1,000 bytes a second for a minute, long before the time limit of the command.
     "http.lowSpeedLimit=1000",
     "http.lowSpeedTime=60",
 )
@@ -151,13 +159,18 @@ def environment(remote: bool, of: Mapping[str, str] = os.environ) -> dict[str, s
     """Return the environment of a command, without variables that could redirect it; `remote`: with the user's settings
     for remotes."""
     allowed = (*_KEPT, *_KEPT_CONFIG, *_KEPT_NUMBERED) if remote else ()
+    # GIT_EXEC_PATH stays in either case: without it, a git that is not installed where it was built finds no
+    # subcommands.
     names = [name for name in of if not name.startswith("GIT_") or name == "GIT_EXEC_PATH" or name.startswith(allowed)]
+    # The order decides: the operator may override the protocols, but nothing overrides what the parsers and merges rely
+    # on.
     return {**_PROTOCOLS, **{name: of[name] for name in names}, **_ENVIRONMENT, **({} if remote else _ALONE)}
 
 
 def with_config(known: Mapping[str, str], config: Mapping[str, str]) -> dict[str, str]:
     """Return the environment with further settings of git; their values appear in no list of processes."""
     count = int(known.get("GIT_CONFIG_COUNT") or 0)
+    # GIT_SSH_COMMAND of the operator's environment would win over core.sshCommand, and another key would log in.
     found = {name: value for name, value in known.items() if "core.sshCommand" not in config or name not in _SSH}
     for number, (key, value) in enumerate(config.items(), count):
         found |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
@@ -212,6 +225,7 @@ async def git(
     where = () if at is None else ("-C", str(at))
     process = await asyncio.create_subprocess_exec(
         *_LIMITED,
+        # The shell's `ulimit -f` counts blocks of 512 bytes, `ulimit -d` counts kilobytes.
         str(limits.file_max_bytes // 512),
         str(limits.memory_max_bytes // 1024),
         *where,
@@ -221,6 +235,8 @@ async def git(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=with_config(environment(remote), config),
+        # A group of its own lets `_signal` reach ssh and index-pack too; without a terminal, ssh cannot stop to ask a
+        # person.
         start_new_session=True,
     )
     failure, overdue = (RemoteError, OverTime) if remote else (GitError, GitTimeout)
@@ -228,6 +244,7 @@ async def git(
     try:
         async with asyncio.timeout(limits.timeout_s):
             out, err = await communicate(process, stdin.encode(errors="surrogateescape"), limits.out_max_bytes)
+    # Cancellation as well must not leave a git behind that goes on writing to the repository.
     except BaseException as error:
         await _end(process)
         if isinstance(error, TimeoutError):
@@ -248,6 +265,7 @@ async def git(
 
 def printable(text: str) -> str:
     """Return the output of git, or of a remote through it, in printable form."""
+    # A progress line is overwritten after each carriage return; only its last state says anything.
     lines = (line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").rstrip("\r").split("\n"))
     shown = "\n".join(
         "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in line.rstrip("\0 ")) for line in lines
@@ -256,6 +274,7 @@ def printable(text: str) -> str:
     shown = shown.removesuffix(_ADVICE).strip() or shown
     if len(shown) <= MESSAGE_MAX_CHARS:
         return shown
+    # The reason may be in the first line (of git) or in the last one (of a hook), so both ends stay.
     return f"{shown[: MESSAGE_MAX_CHARS // 2]}\n[…]\n{shown[-MESSAGE_MAX_CHARS // 2 :]}"
 
 
@@ -268,12 +287,14 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             await ends(process, GRACE_S)
     finally:
         if runs:
+            # Sent even if git has ended in time: helpers in its group may have ignored the first signal.
             _signal(process, signal.SIGKILL)
         await put_down(process)
 
 
 def _give_way(process: asyncio.subprocess.Process) -> None:
     """Reduce the priority of its whole group."""
+    # The process may have ended before the timer fires.
     with suppress(OSError):
         os.setpriority(os.PRIO_PGRP, process.pid, NICE)
 

@@ -36,6 +36,7 @@ async def known(
     found = Trees()
     for project, mirror in mirrors.items():
         commits = {ref.removeprefix(HEADS): commit for ref, commit in heads[project].items()}
+        # Trees only serve to find reusable results; without them jobs run again, and nothing breaks.
         if len(commits) > BRANCHES_MAX:
             continue
         try:

@@ -38,6 +38,7 @@ class GitConnection:
         does. `forget` discards rejected credentials. `suffix` follows the name of a project."""
         self.name, self.access, self.forget, self._suffix = name, access, forget, suffix
         path = unquote(urlsplit(baseurl).path) if baseurl.startswith("file://") else baseurl
+        # `host:/` is the root of that server; without its slash the paths would begin at the login's home directory.
         self.baseurl = path if path.endswith(":/") else path.rstrip("/")
         self.poll_interval_s = max(POLL_MIN_S, poll_interval_s)
         """Interval between two polls of a remote repository; local ones are watched."""

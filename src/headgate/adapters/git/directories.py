@@ -52,9 +52,11 @@ async def _copy(tree: Path, branch: str, dest: Path) -> CheckedOut:
     await git("symbolic-ref", "HEAD", f"refs/heads/{branch}", at=dest)
     await git("update-ref", f"refs/heads/{branch}", await head(tree), at=dest)
     await git("update-ref", f"refs/remotes/origin/{branch}", await head(tree), at=dest)
+    # Builds must not reach the user's own repository through a remote.
     await git("config", "--remove-section", "remote.origin", at=dest)
     _, listed = await git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate", at=tree)
     await run_to_end(asyncio.to_thread(_files, tree, dest, [name for name in listed.split("\0") if name]))
+    # `ls-files` has applied the ignore rules; files that are tracked although ignored must be added as well.
     await git("add", "-A", "--force", at=dest)
     _, changed = await git("status", "--porcelain", at=dest)
     if changed:
@@ -83,6 +85,7 @@ async def _objects(tree: Path) -> tuple[Path, ...]:
 def _files(tree: Path, dest: Path, names: Collection[str]) -> None:
     for name in names:
         source, place = tree / name, dest / name
+        # The index lists files that were deleted in the work tree, and submodules, which are directories.
         if source.is_symlink() or source.is_file():
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, place, follow_symlinks=False)

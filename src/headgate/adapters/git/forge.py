@@ -107,6 +107,7 @@ async def _merged(
         getting = asyncio.ensure_future(seen.get())
         try:
             await asyncio.wait({getting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            # These tasks never end by themselves; one that is done has raised, and awaiting it raises that here.
             for task in tasks:
                 if task.done():
                     await task
@@ -156,6 +157,7 @@ class _WatchedProject:
         if self.away_since:
             log.info("%s can be read again, after %.0f s", self.project, time.monotonic() - self.away_since)
             self.away_since, self.failures = 0.0, 0
+        # `failures` grows here too: a ref that keeps moving, or cannot be had, is looked at less and less often.
         if late and not more:
             return self._pause_s()
         self.failures = 0
@@ -181,6 +183,7 @@ class _ForgePoll:
         self.unseen: set[str] = set()
         """Projects whose branches nobody has tried to read yet."""
         self._all_seen = asyncio.Event()
+        # One place only: a scheduler that stores slowly holds up the looks, and no outdated sightings pile up.
         self.seen: asyncio.Queue[_StoredSighting] = asyncio.Queue(1)
         self._idle: asyncio.Queue[str] = asyncio.Queue()
         """Hints at projects that are not watched."""
@@ -189,6 +192,7 @@ class _ForgePoll:
         """Look at the named place soon; a project that cannot be read is retried anyway, and no sooner."""
         named = [self.followed[hint.project]] if hint.project in self.followed else []
         for followed in named if hint.project else self.followed.values():
+            # A project that is away has its own growing pause; hints from a busy server must not shorten it.
             followed.hinted.add(hint.id, None if followed.away_since else followed.stirred)
         if not named and (hint.project or not self.followed):
             self._idle.put_nowait(hint.id)
@@ -201,6 +205,7 @@ class _ForgePoll:
     async def follow(self, followed: _WatchedProject) -> None:
         """Look at the project again and again: when it changes and, if it is not watched, at intervals."""
         while True:
+            # Cleared before the look: what stirs during the look causes another one and is not lost.
             followed.stirred.clear()
             hints = followed.hinted.taken()
             wait_s, sighting = await self._look(followed)
@@ -209,7 +214,10 @@ class _ForgePoll:
             if sighting is not None:
                 seen = _StoredSighting(sighting)
                 await self.seen.put(seen)
+                # The next look compares with what is stored; without this wait it would report the same news again.
                 await seen.stored.wait()
+            # Only after the event is stored: a crash before leaves the ref, and the recheck is taken up again rather
+            # than lost.
             if followed.answered and not followed.deletion_error:
                 wait_s = await self._clear(followed, wait_s)
             if followed.orphans:
@@ -252,6 +260,8 @@ class _ForgePoll:
             except GitImpossible as error:
                 log.warning("%s: nobody is told that %s approves nothing: %s", followed.project, ref, error)
             except (GitError, OSError, pygit2.GitError) as error:
+                # The note could not be written this time; the ref becomes an orphan again at the next look, and is told
+                # then.
                 del followed.notified_orphans[ref]
                 return followed.read_failed(error)
         return wait_s
@@ -271,6 +281,8 @@ class _ForgePoll:
                         return DOUBTED_S, _with_problem(None, followed, followed.doubt.problem)
                 self._names.saw(followed.project, refs)
             finally:
+                # In `finally`, so that a repository that cannot be read does not make the others wait for their first
+                # look.
                 await self._meet(followed.project)
             async with self._looks.one():
                 look = Look(self._connection.name, followed.project, mirror, self._names, refs, known, misfits)

@@ -44,8 +44,11 @@ class Exclusive:
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
         """Hold the lock. Raise OSError if others hold it for WAIT_MAX_S."""
+        # Within this process, an asyncio lock queues the waiters in order; only across processes is polling needed.
         async with self._ours:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            # The kernel drops an flock with its descriptor, so a merger that dies leaves no lock behind. The file
+            # itself is never removed: two processes could then hold locks on two files of the same name.
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 await self._take(file)
@@ -120,6 +123,7 @@ class MirrorRepository:
         """Prepare the copy for use. Raise OSError or pygit2.GitError."""
         async with self._making:
             exists = (self.path / "HEAD").exists()
+            # Somebody has removed the copy while we run: nothing that was known to be present is.
             if not exists:
                 self._here.clear()
                 self._opened.close()
@@ -128,6 +132,8 @@ class MirrorRepository:
 
     def _create(self) -> None:
         """Create the copy completely, or not at all, without a process: a start makes one for each project."""
+        # The rename makes the copy appear whole. A crash before it leaves a directory that the next process with this
+        # pid clears.
         new = self.path.with_name(f"{self.path.name}.new-{os.getpid()}")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(new, ignore_errors=True)
@@ -142,12 +148,16 @@ class MirrorRepository:
     async def bring(self, wanted: Mapping[str, str]) -> set[str]:
         """Fetch the commits of `wanted` (remote ref to commit) that are missing. Return those that could not be
         fetched: their refs have moved, or `refusals` says why. Raise GitError or OSError."""
+        # Checked without the lock first: usually all commits are here, and a look must not wait for a long fetch.
         if not await self.missing(wanted.values()):
             return set()
         async with self._fetching.hold():
+            # Another process may have fetched them while we waited for the lock.
             absent = await self.missing(wanted.values())
             due = {ref: commit for ref, commit in wanted.items() if commit in absent and self.refusals.is_due(commit)}
             if due:
+                # Without a pack nothing was ever fetched, and a whole repository comes, which gets the longer time
+                # limit.
                 first = not any((self.path / "objects/pack").glob("*.pack"))
                 refused = await fetch(self.path, self.remote, due, first=first)
                 self._fetches += 1
@@ -175,8 +185,10 @@ class MirrorRepository:
         """Return whether an object of this name exists, even if it is no commit or damaged."""
         if commit in self._here:
             return True
+        # Only presence is cached: what is absent now may arrive with a fetch of another process.
         found = self.repository.odb.exists(commit)
         if found:
+            # Forgetting is safe: objects are never removed, so this set only saves look-ups.
             if len(self._here) >= HERE_MAX:
                 self._here.clear()
             self._here.add(commit)
@@ -245,6 +257,8 @@ class MirrorRepository:
         def walk() -> bool | None:
             if self._soon_contains(head, commit):
                 return True
+            # The reverse search is what usually settles it: a new change sits a few commits above the head of its
+            # branch.
             return False if self._soon_contains(commit, head) else None
 
         return await asyncio.to_thread(walk)
@@ -283,17 +297,21 @@ class MirrorRepository:
 
     async def merge(self, head: str, item: MergeItem) -> str:
         """Return the commit after `item` was merged onto `head`. Raises Conflict, GitError."""
+        # The item's id is no input of the merge: after a reset, another item merges the same change onto the same head.
         key = (head, hashlib.sha256(msgspec.json.encode(replace(item, item=""))).digest())
         known = self._merged.get(key)
+        # The copy may have been removed and made again since; then the merge must be written once more.
         if known is not None and self.has(known):
             self._merged.move_to_end(key)
             return known
         self.merges += 1
+        # Taken before one of the shared places, so that one repository with slow merges cannot occupy them all.
         async with self._merging_here:
             made = await with_place(self._merging, lambda: merge(self, head, item), PLACE_MAX_S)
         self._merged[key] = made
         if len(self._merged) > MEMO_MAX:
             self._merged.popitem(last=False)
+        # Counted from 1, so a merger that restarts often still tidies with its first merge.
         if self.merges % TIDIED_EVERY == 1:
             async with self._fetching.hold():
                 await self._tidy()
@@ -305,10 +323,13 @@ class MirrorRepository:
         stays available."""
         objects = self.path / "objects"
         loose, packs = await asyncio.to_thread(
+            # Loose objects spread evenly over 256 directories; git itself estimates their number from this one in `gc
+            # --auto`.
             lambda: (len(list(objects.glob("17/*"))) * 256, len(list(objects.glob("pack/*.pack"))))
         )
         try:
             if loose >= LOOSE_MAX or packs >= PACKS_MAX:
+                # A geometric repack rewrites only small packs, and keeps unreachable objects, unlike `repack -a -d`.
                 await git("repack", "-q", "-d", "--geometric=2", at=self.path)
         except (GitError, OSError) as error:
             log.warning("%s: the objects could not be packed, which makes it slow in time: %s", self.path, error)

@@ -30,6 +30,7 @@ def landed_line(branch: str, commit: str) -> str:
 
 def landed_as(note: str, branch: str) -> str:
     """Return the commit on the branch as which the change landed; empty if the note has none."""
+    # A change may land twice, for example after a revert; the last line is the newest.
     return next((commit for on, commit in reversed(_LANDED.findall(note)) if on == branch), "")
 
 
@@ -95,6 +96,7 @@ def with_note(
     """Return the tree with only this note for its commit, below one directory or as deep as existing ones: so writing a
     note costs little however many there are."""
     builder = repository.TreeBuilder() if tree is None else repository.TreeBuilder(tree)
+    # The note may lie here from before the directories were made; two notes of one commit would be concatenated.
     if tree is not None and rest in tree:
         builder.remove(rest)
     name = rest[:2]
@@ -111,6 +113,7 @@ def with_note(
 def _with_section(note: str, pipeline: str, text: str) -> str:
     parts = _HEADING.split(note)
     sections = {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+    # Removed and added again, so that the latest report is the last section.
     sections.pop(pipeline, None)
     sections[pipeline] = text.strip()
     own_sections = [f"Headgate ({name}):\n{body}" for name, body in sections.items()]

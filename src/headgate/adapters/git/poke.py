@@ -49,6 +49,7 @@ class Poked:
             raise Misdelivered(f"a poke has at most {BODY_MAX_BYTES} bytes", 413)
         signature = headers.get("x-hub-signature-256", "")
         wanted = "sha256=" + hmac.new(self._secret, body, hashlib.sha256).hexdigest()
+        # Compared in constant time, and before the body is parsed: only the server's own hook reaches the decoder.
         if not hmac.compare_digest(signature.encode("utf-8", "replace"), wanted.encode()):
             raise Misdelivered(
                 f"the poke is not signed with the webhook_token of [connection {self._name}]; "
@@ -65,6 +66,7 @@ class Poked:
         project = self._named(poke.repository)
         if not project:
             return Ignored(f"no project of {self._name} in any tenant is called as {poke.repository[:500]!r} ends")
+        # The id comes from the signature, so a poke that is delivered twice becomes the same hint.
         return Hint(derived("poke", signature), project)
 
     def _named(self, repository: str) -> str:
@@ -72,6 +74,7 @@ class Poked:
         none."""
         path, found = "/" + plain(repository), ("", "")
         for project in self._projects():
+            # With the slash, `tools` is not found at the end of `/srv/git/my-tools`.
             name = "/" + plain(project.project.partition("/")[2])
             if project.connection == self._name and path.endswith(name) and len(name) > len(found[0]):
                 found = name, project.project

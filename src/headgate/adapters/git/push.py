@@ -90,21 +90,28 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[st
     change_refs = {ref: commit for part in parts for ref, commit in _change_refs(part).items()}
 
     async def once() -> bool:
+        # Read anew at each attempt: a lost race means that something here has changed.
         refs = await mirror.remote.refs(*branches, *change_refs, VETOES, NOTES)
         left = await _left(mirror, parts, refs)
+        # Only after `_left`: a push whose answer was lost must be reported as landed, even if the queue was closed
+        # since.
         if left and work.shut:
             raise Shut
         if left and work.withheld:
             raise GitImpossible(("push",), 1, work.withheld)
         held = [step for part in left for step in _held(part)]
+        # Gives people a reason in words; the push repeats the check with leases, since refs may move meanwhile.
         _may_land(left, held, refs)
         moves = [_Step(branch, refs[branch], branches[branch]) for branch in dict.fromkeys(map(_branch, left))]
         if any(step.seen != expected.get(step.ref) for step in moves):
             return True
         notes = await _noted(mirror, parts, work.pipeline, refs.get(NOTES, ""))
+        # A ref that moved since is a new patchset, or an approval of one, and stays.
         gone = [_Step(ref, commit, "") for ref, commit in change_refs.items() if refs.get(ref) == commit]
         try:
             await _push(mirror, [moves, [_Step(NOTES, refs.get(NOTES, ""), notes)], gone], held)
+        # Without atomic pushes the branch may have moved before the notes were refused: then the change has landed, and
+        # an error would make people believe otherwise. The next look closes the change.
         except PushRefused as refused:
             now = await mirror.remote.refs(*branches) if moves else {}
             if any(now.get(step.ref) != step.to for step in moves):
@@ -130,6 +137,8 @@ async def tried(mirror: MirrorRepository, parts: Sequence[Landing], expected: Ma
         if any(step.seen != expected.get(step.ref) for step in moves):
             return True
         if moves:
+            # git checks leases on its side in a dry run; hooks of the server do not run, so a refusal may still come
+            # later.
             await _push_once(mirror, [*moves, *held], "--dry-run")
     except _Late:
         return True
@@ -156,6 +165,7 @@ async def _left(mirror: MirrorRepository, parts: Sequence[Landing], refs: Mappin
 
 def _held(part: Landing) -> list[_Step]:
     """Return the refs of a change that must be where they were seen when it lands."""
+    # `_ours` names the proposal and then the approval; the latter matters only where an approval is required.
     commit, must = part.change.commit, (*_ours(part.change)[: 2 if part.approved else 1], *part.leases)
     return [_Step(ref, commit, commit) for ref in must]
 
@@ -228,6 +238,7 @@ async def remove(mirror: MirrorRepository, refs: Mapping[str, str]) -> str:
     async with mirror.exclusive.hold():
         for ref, commit in refs.items():
             try:
+                # One by one: a ref that the server protects must not keep the others from going.
                 await _push(mirror, [[_Step(ref, commit, "")]])
             except _Late:
                 continue
@@ -268,6 +279,7 @@ async def _in_time(mirror: MirrorRepository, once: Callable[[], Awaitable[T]]) -
     why = ""
     for attempt in range(ATTEMPTS_MAX):
         if attempt:
+            # Outside the lock, so that our own other pushes proceed meanwhile.
             await asyncio.sleep(random.uniform(0, min(PAUSE_MAX_S, 0.05 * 2**attempt)))
         async with mirror.exclusive.hold():
             try:
@@ -290,18 +302,22 @@ async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]], hel
             await _push_once(mirror, [step for group in todo for step in group], "--atomic")
             return
         except PushRefused as refused:
+            # The branch itself was refused. If only notes or deletions were, the first group is tried alone below.
             if refused.refs & {step.ref for step in todo[0]}:
                 raise
         except RemoteError as error:
             if "does not support --atomic" not in error.message:
                 raise
+            # Remembered for this process only; after an upgrade of the server, a restart tries again.
             mirror.atomic = False
     for group in todo:
+        # Only in an atomic push does the failed lease of a held ref keep the branch from moving.
         first = mirror.atomic and group is todo[0]
         await _push_once(mirror, [*group, *held] if first else group, *(["--atomic"] if first else []))
 
 
 async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options: str) -> None:
+    # With an empty expected value, the ref must not exist. A held ref is pushed to its own value only for its lease.
     leases = [f"--force-with-lease={step.ref}:{step.seen}" for step in steps]
     specs = [f"{step.to}:{step.ref}" for step in steps]
     try:
@@ -313,6 +329,7 @@ async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options:
             reasons = dict.fromkeys((step.ref for step in steps if step.seen != step.to), "the account may not push")
         if not reasons:
             raise
+        # A race explains the other refusals too, so the whole push is tried again with fresh refs.
         if any(race in reason for reason in reasons.values() for race in _RACES):
             raise _Late("; ".join(sorted(set(reasons.values())))) from error
         raise PushRefused(error.code, reasons, _words(error.message)) from error
@@ -321,6 +338,7 @@ async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options:
 def _words(output: str) -> str:
     """Return the message of the server and its hooks, in printable form."""
     lines = [line.removeprefix("remote:").strip() for line in output.splitlines() if line.startswith("remote:")]
+    # The text reaches terminals and pages; escape sequences of a hostile server must not.
     shown = ["".join(c if c.isprintable() else "\ufffd" for c in line) for line in lines if line]
     return "\n".join(f"  {line[:WORDS_MAX_CHARS]}" for line in shown[:WORDS_MAX_LINES])
 

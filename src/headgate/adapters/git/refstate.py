@@ -110,6 +110,7 @@ async def containing(mirror: MirrorRepository, commit: str, heads: Mapping[str, 
     has = {head for head in tips if head == commit}
     unsure = set[str]()
     for head in tips - has:
+        # Answers for most branches without a process; git then answers for all the others in a single one.
         near = await mirror.near(head, commit)
         if near:
             has.add(head)
@@ -130,5 +131,6 @@ async def _descendants(mirror: MirrorRepository, commit: str, heads: set[str]) -
     except GitError as error:
         if not is_damage(error):
             raise
+        # One damaged history must not hide the branches whose history is sound.
         return {head for head in heads if await mirror.contains(head, commit)}
     return set(out.split())

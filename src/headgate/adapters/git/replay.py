@@ -25,6 +25,7 @@ async def replay(mirror: MirrorRepository, state: RepoState, project: str, branc
         raise LostCommit(f"commit {head} is no longer in {mirror.remote.url}")
     before, of = head, ""
     for item in items:
+        # An item with several changes of one branch counts as one: `before` is the state ahead of its first change.
         before, of = (before if item.item == of else head), item.item
         head = await _after(mirror, head, item, item.commit in gone)
     return before, head
@@ -33,6 +34,8 @@ async def replay(mirror: MirrorRepository, state: RepoState, project: str, branc
 async def _after(mirror: MirrorRepository, head: str, item: MergeItem, gone: bool) -> str:
     if not gone:
         return await mirror.merge(head, item)
+    # The change of an item ahead may have landed and its ref be deleted since; its note names the commit that it
+    # became.
     notes = await read(mirror, (await mirror.remote.refs(NOTES)).get(NOTES, ""), [item.commit])
     landed = landed_as(notes.get(item.commit, ""), item.branch)
     if not landed or not mirror.has(landed):
@@ -50,6 +53,8 @@ async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref
         raise GitImpossible(("merge",), 1, f"{gone[0].ref} was withdrawn or replaced while it was being landed")
     try:
         made = head
+        # The usual case first: everything ahead has landed, so the own changes on the present head give the tested
+        # commit.
         for item in own if head else ():
             made = await mirror.merge(made, item)
         if head and made == commit:
@@ -57,6 +62,7 @@ async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref
         before, made = await replay(mirror, state, project, branch)
     except (MergeConflict, LostCommit):
         return ""
+    # Merging is deterministic, so the two mergers differ: in their git, or in the identity that they write.
     if made != commit:
         raise GitImpossible(("merge",), 1, f"merging again gave {made}, not the tested {commit}")
     return before

@@ -65,6 +65,7 @@ def _base(mirror: MirrorRepository, branch: Set[str], commit: str) -> str:
         if at in branch:
             return at
         parents = mirror.parents(at)
+        # A merge may have brought in the branch itself; where the change left it is then not on a single line.
         if len(parents) != 1:
             break
         at = parents[0]
@@ -76,6 +77,7 @@ async def _bases(mirror: MirrorRepository, head: str, commits: Collection[str]) 
     edges = await asyncio.to_thread(_edges, found)
     bases: dict[str, str] = {}
     for commit in commits:
+        # A commit that is not outside is in the branch already, and is its own base.
         left = edges.get(commit, frozenset((commit,)))
         if len(left) > 1:  # the change has merged the branch meanwhile
             try:
@@ -130,6 +132,8 @@ def nearest(found: Mapping[str, tuple[str, ...]], named: Mapping[str, frozenset[
     out: dict[str, frozenset[str]] = {}
     for commit, parents in found.items():
         names = [named.get(p) or out.get(p, _NONE) for p in parents]
+        # Parents come first in `found`, so one pass suffices. The common case of one parent shares its set, because
+        # copies would take quadratic memory in a long stack.
         out[commit] = names[0] if len(names) == 1 else frozenset(sorted(frozenset().union(*names))[:NEAREST_MAX])
     return out
 
@@ -149,6 +153,7 @@ async def _outside(mirror: MirrorRepository, head: str, commits: Collection[str]
             damaged += 1
             if not is_damage(error):
                 raise
+            # Halving finds one damaged change among n with about 2 log n calls, and the others keep their histories.
             if len(some) > 1 and damaged < DAMAGED_MAX:
                 waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
             else:

@@ -28,6 +28,7 @@ def texts(repository: pygit2.Repository, tree: pygit2.Tree, paths: Iterable[str]
         for at, text in reading.of(entry, path.rstrip("/")):
             found[at] = text
             if reading.over:
+                # What was read so far is dropped: half of a branch's configuration would be a different configuration.
                 return {at: unread(reading.over)}
     return found
 
@@ -63,6 +64,7 @@ class _BranchReader:
         if self._files > FILES_MAX:
             self.over = f"there are more than {FILES_MAX} files of configuration on this branch"
             return ""
+        # The header tells the size without inflating the blob, which may be made to be huge.
         _, length_bytes = self._odb.read_header(blob.id)
         if length_bytes > FILE_MAX_BYTES:
             return unread(f"this file has {sized(length_bytes)}; at most {sized(FILE_MAX_BYTES)} are read")

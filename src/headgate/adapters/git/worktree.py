@@ -42,6 +42,7 @@ async def work_tree(
     heads = dict(refs) if branch in refs else {**refs, f"refs/heads/{branch}": commit}
     absent = await mirror.missing(heads.values())
     known = {ref: oid for ref, oid in heads.items() if oid not in absent}
+    # A thread cannot be cancelled; the caller removes `dest`, and the thread must not write there afterwards.
     if not await run_to_end(asyncio.to_thread(_begin, mirror, known, branch, commit, files, dest)):
         await git("reset", "-q", "--hard", at=dest)
     return objects_of(mirror)
@@ -59,8 +60,11 @@ def _begin(
     at = dest / ".git"
     for directory in ("objects/info", "refs", "info"):
         (at / directory).mkdir(parents=True, exist_ok=True)
+    # Objects are borrowed instead of copied, which is why the mirror never collects any.
     (at / "objects/info/alternates").write_text(f"{objects_of(mirror)}\n")
     lines = "".join(f"{oid} {ref}\n{_peeled(mirror, ref, oid)}" for ref, oid in sorted(refs.items()))
+    # Written by hand in one file: `git update-ref` would need a process, and loose refs a file for each branch. The
+    # header promises sorted lines, which git relies on for its binary search.
     (at / "packed-refs").write_text(f"# pack-refs with: peeled fully-peeled sorted \n{lines}")
     (at / "HEAD").write_text(f"{commit}\n" if branch in refs else f"ref: refs/heads/{branch}\n")
     (at / "config").write_text(_CONFIG)
@@ -75,6 +79,7 @@ def _begin(
     except pygit2.GitError as error:
         raise GitError(("checkout",), 1, str(error)) from error
     finally:
+        # Frees its open packs and files at once instead of at some garbage collection.
         repository.free()
     return True
 

@@ -54,6 +54,7 @@ def parts(raw: bytes) -> Parts:
     last = next((n for n, line in enumerate(lines) if n and not _PARENT.fullmatch(line)), len(lines))
     rest = lines[last:]
     flaw = next((why for why in (_flaw(rest, 0, b"author "), _flaw(rest, 1, b"committer ")) if why), "")
+    # C programs, git among them, see the message end at the NUL, so people would review another text than is stored.
     if b"\0" in raw:
         flaw = "there is a NUL in it"
     parents = tuple(line[7:].decode() for line in lines[1:last])
@@ -83,12 +84,14 @@ def text(original: Original, raw: bytes) -> str:
         found = raw.decode(name if _ENCODINGS.fullmatch(name) else "utf-8", errors="replace")
     except (LookupError, ValueError):
         found = raw.decode(errors="replace")
+    # A codec may yield lone surrogates, which cannot be encoded as JSON.
     return found.encode(errors="replace").decode()
 
 
 def retold(original: Original, message: str) -> Original:
     """Return the same author, with another message."""
     known = _ENCODINGS.fullmatch(original.encoding.decode(errors="replace").lower() or "utf-8")
+    # An unknown encoding is left as it is: decoding with the wrong one would damage the name.
     author = text(original, original.author).encode() if known else original.author
     return Original(author, b"", message.encode(errors="replace"))
 

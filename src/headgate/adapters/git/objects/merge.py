@@ -66,15 +66,19 @@ class MergeObjects(Protocol):
 async def merge(objects: MergeObjects, head: str, item: MergeItem) -> str:
     """Return the commit after `item` was merged onto `head`; `head` if that contains all of it. Raises MergeConflict,
     GitError."""
+    # One deadline for the whole change: a thousand picks, each within its limit, would otherwise take a day.
     until_s = asyncio.get_running_loop().time() + MERGE_MAX_S
+    # Before anything is merged: jobs check out the result, and a malicious tree must not reach their machines.
     await check(objects, head, item.commit)
     if item.mode in ("cherry-pick", "rebase"):
         return await _pick(objects, head, item, until_s)
     onto, change = await asyncio.to_thread(lambda: (objects.parts(head), objects.parts(item.commit)))
     near = await objects.near(head, item.commit)
+    # The branch has the change already; merging would add an empty commit.
     if near:
         return head
     ours = head if near is False else await _grown(objects, head, onto.tree, item)
+    # `near` is False if the change descends from the head: the merge then has exactly the tree of the change.
     tree = change.tree if near is False else await _merge_tree(objects.path, ours, item.commit, until_s)
     message = item.message.strip().replace("\0", "") or item.commit
     if item.mode == "squash-merge":
@@ -132,6 +136,7 @@ async def _pick_one(objects: MergeObjects, head: str, name: str, at_s: int, unti
             return head
         return await asyncio.to_thread(objects.write, onto.tree, (head,), at_s, picked.original)
     tree = picked.tree
+    # If the parent has the same files as the head, the picked commit's tree is the result, and no merge is needed.
     if before != onto.tree:
         ours, theirs = await asyncio.to_thread(_sides, objects, onto.tree, name, picked)
         tree = await _merge_tree(objects.path, ours, theirs, until_s)
@@ -164,10 +169,12 @@ async def _merge_tree(path: Path, ours: str, theirs: str, until_s: float) -> str
     except GitTimeout as error:
         raise GitImpossible(args, error.code, f"{error}; propose it in smaller parts") from error
     except GitError as error:
+        # Our own limit was reached, so another attempt would fail in the same way.
         if is_want_of_memory(error):
             raise GitImpossible(args, error.code, f"{error}; propose it in smaller parts") from error
         if is_of_this_machine(error):
             raise
+        # Histories without a common commit are the change's fault, so repeating the merge would not help.
         unrelated, _ = await git("merge-base", ours, theirs, at=path, ok=(0, 1, 128))
         if unrelated or is_damage(error):
             raise GitImpossible(args, error.code, error.message) from error

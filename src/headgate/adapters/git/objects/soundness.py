@@ -120,9 +120,12 @@ class TreeChecker:
             path, before_id, after_id = waiting.pop()
             if before_id == after_id:
                 continue
+            # The branch's own old flaws are not the change's fault, so its side is read as far as possible.
             before_it = list(self._entries(path, before_id, strict=False)) if before_id else []
             old = {name: oid for _, name, oid in before_it}
             new = list(self._entries(path, after_id, strict=True))
+            # Two entries of one name: review shows one and a checkout writes the other. An old directory with that flaw
+            # passes.
             if len({name for _, name, _ in new}) < len(new) and len(old) == len(before_it):
                 raise _flawed(f"the directory {_shown(path) or 'at its top'} has two entries of one name")
             for mode, name, oid in new:
@@ -167,6 +170,7 @@ class TreeChecker:
     def _check_file(self, mode: int, name: bytes, path: bytes, oid: str) -> None:
         if mode not in _MODES:
             raise _flawed(f"{_shown(path)} is neither a file nor a directory (its mode is {mode:o})")
+        # A submodule's commit is in another repository.
         if mode == FileMode.COMMIT:
             return
         if mode == FileMode.LINK and name.lower() in _SPECIAL:
@@ -192,9 +196,11 @@ def _check_name(path: bytes, name: bytes) -> None:
 
 def _is_dot_git(name: bytes) -> bool:
     """Return whether the name is `.git`, also as other machines' file systems read it."""
+    # Quick exit for nearly all names: the ignored characters begin with these bytes in UTF-8.
     if name[:1] not in b".gG\xe2\xef" and b"~" not in name:
         return False
     plain = name.decode(errors="replace").lower().translate(dict.fromkeys(map(ord, _IGNORED)))
+    # NTFS reads `.git::$INDEX_ALLOCATION` and `.git. ` as `.git`; hooks written there would run on a checkout.
     plain = plain.split(":")[0].rstrip(". ")
     return plain == ".git" or _SHORT.fullmatch(plain.encode()) is not None
 

@@ -22,6 +22,7 @@ def between(before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
     looked = 0
     while waiting:
         looked += 1
+        # A tree of a few kilobytes can name the same subtree a billion times (a `git bomb`).
         if looked > DIRECTORIES_MAX:
             raise GitImpossible(("diff-tree",), 1, f"more than {DIRECTORIES_MAX} directories differ")
         path, *both = waiting.pop()

@@ -69,6 +69,7 @@ class Doubt:
         now_s = self._now_s()
         if not self._in_doubt:
             self._in_doubt, self._since_s = True, now_s
+        # git itself reads them once more, so that an error of our own reader cannot close changes.
         elif now_s - self._since_s >= DOUBTED_S and not lost & (await remote.listing_by_git()).refs.keys():
             self._in_doubt, self.problem = False, ""
             return False

@@ -33,6 +33,7 @@ async def moved_heads(
         as_it_was(old, ref, shown)
     reported = moved[:MOVED_MAX]
     pairs = {shown[ref]: old[ref] for ref in reported if ref in old and ref in shown}
+    # After a forced push, the server may no longer have the earlier commit; the files are then unknown.
     absent = await mirror.missing([*pairs, *pairs.values()])
     pairs = {after: before for after, before in pairs.items() if not {after, before} & absent}
     changed = await changes(mirror, pairs.items())

@@ -89,6 +89,7 @@ class Look:
         fresh = [name for name in fresh if self._refs[FOR + name] not in gone and self._has_head(name)]
         fresh = await self._not_landed(fresh, doubted)
         await self._closed()
+        # Before `_describe`, which writes the bases found here into the new changes.
         await self._graph(fresh, moved_heads)
         described = await self._describe(fresh)
         await asyncio.to_thread(self._changes, described)
@@ -182,6 +183,7 @@ class Look:
             elif (key, commit) in doubted:
                 found.append(name)
             else:
+                # The branch was reset, or the listing is older than the landing; only a second look can tell which.
                 self.doubts.add((key, commit))
                 self.late = True
         return found
@@ -249,6 +251,7 @@ class Look:
         arrived = self._stacked.get(self._key(name), Stacked()).arrived
         statements = self._statements.of(name, self._refs[FOR + name], known)
         if described is None:
+            # Neither new nor as known: its commit could not be had, or it has landed and its ref is still there.
             if known is None or not self._is_known(name):
                 return
             described = self._with_needs(name, known.change)
@@ -340,6 +343,7 @@ class Look:
             as_commits = {c.key: landed_as(notes.get(c.commit, ""), c.branch) for c in rest}
             landed = set(as_commits.values()) - {""}
             has = await contained(self._mirror, head, landed - await self._mirror.missing(landed))
+            # The note alone proves nothing, since others may push notes: the branch must have the commit it names.
             found |= {key for key, commit in as_commits.items() if commit in has}
         return found
 
@@ -351,6 +355,7 @@ class Look:
 
     def _tell(self, kind: EventKind, change: Change, before: str, *, fresh: bool = False) -> None:
         at_ms = int(time.time() * 1000)
+        # The time is part of the id: a change that is withdrawn and proposed again at the same commit is another event.
         id = derived(kind, self._project, change.ref, before, change.commit, str(at_ms))
         self._events.append(TriggerEvent(kind, change, id, at_ms, fresh))
 

@@ -67,6 +67,7 @@ class Names:
         """Return branch and topic of `<branch>/<topic>`, or two empty strings if there is no such branch or no
         topic."""
         parts, branches = name.split("/"), self._branches.get(project, frozenset())
+        # From the longest: with branches `a` and `a/b`, the name `a/b/c` is topic `c` of `a/b`.
         for cut in range(len(parts) - 1, 0, -1):
             branch, topic = "/".join(parts[:cut]), "/".join(parts[cut:])
             if branch in branches:

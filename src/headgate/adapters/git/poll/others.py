@@ -40,6 +40,7 @@ def watched(refs: Mapping[str, str], misfits: Misfits) -> dict[str, str]:
             found[ref] = object
     if len(found) <= SEEN_MAX:
         return found
+    # A fixed order keeps the same refs in view at each look; otherwise refs would appear to come and go.
     ordered = sorted(found, key=lambda ref: (not ref.startswith(TAGS), ref))
     for ref in ordered[SEEN_MAX:]:
         misfits.add(ref, f"there are more than {SEEN_MAX:,} refs besides branches; it starts nothing")
@@ -49,6 +50,7 @@ def watched(refs: Mapping[str, str], misfits: Misfits) -> dict[str, str]:
 def moved(connection: str, project: str, seen: Mapping[str, str] | None, now: Mapping[str, str]) -> Moved | None:
     """Return the moves to report; None if nothing moved. At the first look at a project (`seen` is None) nothing is
     reported."""
+    # A project that is added to a tenant has thousands of old tags, none of which is news.
     if seen is None:
         return Moved(dict(now), (), False)
     differ = sorted(ref for ref in {*seen, *now} if seen.get(ref) != now.get(ref))

@@ -25,6 +25,7 @@ class RefPlaces:
 
         def give() -> None:
             nonlocal given
+            # Bounded, so that a server that hangs does not collect unlimited processes.
             if self._slow < self._slow_max:
                 given = True
                 self._slow += 1

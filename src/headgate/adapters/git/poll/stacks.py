@@ -32,6 +32,8 @@ async def stacked(
     is `head`, and whose changes are `known`; their refs are among `refs`. Raise GitError."""
     found = await outside(mirror, head, set(tips.values()))
     named: dict[str, set[str]] = {}
+    # A change that landed as another commit (squashed, rebased) is not in the branch. What is built on it must still
+    # know its base, or the base's part would be merged twice.
     landed = {key: change_state.change.commit for key, change_state in known.items() if change_state.landed}
     for key, commit in (*tips.items(), *landed.items()):
         named.setdefault(commit, set()).add(key)

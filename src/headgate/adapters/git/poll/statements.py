@@ -38,6 +38,7 @@ class RefStatements:
     def _since(self, kind: str, name: str, known: Collection[Word]) -> tuple[Word, ...]:
         first = {(word.ref, word.commit): word for word in known}
         words = sorted(self._words[kind].get(name, ()), key=lambda word: word.ref)[:PEOPLE_MAX]
+        # Only an unmoved statement keeps its time: a vote on a new patchset is a new vote.
         return tuple(first.get((word.ref, word.commit), word) for word in words)
 
     def lost(self, proposed: Collection[str], misfits: Misfits) -> None:

@@ -52,12 +52,14 @@ async def fetch(mirror: Path, remote: Remote, wanted: Mapping[str, str], *, firs
             return {}
         except RemoteError as error:
             _raise_if_ours(error)
+    # One ref that is gone makes `git fetch` fail as a whole, so the list is reduced to what exists now.
     existing = (await remote.listing_by_git(*wanted) if len(wanted) <= FEW else await remote.listing_by_git()).refs
     rest = [ref for ref in wanted if ref in existing]
     if not rest:
         return {}
     try:
         all_heads = [_ALL_HEADS] if heads else []
+        # A branch `a` that became `a/b` collides with the old name here; pruning removes that name first.
         await _fetch(mirror, remote, [*all_heads, *(ref for ref in rest if ref not in heads)], limit_s, "--prune")
         return {}
     except RemoteError as error:
@@ -83,6 +85,7 @@ async def _apart(mirror: Path, remote: Remote, refs: Collection[str]) -> dict[st
                 waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
             else:
                 refused[some[0]] = str(error)
+            # Nothing has come at all: the server hangs, and trying each ref would take hours.
             if not given and overdue >= OVERDUE_MAX:
                 raise
     return refused | {ref: "others could not be had, it is tried later" for some in waiting for ref in some}
@@ -94,8 +97,10 @@ def _raise_if_ours(error: RemoteError) -> None:
 
 
 async def _fetch(mirror: Path, remote: Remote, refs: Collection[str], limit_s: float, *options: str) -> None:
+    # `--refmap=` ignores configured refspecs. Refs go through stdin, since thousands of them exceed a command line.
     always = ("-q", "--no-tags", "--no-write-fetch-head", "--refmap=", "--stdin")
     lines = "".join(f"{ref}\n" for ref in refs)
+    # At most half of the free disk, so that one huge or hostile repository does not take it from all others.
     most = min(PACK_MAX_BYTES, await asyncio.to_thread(lambda: shutil.disk_usage(mirror).free) // 2)
     limits = GitLimits(timeout_s=limit_s, file_max_bytes=most)
     for attempt in range(ATTEMPTS_MAX):
@@ -103,6 +108,8 @@ async def _fetch(mirror: Path, remote: Remote, refs: Collection[str], limit_s: f
             await remote.talk("fetch", *always, *options, "--", remote.url, at=mirror, stdin=lines, limits=limits)
             return
         except GitError as error:
+            # A killed index-pack leaves its temporary pack, which may be gigabytes; the lock for fetches makes removing
+            # it safe.
             await asyncio.to_thread(_tidy, mirror)
             if _CUT.search(error.message):
                 text = f"it sends more than the {most} bytes that may come at a time, or what is not a pack"
@@ -128,5 +135,6 @@ def _unlocked(error: GitError) -> bool:
         if stale:
             file.unlink()
     except FileNotFoundError:
+        # Whoever held the lock has released it meanwhile; another attempt succeeds.
         return True
     return stale

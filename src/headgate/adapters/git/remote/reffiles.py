@@ -49,6 +49,7 @@ def listed(url: str, names: Sequence[str]) -> Listing:
     packed = _packed(at)
     wanted = {ref: oid for ref, oid in packed.items() if ref in exact or ref.startswith(below)}
     found = Listing({}, {})
+    # A loose ref wins over the packed one, which is its older value.
     for ref, raw in {**wanted, **loose}.items():
         _take(at, packed, ref, raw, found)
     return found
@@ -86,6 +87,7 @@ def _take(at: Path, packed: dict[str, bytes], ref: str, raw: bytes, found: Listi
                 found.unreadable[ref] = "it names no object"
             return
         target = os.fsdecode(raw[4:].strip()) if raw.startswith(b"ref:") else ""
+        # A ref must not make us read a file outside of the repository.
         if not target.startswith("refs/") or ".." in target:
             break
         following = _loose(at / target) or packed.get(target)
@@ -118,8 +120,10 @@ def _below(at: Path, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
 def _loose(path: Path) -> bytes | None:
     """Return the content of the file, or None if there is none. Anything but a file counts as empty."""
     try:
+        # The oldest form of a symbolic ref, which git still reads.
         if path.is_symlink():
             return b"ref: " + os.fsencode(os.readlink(path))
+        # Without O_NONBLOCK, opening a FIFO that somebody put there would block for ever.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -146,6 +150,7 @@ def _packed(at: Path) -> dict[str, bytes]:
         oid, space, ref = line.partition(b" ")
         if space and _ID.fullmatch(oid):
             found[os.fsdecode(ref)] = oid
+        # A torn or foreign file must not look like a repository whose refs were all deleted.
         elif line and not line.startswith((b"#", b"^")):
             raise OSError(f"{at / 'packed-refs'} has a line that git does not write: {line[:200]!r}")
     return found

@@ -66,6 +66,7 @@ class Remote:
         request = self._last_request
         async with self._heads_lock:
             if self._last_answered < request:
+                # Requests that come while git runs are not answered by it: it may have read before they were made.
                 all_so_far = self._last_request
                 self._heads = await self.refs(HEADS)
                 self._last_answered = all_so_far
@@ -94,6 +95,8 @@ class Remote:
                 return await git(*args, at=at, stdin=stdin, remote=True, limits=limits, config=fresh)
             except RemoteError as error:
                 if _NOT_LET_IN.search(error.message):
+                    # Renewed credentials were refused as well: a revoked account must not make each command renew them
+                    # again.
                     self._shut_s = asyncio.get_running_loop().time() + RENEW_MIN_S
                 raise
 
@@ -126,6 +129,7 @@ def _listing(out: str, names: Sequence[str]) -> Listing:
     for oid, tab, ref in (line.partition("\t") for line in out.split("\n")):
         if not tab or ref == _HEAD or ref.endswith("^{}"):
             continue
+        # ls-remote matches the end of a name: `refs/heads/x` also finds `refs/for/refs/heads/x`.
         if names and ref not in names and not ref.startswith(below):
             continue
         if "\ufffd" in ref:

@@ -47,6 +47,7 @@ class Listed:
 
 async def _compared(mirror: MirrorRepository, before: str, after: str) -> list[ReviewFile]:
     args = ("diff-tree", "-r", "-z", "-M", "--raw", "--full-index", "--end-of-options", before or EMPTY_TREE, after)
+    # The empty tree is known to git but need not exist as an object in the repository.
     if not before:
         mirror.write_empty_tree()
     try:
@@ -125,6 +126,7 @@ def _commit(mirror: MirrorRepository, id: str) -> ReviewCommit:
     return ReviewCommit(
         id,
         f"{person}>" if person else author,
+        # Dates of forged commits may have any number of digits; JavaScript's dates and JSON numbers do not.
         int(seconds) if seconds.isdigit() and len(seconds) < 12 else 0,
         (message.splitlines() or [""])[0][:MESSAGE_MAX_CHARS],
         message[:MESSAGE_MAX_CHARS],

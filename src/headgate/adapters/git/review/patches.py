@@ -77,10 +77,13 @@ class Patches:
             made.unlink(missing_ok=True)
             raise GitImpossible(args, -1, "it takes too long to compare these files; look with git") from error
         except GitError:
+            # git dies of SIGXFSZ at the file limit. A file close to the limit was cut there and its beginning is good;
+            # a smaller one is a real failure.
             if not made.exists() or made.stat().st_size < PATCH_MAX_BYTES - 2**20:
                 made.unlink(missing_ok=True)
                 raise
             complete = False
+            # Before the rename: a crash between the two leaves a mark without a file, and the comparison is made again.
             cut.touch()
         await asyncio.to_thread(_bounded, path.parent)
         made.rename(path)
@@ -136,6 +139,7 @@ def _bounded(place: Path) -> None:
     for _, size, one in found:
         if left <= KEPT_MAX_BYTES - PATCH_MAX_BYTES:
             return
+        # Another request is still writing that file.
         if ".new-" not in one.name:
             one.unlink(missing_ok=True)
             left -= size
@@ -157,6 +161,7 @@ def _lines(file: IO[bytes], at: PatchPart) -> Iterator[tuple[DiffLine, PatchPart
         count += 1
         size = len(raw)
         shown = raw
+        # Skips the rest of an overlong line in pieces, so that a file of one line of 60 MB never lies in memory.
         while not shown.endswith(b"\n") and (rest := file.readline(2**16)):
             size += len(rest)
             shown = raw if not rest.endswith(b"\n") else raw + b"\n"

@@ -76,9 +76,11 @@ async def added(mirror: MirrorRepository, notes: str, commit: str, line: str) ->
 def _added(mirror: MirrorRepository, notes: str, commit: str, line: str) -> str:
     found, unread = _read(mirror, notes, [commit])
     before = found.get(commit, ())
+    # A request that is repeated after its answer was lost adds nothing.
     if line in before:
         return notes
     text = "".join(f"{one}\n" for one in (*before, line)).encode(errors="replace")
+    # A note that was too large to be read would be replaced by this one line.
     if unread or len(text) > NOTE_MAX_BYTES:
         why = f"so much was said of {commit[:12]} already that no more can be kept ({NOTE_MAX_BYTES // 2**20} MB)"
         raise GitImpossible(("notes",), 1, f"{why}; propose a new patchset")
