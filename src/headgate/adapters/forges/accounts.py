@@ -42,6 +42,7 @@ class OnTheWeb:
         """Return the path of a page of this forge; empty if the URL leads elsewhere or is none."""
         try:
             parts = urlsplit(url)
+            # People copy URLs with and without the port, and in footers they also write the canonical name.
             hosts = {self.host, urlsplit(self.web).hostname, self.canonical_hostname}
             ours = parts.hostname in hosts or parts.netloc in hosts
         except ValueError:  # users write it: unclosed brackets, characters that normalize to a slash
@@ -51,6 +52,7 @@ class OnTheWeb:
 
 def over_ssh(key: str) -> dict[str, str]:
     """Return settings of git that log in with the key at this path alone, without prompts."""
+    # Without IdentitiesOnly, ssh offers the agent's keys first, and the forge may know us as somebody else.
     return {"core.sshCommand": f"ssh -i {shlex.quote(key)} -o IdentitiesOnly=yes -o BatchMode=yes"}
 
 

@@ -48,6 +48,7 @@ class BranchReader:
             return ""
         mirror = self._engine().mirror(project, self._connection)
         for _ in range(MERGES_MAX):
+            # Along first parents: what was merged is the second parent of a commit of the branch itself.
             parents = mirror.parents(at)
             if at == commit or commit in parents[1:]:
                 return at

@@ -45,6 +45,7 @@ class CallBudget:
         if self.limit and self.reset_s > now_s:
             reserve = 0 if urgent else int(self.limit * RESERVE)
             if self.remaining <= max(reserve, self._kept_from(project)):
+                # One second more, since the forge's clock and its times are of whole seconds.
                 return self.reset_s - now_s + 1
         return 0.0
 
@@ -72,6 +73,7 @@ class CallBudget:
         """Learn from an answer. Answers may overtake one another: within one period, the lowest remainder is right."""
         limit, remaining = _number(headers, "x-ratelimit-limit"), _number(headers, "x-ratelimit-remaining")
         reset_s = _number(headers, "x-ratelimit-reset")
+        # A reset that lies days ahead comes from a wrong clock or a proxy; believing it would silence the connection.
         if limit is None or remaining is None or reset_s is None or reset_s > now_s + RETRY_MAX_S:
             return
         same = self.limit == limit and abs(self.reset_s - reset_s) < 2 and self.reset_s > now_s
@@ -90,6 +92,7 @@ class CallBudget:
         text, after_s = message.lower(), _number(headers, "retry-after")
         spent = _number(headers, "x-ratelimit-remaining") == 0
         limited = _PRIMARY in text or any(one in text for one in _SECONDARY)
+        # GitHub answers 403 for limits and for lacking permissions; only the text or Retry-After tells them apart.
         denied = status == 403 and (limited or after_s is not None)
         if status != 429 and not denied and not (status < 300 and limited):
             return None
@@ -107,4 +110,5 @@ class CallBudget:
 
 def _number(headers: Mapping[str, str], name: str) -> int | None:
     value = headers.get(name, "").strip()
+    # `isdecimal` alone admits other scripts' digits; the length keeps `int` cheap.
     return int(value) if value.isascii() and value.isdecimal() and len(value) < 16 else None

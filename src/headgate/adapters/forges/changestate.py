@@ -81,6 +81,7 @@ class ChangeStateReader(ABC, Generic[Pull]):
             pull = changed(pull, updated=told_apart(pull.updated, mark, self._now_s()))
         same = was is not None and was.change.commit == pull.head and was.change.branch == pull.base
         paths = was.change.files if was is not None and same else None
+        # Also asked again while unknown: the commit may not have been fetchable at the last look.
         if paths is None and pull.state == "OPEN":
             paths = await self._files(project, pull, heads)
         change = Change(
@@ -98,6 +99,8 @@ class ChangeStateReader(ABC, Generic[Pull]):
             title=line(pull.title, TITLE_MAX),
         )
         if was is not None and same:
+            # The scheduler has read the footers of this patchset; leaving them out here would drop its needs for a
+            # moment.
             change = replace(change, needs=was.change.needs, unresolved=was.change.unresolved)
         details = await self.details(key, pull, us, mark, paths)
         approved = pull.head if pull.approved else ""
@@ -140,6 +143,7 @@ class ChangeStateReader(ABC, Generic[Pull]):
             known = PERMISSIONS.get(str(answer.content["permission"]), str(answer.content["permission"]))
         except NotThere:
             known = "none"
+        # Unknown is not `none`: requirements on permissions then wait instead of rejecting people who may write.
         except (ForgeDenied, Rejected):
             known = ""
         self._permissions[project, login] = (now_s + FRESH_S, known)

@@ -67,6 +67,7 @@ class RestDriver(ABC):
     async def look_up(self, key: str) -> ChangeState | None:
         """See `ports.forge.Forge`."""
         project, _, number = key.rpartition("#")
+        # An unshortened name belongs to another connection.
         if not number.isdecimal() or self._at.short(project) == project:
             return None
         try:

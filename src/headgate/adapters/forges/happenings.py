@@ -116,12 +116,16 @@ def events(
     mark = ReportMark.of(before.mark)
 
     def tell(kind: EventKind, happening: ForgeEvent, *what: object, fresh: bool = False) -> TriggerEvent:
+        # The same news gives the same id whenever it is derived, so a look that is repeated after a crash tells nothing
+        # twice.
         id = derived(key, happening.event, happening.action, *(str(one) for one in what))
         return TriggerEvent(kind, change, id, at_ms, fresh, happening=happening)
 
+    # The gate has landed it and says so here. The forge's own news of the merge would be a second event for one merge.
     if was is not None and was.untold:
         yield tell(EventKind.MERGED, ForgeEvent(spoken.pull, spoken.merged), "landed", change.commit)
         return
+    # What happened to a change while it was closed starts nothing.
     if not now.open:
         if was is not None and was.open:
             kind, action = (EventKind.MERGED, spoken.merged) if now.landed else (EventKind.ABANDONED, "closed")
@@ -162,12 +166,14 @@ def _activity(
             who = pull.doer("unlabeled", name)
             yield ForgeEvent(spoken.pull, spoken.unlabeled, who, removed=(name,)), (name, pull.updated)
     for remark in pull.remarks:
+        # Our own comments may quote commands, and answering them would make Headgate talk to itself.
         if remark.id > mark.remark and remark.at_ms >= since_ms and remark.who.name not in us:
             yield ForgeEvent(spoken.pull, "comment", remark.who, (cut(remark.text),)), (remark.id,)
     yield from _reviewed(pull, before, mark, us, spoken)
     known_states = {(one.who, one.name, one.check): one.state for one in before.statuses or ()}
     for report in pull.reports:
         own = report.status.who in us
+        # Ends of our own checks are events, since a status of one pipeline may trigger another one.
         if not own or (before.statuses is not None and report.status.state not in UNDER_WAY):
             yield from _reported(
                 report, known_states, ForgeAccount(report.status.who, permission="write" if own else ""), spoken
@@ -188,6 +194,7 @@ def _reviewed(
         vote = Vote(one.who, "review", one.state, one.at_ms)
         known = votes.get(one.who.name)
         if one.state == "dismissed":
+            # A dismissed review keeps its id and time, so the mark does not show it; only the change of its state does.
             if known is not None and known.value != "dismissed" and known.since_ms == one.at_ms:
                 event = ForgeEvent(spoken.review, "dismissed", votes=(vote,), state="dismissed")
                 yield event, (one.id, "dismissed")

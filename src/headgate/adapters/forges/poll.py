@@ -124,11 +124,13 @@ class ProjectLook:
 
     async def sightings(self) -> AsyncIterator[Sighting]:
         """Yield the news, and at last the hints that are thereby answered. Raise the errors of client and git."""
+        # Orders come first and are answered by themselves, so that a failing look does not keep a person waiting.
         if any(hint.order for hint in self.hints):
             yield await self._orders()
             self.hints = [hint for hint in self.hints if hint.order is None]
         old = self.known.heads.get(self.project)
         self._heads = dict(old or {})
+        # Branches before changes: the files of a change are computed against the branch as it is now.
         seen = await self._refs(old) if self.full or any(hint.ref for hint in self.hints) else None
         if self.protection is not None and (self.full or self._rules_moved or self._heads.keys() != (old or {}).keys()):
             protection, self.unseen = await self.protection()
@@ -191,6 +193,7 @@ class ProjectLook:
         failed, before = 0, self.again | self.resting
         for number in await self._due(own):
             was = self.known.change_states.get(numbered(self.project, str(number)))
+            # The gate has landed it, while the forge may still show it as open; such an answer must not open it again.
             if was is not None and (was.untold or (was.landed and not self.full)):
                 continue
             self.attempted.add(number)
@@ -199,6 +202,7 @@ class ProjectLook:
             except (ForgeDenied, Rejected, ReporterAway) as error:
                 self.odd[number] = str(error)
                 failed += not isinstance(error, Rejected) and number not in before
+                # Several failures in a row, or a request to wait, are about the forge and not about these changes.
                 if failed > ODD_MAX or (isinstance(error, ReporterAway) and error.wait_s > AGAIN_S):
                     raise
                 continue
@@ -257,6 +261,7 @@ def listed(
     counts as moved."""
     found: dict[int, bool] = {}
     for one in page:
+        # The first assignment stands if `differs` fails, so a malformed entry is looked at rather than ignored.
         with suppress(LookupError, TypeError, ValueError):
             found[int(one[number])] = True
             found[int(one[number])] = differs(one, known.get(int(one[number])))
@@ -266,6 +271,7 @@ def listed(
 def in_turn(found: dict[int, bool], turns: dict[str, int], project: str) -> dict[int, bool]:
     """Return the changes, and some unmoved ones that are looked at in turn. `turns`: project -> the last one so far."""
     last = turns.get(project, 0)
+    # Numbers after the last one first, then from the start again: each gets its turn, even as changes come and go.
     rest = sorted((number for number, moved in found.items() if not moved), key=lambda n: (n <= last, n))
     for number in rest[:IN_TURN_MAX]:
         found[number], turns[project] = True, number

@@ -39,6 +39,7 @@ async def look_at_refs(
     if old is not None and heads != old:
         gone = await mirror.bring({ref: commit for ref, commit in heads.items() if old.get(ref) != commit})
         for ref in [ref for ref, commit in heads.items() if commit in gone]:
+            # The branch moved between listing and fetch, or cannot be had: it is reported once its commit is here.
             as_it_was(old, ref, heads)
         found = await moved_heads(connection, project, mirror, old, heads)
         heads, again = found.now, found.more or bool(gone)
@@ -55,5 +56,6 @@ async def look_at_refs(
 
 def _ref_updated(change: Change) -> TriggerEvent:
     at_ms = int(time.time() * 1000)
+    # With the time, because a branch may be moved back and forth between the same two commits.
     id = derived(EventKind.REF_UPDATED, change.project, change.ref, change.old_commit, change.commit, str(at_ms))
     return TriggerEvent(EventKind.REF_UPDATED, change, id, at_ms)

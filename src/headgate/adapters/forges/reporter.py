@@ -108,6 +108,7 @@ class ChangeReporter(ABC):
         description = f"{report.pipeline} status: {state}"
         url = str(how.get("status-url") or page(report))
         status = {"state": state, "context": name, "description": description[:DESCRIPTION_MAX]}
+        # A deleted ref names the zero commit, on which no forge takes a status.
         commit = change.commit if change.commit.strip("0") else change.old_commit
         await self._rest.write("POST", key, f"{repo}/statuses/{commit}", status | ({"target_url": url} if url else {}))
 
@@ -116,6 +117,7 @@ class ChangeReporter(ABC):
         mark = f"<!-- headgate {report.id} -->"
         us = await self._who.us()
         async for reviews in self._rest.pages(key, path):
+            # The author counts as well as the mark: anybody may copy the mark into a review of their own.
             if any(mark in (one.get("body") or "") and (one.get("user") or {}).get("login") in us for one in reviews):
                 return
         await self._rest.write("POST", key, path, {**review, "body": f"{review['body']}\n\n{mark}"})
@@ -127,6 +129,8 @@ class ChangeReporter(ABC):
         mark = mark_of(name)
         content = {"body": body(report, mark, problem)}
         place = f"{repo}/issues/{change.number}"
+        # After a restart, another process may have written the comment; asking once finds it instead of writing a
+        # second one.
         if ("asked", place, "") not in self.known:
             await self._own_comments(key, place)
         id = self.known.get(("comment", place, mark))
@@ -176,4 +180,5 @@ def body(report: QueueReport, mark: str, problem: str = "") -> str:
 
 def mark_of(name: str) -> str:
     """Return the invisible mark at the end of a pipeline's comment."""
+    # Two hyphens would end an HTML comment early, and the rest of the name would show.
     return f"<!-- headgate {re.sub(r'[^A-Za-z0-9_./]', '-', name).replace('--', '-_')} -->"

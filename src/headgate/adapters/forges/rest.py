@@ -26,6 +26,7 @@ from headgate.adapters.forges.budget import CallBudget
 from headgate.ports.limits import NO_LIMIT, Alone, ForgeLimits, QuietUntil
 from headgate.ports.reporter import ReporterAway
 
+# Limits one read of the connection; a server that sends a byte now and then is stopped by ANSWER_MAX_S alone.
 TIMEOUT_S = 60.0
 ANSWER_MAX_S = 120.0
 """Time limit for a whole answer, however slowly it arrives."""
@@ -157,6 +158,7 @@ class Rest(ABC):
             yield answer.content
             link = answer.headers.get("link", "")
             url = _next(link, self._api)
+            # There is a next page, but at another host, where our token must not go.
             if complete and url is None and _NEXT in link:
                 raise ListTooLong
         if complete and url is not None:
@@ -165,11 +167,13 @@ class Rest(ABC):
     async def write(self, method: str, key: ForgeKey, path: str, content: Any = None) -> ForgeResponse:
         """Send a writing request; those of each account go one after the other. Raise as `get`."""
         lock = self._writing.setdefault(key.who, asyncio.Lock())
+        # GitHub asks for this: concurrent writes of one account run into its secondary limits.
         async with lock:
             self.calls["rest"] += 1
             return await self._rest(method, key, path, content, {}, urgent=True)
 
     async def _get(self, key: ForgeKey, url: str, urgent: bool) -> ForgeResponse:
+        # Cached for each account, since an answer shows what that account may see.
         known = self._known.get((key.who, url))
         headers = {"If-None-Match": known.tag} if known is not None else {}
         self.calls["rest"] += 1
@@ -177,6 +181,8 @@ class Rest(ABC):
         if answer.status == 304 and known is not None:
             self.calls["unchanged"] += 1
             self._known.move_to_end((key.who, url))
+            # Decoded anew each time: callers may change what they receive. An answer 304 has no `link`, so the old one
+            # holds.
             return ForgeResponse(200, msgspec.json.decode(known.body), {**answer.headers, "link": known.link})
         return answer
 
@@ -203,6 +209,7 @@ class Rest(ABC):
             elsewhere = urlsplit(place)[:2] != urlsplit(self._api)[:2]
         except ValueError:
             elsewhere = True
+        # Following it would hand our token to whoever the redirection names.
         if elsewhere:
             raise NotThere("it is at another host now")
         self.calls["rest"] += 1
@@ -224,8 +231,10 @@ class Rest(ABC):
         """Return an answer, and share its limits with other processes. Raise the error that it means."""
         try:
             return self.taken(answer, budget)
+        # A refusal teaches a limit as well, so this must run when `taken` raises.
         finally:
             self.heed(budget, key, kind)
+            # An unchanged answer costs nothing of GitHub's budget.
             if answer.status != 304:
                 budget.counted(project)
 
@@ -233,6 +242,7 @@ class Rest(ABC):
         """Share new limits with other processes."""
         account, now = f"{key.who} {kind}", budget.quiet(self._now_s())
         shared = self._shared.get(account, NO_LIMIT)
+        # Sharing is a write to the store, so an answer that only confirms a known limit is not shared.
         if now.all_s > shared.all_s + SAME_S or now.spare_s > shared.spare_s + SAME_S:
             self._shared[account] = now
             self.limits.learned(account, now)
@@ -269,6 +279,7 @@ class Rest(ABC):
         except (msgspec.DecodeError, UnicodeDecodeError):
             content = None
             if answer.status < 300:
+                # Usually the page of a proxy in front of the forge, while the forge itself restarts.
                 raise ReporterAway(f"{self._host} answers something that is not JSON", AGAIN_S) from None
         if answer.status < 300:
             budget.answered()
@@ -279,6 +290,7 @@ class Rest(ABC):
             raise ReporterAway(f"{self._host}: {message}", wait_s, alone=True)
         if answer.status >= 500 or answer.status == 408:
             raise ReporterAway(f"{self._host} answers {answer.status}", AGAIN_S)
+        # GitHub answers 404 for what an account may not see, so absence and secrecy look the same.
         if answer.status in (404, 410, 451):
             raise NotThere(message)
         if answer.status in (401, 403):

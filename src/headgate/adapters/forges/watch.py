@@ -165,6 +165,8 @@ class Watching:
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
         """See `ports.forge.Watch`."""
         self._projects = dict(projects)
+        # Hints must be answered even if their project has left all tenants; otherwise their records would stay for
+        # ever.
         for project in self._followed.keys() - projects.keys():
             self._elsewhere += [hint for hint, _ in self._followed.pop(project).hints]
             self._elsewhere_stirred.set()
@@ -216,6 +218,7 @@ class Watching:
         try:
             await asyncio.wait({getting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
+                # These tasks never end by themselves: a finished one has failed, and its error must not be lost.
                 if task.done():
                     await task
             return await getting
@@ -225,6 +228,7 @@ class Watching:
     async def _tell(self, sighting: Sighting) -> None:
         seen = _Seen(sighting)
         await self._seen.put(seen)
+        # The next look compares with what is stored, and must not run before that.
         await seen.stored.wait()
 
     async def _answer_elsewhere(self) -> None:
@@ -240,10 +244,12 @@ class Watching:
     async def _follow(self, one: _PolledProject, known: KnownChanges, names: Names) -> None:
         """Look at one project again and again."""
         while True:
+            # Before the hints are taken: one that comes during the look sets it again.
             one.stirred.clear()
             hints, one.hints = self._due(one, known)
             try:
                 wait_s, problem = await self._look(one, known, names, [hint for hint, _ in hints])
+                # Hints that still wait for the gate are due within PATIENCE_S, whatever the next look is due for.
                 wait_s = min(wait_s, PATIENCE_S / 5) if one.hints else wait_s
                 one.failures = 0
             except ReporterAway as away:
@@ -251,6 +257,7 @@ class Watching:
             except (NotLetIn, NotThere, ForgeDenied, Rejected, GitError, OSError, pygit2.GitError) as error:
                 self._source.refused(one.project)
                 wait_s, problem = one.pause_s(), f"it cannot be looked at: {error}"
+            # A forge's answer in an unexpected form must stop this project alone, and not the whole connection.
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 log.exception("%s: what it is told has another form", one.project)
                 wait_s, problem = one.pause_s(), f"what it is told of it has another form: {error!r}"[:500]
@@ -284,6 +291,7 @@ class Watching:
             look.resting = frozenset(one.odd) - again
             source = (self._projects or {}).get(one.project)
             if source is None or not source.is_selective:
+                # No tenant selects branches by protection here, so asking would be wasted calls.
                 look.protection = None
             if full:  # a later hint at the whole project requires another look
                 one.full_s = now_s + self._every_s * random.uniform(0.8, 1.0)
@@ -291,6 +299,7 @@ class Watching:
                 async for sighting in look.sightings():
                     await self._tell(sighting)
             except BaseException:
+                # A look that failed halfway has not covered the project.
                 one.full_s = 0.0 if full else one.full_s
                 one.learn(look, time.monotonic(), completed=False)
                 raise
@@ -315,6 +324,7 @@ class Watching:
         try:
             async with asyncio.timeout(wait_s):
                 if one.failures:
+                    # Never set: only the time limit ends this wait.
                     await asyncio.Event().wait()
                 await one.stirred.wait()
         except TimeoutError:

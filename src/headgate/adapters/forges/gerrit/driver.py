@@ -112,6 +112,7 @@ class GerritForge:
         if change is None or not change.is_change:
             return  # Gerrit has no page for a ref
         try:
+            # Read first, to see whether an earlier attempt already delivered this report.
             info = await self._rest.change(int(change.number))
             body = review(outgoing, info)
             if body is None or is_told(body, outgoing, info, self._server.user):

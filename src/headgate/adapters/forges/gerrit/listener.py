@@ -72,6 +72,7 @@ class Ear:
                 self.listens = False
                 if well is not None:
                     well.cancel()
+            # A stream that lasted resets the pauses; one that is accepted and dropped at once does not.
             failures = 0 if time.monotonic() - began_s > RETRY_MAX_S else failures + 1
             text = f"its events are not told, so that it is looked at every now and then: {why}"
             if self.problem != text:
@@ -98,6 +99,7 @@ class Ear:
             if project and project not in self._projects:
                 continue
             if self._server.replication_delay_s:
+                # git may read from a replica that receives the commits only some time after the event.
                 loop.call_later(self._server.replication_delay_s, self._wanted.add, hint.number, project)
             else:
                 self._wanted.add(hint.number, project)

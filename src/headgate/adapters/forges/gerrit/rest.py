@@ -34,6 +34,7 @@ PAGE = 100
 CHANGES_MAX = 20_000
 """Most changes that one search may return."""
 WAIT_MAX_S = 3_600.0
+# Gerrit puts this before its JSON, so that no browser can run an answer as a script.
 _GUARD = b")]}'"
 _PATIENCE = frozenset({408, 425, 429})
 """Answers with a status of 4xx that may differ at the next attempt."""
@@ -153,6 +154,7 @@ class GerritRest:
     async def _call(
         self, method: str, path: str, parameters: Sequence[tuple[str, str]], body: bytes | None = None
     ) -> bytes:
+        # Below `/a/` Gerrit demands credentials; elsewhere it would answer as to a stranger, with less.
         url = httpx.URL(f"{self._server.baseurl}/a/{path}", params=list(parameters) or None)
         headers = {"Accept": "application/json"}
         if body is not None:

@@ -56,14 +56,17 @@ def ssh_options(server: Server) -> list[str]:
         "BatchMode": "yes",
         "ConnectTimeout": str(CONNECT_MAX_S),
         "StrictHostKeyChecking": "yes",
+        # Otherwise the server could add keys to the operator's known_hosts.
         "UpdateHostKeys": "no",
         "ServerAliveInterval": str(server.keepalive_s),
         "ServerAliveCountMax": str(MISSES_MAX),
         "ForwardAgent": "no",
+        # A shared master connection of the operator would outlive our options and our end.
         "ControlPath": "none",
         "LogLevel": "ERROR",
     }
     if server.known_hosts:
+        # The machine's file is shut out too: only the named file says which keys are right.
         options |= {"UserKnownHostsFile": f'"{server.known_hosts}"', "GlobalKnownHostsFile": "/dev/null"}
     if server.sshkey:
         options["IdentitiesOnly"] = "yes"
@@ -178,6 +181,7 @@ def _why(server: Server, status: int, text: str) -> str:
 async def _complaint(process: Process) -> str:
     assert process.stderr is not None
     tail = b""
+    # Read to the end even though only the tail is kept: ssh would block on a full pipe.
     while piece := await process.stderr.read(COMPLAINT_MAX_BYTES):
         tail = (tail + piece)[-COMPLAINT_MAX_BYTES:]
     return " ".join(tail.decode("utf-8", "replace").split())

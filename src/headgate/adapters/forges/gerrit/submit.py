@@ -35,6 +35,7 @@ async def submit(
     if not is_tested_on(work, change, await _head(mirror, change)):
         return NotLanded(f"{change.branch} is not where change {change.number} was tested", moved=True)
     try:
+        # The revision is part of the call, so Gerrit refuses if another patch set has come since.
         info = await rest.submit(int(change.number), change.commit)
     except GerritConflict as error:
         return NotLanded(_why(change, error))

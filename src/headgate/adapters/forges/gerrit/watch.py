@@ -80,6 +80,8 @@ class Watcher:
                         yield sighting
                     self._problem, failures = "", 0
                 except (GerritAway, GerritRefused) as error:
+                    # Nothing that was hinted at is lost because Gerrit was away; a change that was looked at meanwhile
+                    # gives no news.
                     self._wanted.put_back(taken)
                     self._went(error)
                     wait_s = max(self._pace.retry_s(failures), getattr(error, "wait_s", 0.0))
@@ -101,6 +103,7 @@ class Watcher:
     ) -> AsyncIterator[Sighting]:
         """Look at the places that are due or hinted at. Raise GerritAway, GerritRefused."""
         now = dict(known)
+        # The first look at a project: its open changes are taken in, but their past starts nothing.
         quiet = {project for project in self._projects if heads.get(project) is None}
         numbers = dict(taken.numbers)
         found, everywhere = await self._searched(taken, now)
@@ -124,6 +127,7 @@ class Watcher:
             listed = {one.number for one in there}
             self._looker.learn(now.values())
             whole_topics = (await self._rest.info()).change.submit_whole_topic
+            # The setting decides which changes land together, and no state mark moves with it.
             turned = {one.number for one in there} if whole_topics != self._looker.whole_topics else set()
             self._looker.whole_topics = whole_topics
             ours = [s for s in now.values() if s.change.number and s.change.project in self._projects]
@@ -136,6 +140,7 @@ class Watcher:
         queries = self._queries(f"-age:{int(since_s) + 1}s")
         differing = self._differing([one for q in queries for one in await self._rest.changes(q, ())], now)
         self._searched_s = at_s
+        # A search that finds what the stream should have said shows that the stream is dead.
         self._ear.found(differing - set(taken.numbers))
         return differing, False
 
@@ -190,6 +195,7 @@ class Watcher:
                     found += [one] if one is not None else []
         finally:
             await end(*tasks)
+        # All failed: this call tells whether the server is away, and raises if it is.
         if failed == len(tasks):
             await self._rest.may()
         return found
@@ -246,6 +252,7 @@ class Watcher:
     async def _pause(self, least_s: float) -> None:
         """Wait until there is something to look at, but at least this long."""
         if least_s:
+            # Despite hints: a server that is overloaded or refuses us must not be asked at each event.
             await asyncio.sleep(least_s)
             return
         wait_s = max(0.0, self._searched_s + self._pace.lately_s - time.monotonic())

@@ -52,6 +52,8 @@ class GiteaLander:
                 "merge, squash-merge or rebase"
             )
         try:
+            # Before the change is read: if it was merged in between, the next lines see that, and not a branch that has
+            # moved.
             head = await self._branches.head(change.project, change.branch)
             there = await self._there(change)
             if there["merged"]:
@@ -68,6 +70,7 @@ class GiteaLander:
             return await self._merge(work, change, method)
         except (NotThere, ForgeDenied) as error:
             return NotLanded(f"Gitea does not merge it: {error}")
+        # Even reading was refused, so nothing is known: better to wait than to call the change unmergeable.
         except Rejected as error:
             raise ReporterAway(f"{change.key} cannot be asked for: {error}") from error
 
@@ -76,6 +79,7 @@ class GiteaLander:
         return (await self._client.get(self._client.key, path)).content
 
     async def _merge(self, work: LandRequest, change: Change, method: str) -> MergeLanded | NotLanded:
+        # Gitea refuses if the head is not this commit, so an untested push cannot slip in.
         request = {"Do": method, "head_commit_id": change.commit, **_message(change, method)}
         path = f"/repos/{self._client.account.short(change.project)}/pulls/{change.number}/merge"
         try:

@@ -91,6 +91,7 @@ async def _listed(client: GiteaClient, path: str, urgent: bool) -> list[Any]:
     async for page in client.pages(client.key, path, urgent=urgent):
         found += page
         if len(found) > LISTED_MAX:
+            # Cutting the list could hide the review that blocks the merge.
             raise Rejected(200, f"it has more than {LISTED_MAX} reviews: close it and open another one")
     return found
 
@@ -128,6 +129,7 @@ def _pull(
     branch: Mapping[str, Any] | None,
 ) -> GiteaPull:
     merged = bool(pull["merged"])
+    # A review that is asked of a team has no user.
     there = [one for one in reviews if one["user"] is not None]
     return GiteaPull(
         project=str(((pull["base"].get("repo") or {}).get("full_name")) or project),

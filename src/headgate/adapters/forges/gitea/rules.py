@@ -17,6 +17,7 @@ from headgate.adapters.forges.gitea.pull import GiteaPull
 from headgate.config.forges.facts import Rule
 
 _QUIET = re2.Options()
+# Patterns are other people's; re2 would write each invalid one to our standard error.
 _QUIET.log_errors = False
 GOOD = frozenset({"success", "skipped"})
 UNDER_WAY = "pending"

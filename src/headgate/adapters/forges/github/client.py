@@ -101,6 +101,7 @@ class GitHubClient(Rest):
         errors = response.get("errors") or [] if isinstance(response, dict) else []
         for error in errors:
             message = str(error.get("message", ""))
+            # GraphQL reports its limit in an answer with status 200, which `taken` has accepted.
             if error.get("type") == "RATE_LIMITED":
                 wait_s = budget.refused(200, answer.headers, message, self._now_s())
                 self.heed(budget, key, "graphql")
@@ -110,6 +111,7 @@ class GitHubClient(Rest):
         data = response.get("data") if isinstance(response, dict) else None
         if not isinstance(data, dict):
             raise Rejected(answer.status, "; ".join(str(e.get("message", "")) for e in errors) or "it said no data")
+        # Partial data is used: an account that may not see one part still sees the rest.
         for error in errors[:3]:
             log.info("GraphQL of %s: %s", self.account.name, str(error.get("message", ""))[:300])
         return data

@@ -62,6 +62,7 @@ class Deliveries:
         query: Query = {"per_page": FAILED_MAX, "status": "failure"}
         failed = (await self._client.get(key, path, query, urgent=False)).content
         fresh = [one for one in failed if str(one["guid"]) not in self._failed]
+        # Only what the log still shows is remembered, so this does not grow.
         self._failed = {str(one["guid"]) for one in failed}
         us = frozenset(await self._tokens.us())
         for one in sorted(fresh, key=lambda one: ms(one["delivered_at"])):
@@ -137,6 +138,8 @@ class GitHubForge:
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
         """See `ports.forge.Forge`."""
         known, account = self._watching.looks_at, self._client.account
+        # Before anything is learned from the body: a forged delivery could otherwise name an app whose deeds count as
+        # ours.
         verified(account, headers, body)
         if not self._tokens.slug:
             self._tokens.slug = our_slug(account, headers, body)

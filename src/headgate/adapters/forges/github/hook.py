@@ -115,6 +115,7 @@ _DECODER = msgspec.json.Decoder(_Delivery)
 
 def verified(account: GitHubAccount, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
     """Return the event and the delivery's id of a genuine delivery.  Raise Misdelivered."""
+    # An empty secret would make a valid signature computable by anybody.
     if not account.webhook_token:
         raise Misdelivered(f"[connection {account.name}] has no webhook_token: no delivery is taken", 403)
     if len(body) > BODY_MAX_BYTES:
@@ -125,6 +126,7 @@ def verified(account: GitHubAccount, headers: Mapping[str, str], body: bytes) ->
             "the delivery is not signed with SHA-256 (X-Hub-Signature-256): set the secret of the webhook"
         )
     wanted = "sha256=" + hmac.new(account.webhook_token.encode(), body, hashlib.sha256).hexdigest()
+    # In constant time, and on bytes: for non-ASCII text compare_digest raises TypeError.
     if not hmac.compare_digest(signature.encode("utf-8", "replace"), wanted.encode()):
         raise Misdelivered("the signature is wrong: the secret of the webhook is not the webhook_token of the settings")
     event, guid = headers.get("x-github-event", ""), headers.get("x-github-delivery", "")
@@ -159,6 +161,7 @@ def place(
     project = account.canonical(delivery.repository.full_name)
     if not known(project):
         return Ignored(f"{project} is in no tenant")
+    # Before `_ours`, which would drop it: the run that has the button is our own.
     if delivery.action == "requested_action":
         return _ordered(account, guid, project, delivery)
     if _ours(event, delivery, us):
@@ -232,6 +235,7 @@ def _named(event: str, guid: str, project: str, delivery: _Delivery, us: frozens
         return Hint(guid, project, commit=commit) if _SHA.fullmatch(commit) else Ignored("it names no commit")
     if event in ("push", "create", "delete"):
         ref = delivery.ref or ""
+        # `create` and `delete` give the short name of a ref, and a push with its full name comes along.
         if ref.startswith("refs/") or event == "push":
             return Hint(guid, project, ref=ref[:1_000])
         return Ignored("a push says the same")

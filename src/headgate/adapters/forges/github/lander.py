@@ -54,6 +54,7 @@ class GitHubLander:
         project = self._client.account.short(change.project)
         try:
             key = await self._tokens.of(project)
+            # Somebody may still push before GitHub merges; the comparison of the trees in `_landed` reveals that.
             head = await self._head_of(change.project, change.branch)
             if not is_tested_on(work, change, head):
                 return await self._merged(key, project, work, change) or NotLanded(
@@ -74,6 +75,7 @@ class GitHubLander:
     async def _merge(
         self, key: ForgeKey, project: str, work: LandRequest, change: Change, method: str
     ) -> MergeLanded | NotLanded:
+        # GitHub refuses with 409 if the head is not this commit, so an untested push cannot slip in.
         request = {"sha": change.commit, "merge_method": method, **_message(change, method)}
         try:
             answer = await self._client.write("PUT", key, f"/repos/{project}/pulls/{change.number}/merge", request)

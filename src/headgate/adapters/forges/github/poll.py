@@ -121,6 +121,7 @@ class GitHubProjectPoll:
         """See `forges.poll.Asking`."""
         path = f"/repos/{self.client.account.short(self.project)}/pulls"
         found: dict[int, bool] = {}
+        # By creation, because an order by update would shift changes between pages while they are read.
         query: Query = {"state": "open", "sort": "created", "direction": "asc"}
         async for page in self.client.pages(self.key, path, query, urgent=False):
             found |= {int(one["number"]): _differs(one, known.get(int(one["number"]))) for one in page}

@@ -11,6 +11,7 @@ from headgate.adapters.forges.pulls import AnyPull, ProgramReport, PullAction, P
 from headgate.adapters.forges.rest import ForgeKey, NotThere, Rejected
 from headgate.config.forges.facts import ForgeAccount, ProgramStatus, Vote
 
+# A thousand statuses and as many threads; what lies beyond is not read.
 PAGES_MAX = 10
 QUERY = """
 query($owner: String!, $name: String!, $number: Int!, $contexts: String, $threads: String) {
@@ -149,6 +150,7 @@ async def look(client: GitHubClient, key: ForgeKey, project: str, number: int, *
             page = _pull(str(repository["nameWithOwner"]), pull)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
+        # A push between two pages makes the earlier pages those of another patchset.
         found = page if found is None or found.head != page.head else _joined(found, page, cursors)
         cursors = {"contexts": _more(_contexts(pull)), "threads": _more(pull["reviewThreads"])}
         if not any(cursors.values()):
@@ -171,6 +173,7 @@ def _more(connection: Mapping[str, Any] | None) -> str | None:
 def _contexts(pull: Mapping[str, Any]) -> Mapping[str, Any] | None:
     for one in pull["head"]["nodes"]:
         rollup = one["commit"]["statusCheckRollup"]
+        # Within one answer, the list of commits may lag behind the head right after a push.
         if rollup is not None and one["commit"]["oid"] == pull["headRefOid"]:
             contexts: Mapping[str, Any] = rollup["contexts"]
             return contexts
@@ -206,6 +209,7 @@ def _pull(project: str, pull: Mapping[str, Any]) -> GitHubPull:
         remarks=tuple(_remark(one) for one in pull["comments"]["nodes"]),
         reports=tuple(_report(one) for one in (contexts["nodes"] if contexts else ())),
         unresolved=sum(not one["isResolved"] for one in pull["reviewThreads"]["nodes"]),
+        # If not all commits fit into the page, nobody can vouch for the rest.
         signed=signed["totalCount"] <= len(signed["nodes"])
         and all((one["commit"]["signature"] or {}).get("isValid") for one in signed["nodes"]),
         protection=base.get("branchProtectionRule"),
@@ -223,6 +227,7 @@ def login(actor: Mapping[str, Any] | None) -> str:
     """Return the login of an account as REST has it; for a deleted account, GitHub's ghost."""
     if actor is None:
         return "ghost"
+    # REST writes `dependabot[bot]` where GraphQL writes `dependabot`; people configure the former.
     name = str(actor["login"])
     return f"{name}[bot]" if actor["__typename"] == "Bot" and not name.endswith("[bot]") else name
 
@@ -255,6 +260,7 @@ def _report(context: Mapping[str, Any]) -> ProgramReport:
     suite, ended = context["checkSuite"], context["completedAt"]
     slug = (suite["app"] or {}).get("slug", "") if suite else ""
     state = (context["conclusion"] or context["status"]).lower()
+    # Nothing states a request for another run: its trace is a queued suite whose run still has its old result.
     again = bool(suite) and suite["status"] == "QUEUED" and context["status"] == "COMPLETED"
     status = ProgramStatus(slug, context["name"], state, check=True, url=context["detailsUrl"] or "")
     return ProgramReport(status, ms(ended) if ended else 0, again)

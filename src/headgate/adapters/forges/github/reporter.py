@@ -105,6 +105,7 @@ class GitHubTeller(ChangeReporter):
                 self.remember("run", f"{repo} {change.commit}", name, id)
                 if value in CONCLUDED:
                     self._ended(id)
+                # GitHub appends the annotations of each request to those that the run has.
                 for batch in batches[1:]:
                     more = {"output": {**output, "annotations": batch}}
                     await self._client.write("PATCH", key, f"{repo}/check-runs/{id}", more)
@@ -136,6 +137,7 @@ class GitHubTeller(ChangeReporter):
             query["app_id"] = int(self._client.account.app_id)
         found = (await self._client.get(key, f"{repo}/commits/{commit}/check-runs", query)).content["check_runs"]
         self.remember("asked", f"{repo} {commit}", "", 0)
+        # The newest run comes first in the list; remembered last, it is the one that counts.
         for one in reversed(found):
             self.remember("run", f"{repo} {commit}", str(one["name"]), int(one["id"]))
             if one["status"] == "completed":

@@ -101,6 +101,7 @@ def _checks(pull: GitHubPull, wanted: Collection[str]) -> Iterator[Rule]:
     states: dict[str, str] = {}
     for one in pull.reports:
         state = one.status.state
+        # Several programs may use one name. A bad state must win over a good one, whatever the order.
         if states.get(one.status.name) not in PASSES or state not in PASSES:
             states[one.status.name] = state
     missing = tuple(sorted(name for name in wanted if states.get(name) not in PASSES))

@@ -54,6 +54,8 @@ class Tokens:
     def app_key(self) -> ForgeKey:
         """Return the key of the app itself."""
         account, now_s = self._client.account, int(self._now_s())
+        # GitHub rejects a token from the future, so a clock that is slightly fast is allowed for. The whole life of
+        # such a token may be ten minutes.
         claims = {"iat": now_s - SKEW_S, "exp": now_s + JWT_LIFE_S, "iss": account.app_id}
         try:
             token = jwt.encode(claims, account.app_key, algorithm="RS256")
@@ -66,6 +68,7 @@ class Tokens:
         account = self._client.account
         if not account.app_id:
             return ForgeKey(f"token of {account.name}", account.api_token)
+        # One lock for each owner: an installation covers all projects of an owner, and one token serves them all.
         lock = self._asking.setdefault(project.partition("/")[0], asyncio.Lock())
         async with lock:
             installation = await self._installation(project)
@@ -105,6 +108,7 @@ class Tokens:
             path = f"/app/installations/{installation}/access_tokens"
             answer = await self._client.write("POST", self.app_key(), path)
         except (NotThere, ForgeDenied) as error:
+            # The app was removed, or removed and installed again under another id.
             self._installed.pop(project, None)
             self._tokens.pop(installation, None)
             raise GitHubAppNotInstalled(f"the app has no token for {project}: {error}") from error

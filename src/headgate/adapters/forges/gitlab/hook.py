@@ -97,6 +97,7 @@ def verified(account: GitLabAccount, headers: Mapping[str, str], body: bytes, no
         _signed(account.signing_key, headers, body, now_s)
     if id and not _ID.fullmatch(id):
         raise Misdelivered("the id of the delivery has another form", 400)
+    # Older GitLabs send no id; a repeated delivery has the same body and thus becomes the same hint.
     return id or derived("gitlab", hashlib.sha256(body).hexdigest())
 
 
@@ -106,10 +107,12 @@ def _signed(key: bytes, headers: Mapping[str, str], body: bytes, now_s: float) -
         raise Misdelivered("the delivery is not signed (webhook-signature): set the signing token of the webhook")
     mac = hmac.new(key, f"{id}.{at}.".encode("utf-8", "replace") + body, hashlib.sha256).digest()
     wanted = f"v1,{base64.b64encode(mac).decode()}".encode()
+    # There may be several signatures while a key is being replaced.
     if not any(hmac.compare_digest(one.encode("utf-8", "replace"), wanted) for one in signatures.split()):
         raise Misdelivered(
             "the signature is wrong: the signing token of the webhook is not the webhook_signing_token of the settings"
         )
+    # Only after the signature, so that strangers learn nothing about our clock.
     if not _AT.fullmatch(at) or abs(now_s - int(at)) > SKEW_S:
         raise Misdelivered("the delivery was signed too long ago, or the clocks differ by more than five minutes")
 
@@ -172,6 +175,7 @@ def _of_request(id: str, project: str, what: _Attributes, ours: bool) -> Hint | 
         return Ignored(f"nothing follows from merge_request {action[:100]}")
     if ours and action == "merge":
         merged = what.merge_commit_sha or what.squash_commit_sha or ""
+        # The zeros stand for an unknown merge commit: a number with any commit means that we merged it.
         return _numbered(id, project, what.iid, merged if _SHA.fullmatch(merged) else "0" * 40)
     if ours and action not in ("close", "reopen"):
         return Ignored("Headgate did it itself")

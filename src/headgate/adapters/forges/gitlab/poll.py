@@ -69,6 +69,7 @@ class GitLabProjectPoll:
         """See `forges.poll.Asking`."""
         path = f"{self.client.account.path(self.project)}/merge_requests"
         found: dict[int, bool] = {}
+        # By creation, because an order by update would shift changes between pages while they are read.
         query: Query = {"state": "opened", "order_by": "created_at", "sort": "asc"}
         async for page in self.client.pages(self.client.key, path, query, urgent=False):
             found |= listed(page, "iid", known, _differs)
@@ -78,6 +79,7 @@ class GitLabProjectPoll:
         self, number: int, was: ChangeState | None, heads: Mapping[str, str], *, first: bool, urgent: bool
     ) -> Found | None:
         """See `forges.poll.Asking`."""
+        # 1 rather than 0 for a known change without comments: it is not the first look, so more pages are read.
         after = max(GitLabMark.of(was.details.mark).remark, 1) if was is not None and was.details is not None else 0
         request = await look(self.client, self.project, number, after, urgent=urgent)
         if was is None and request.state not in OPEN:

@@ -108,6 +108,7 @@ class GitLabReporter:
         try:
             await self._client.write("POST", self._client.key, path, content)
         except Rejected as error:
+            # A report that is repeated after a lost answer finds the status set, and that is success.
             if error.status != 400 or _SAID_ALREADY not in str(error).lower():
                 raise
 

@@ -158,6 +158,7 @@ async def _jobs(client: GitLabClient, project: str, merge_request: Mapping[str, 
             if len(found) >= JOBS_MAX:  # GitLab itself counts all jobs
                 break
     except (NotThere, ForgeDenied):
+        # The fork's pipeline is hidden from us, but its overall state comes with the merge request.
         state = str(pipeline.get("status") or "failed")
         return (Job(ProgramStatus("", f"its pipeline in the fork, which is {state}", state), False),)
     return tuple(found[:JOBS_MAX])

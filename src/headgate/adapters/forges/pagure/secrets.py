@@ -51,6 +51,7 @@ class PagureSecrets:
         """Request the token from Pagure. `why` gives the reason of a failure."""
         now_s, why = self._client.now_s(), ""
         self._lately.append(now_s)
+        # Before the call, so that deliveries that arrive meanwhile do not ask as well.
         self._keep(self._requests, project, (now_s + AGAIN_S, "its token is being asked for"))
         wait_s = AGAIN_S
         try:
