@@ -30,6 +30,7 @@ article>p{margin:0;background:#f6f8fa;padding:.3rem .7rem}
 .label{border:1px solid #59636e;border-radius:1rem;padding:0 .5rem;font-size:.85rem}
 form{margin:.6rem 0}textarea,input{width:100%;box-sizing:border-box;font:inherit}button,select{font:inherit}
 """
+# No script may run at all, so what jobs and strangers write cannot act even if escaping fails somewhere.
 _POLICY = (
     f"default-src 'none'; style-src 'sha256-{b64encode(sha256(_STYLE.encode()).digest()).decode()}'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -39,6 +40,7 @@ _BAD = frozenset({"failure", "failed", "error", "cancelled", "canceled", "closed
 _OPEN = frozenset({"open", "draft", "pending", "queued", "running", "in_progress"})
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _HIDDEN = re.compile(r"\s*<!--.*?-->", re.DOTALL)
+# The text is escaped before addresses are sought in it, so an escaped quote or bracket ends one.
 _URL = re.compile(r"https?://(?:(?!&quot;|&#x27;|&lt;|&gt;)[^\s)\]])+")
 _STRONG = re.compile(r"\*\*([^*\n]+)\*\*")
 
@@ -253,6 +255,8 @@ class FakePages:
 def _from_here(request: web.Request) -> bool:
     """Say whether a form of ours sent it, and not a page of somebody else in the same browser."""
     origin = request.headers.get("Origin", "")
+    # The second condition stops DNS rebinding: there, a foreign name resolves to this machine, and origin and host
+    # agree.
     return origin == f"http://{request.host}" and urlsplit(origin).hostname in _LOOPBACK
 
 
@@ -279,6 +283,7 @@ def _acting(people: Sequence[str]) -> str:
 
 def _marked(one: ChangeMark) -> str:
     name = escape(one.name)
+    # Programs name these addresses; `javascript:` must not become a link.
     if one.url.startswith(("http://", "https://")):
         name = f"<a href='{escape(one.url)}' rel='noreferrer'>{name}</a>"
     lines = "".join(f"<br><code>{escape(line)}</code>" for line in one.lines)

@@ -58,6 +58,7 @@ def is_told(body: Mapping[str, Any], outgoing: OutboxMessage, info: ChangeInfo, 
     return any(
         message.tag == body["tag"]
         and message.author.username == us
+        # Gerrit's dates are cut to seconds here, so a message of the same second seems up to a second older.
         and moment(message.date) * 1000 >= outgoing.report.at_ms - 1_000
         and (not body.get("message") or body["message"].strip() in message.message)
         for message in info.messages

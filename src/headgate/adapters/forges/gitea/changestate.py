@@ -56,6 +56,7 @@ class GiteaStands(ChangeStateReader[GiteaPull]):
 
     async def _votes(self, key: ForgeKey, pull: GiteaPull) -> tuple[Vote, ...]:
         official = {one.who.name for one in pull.reviews if one.pushes}
+        # Anybody may review, so strangers must not use up the places of those whose votes count.
         votes = sorted(pull.votes, key=lambda vote: (vote.who.name not in official, vote.value == "commented"))
         found = []
         for number, vote in enumerate(votes):

@@ -51,6 +51,7 @@ class GiteaClient(Rest):
         """See `Rest`. A refused token is refused for every call, so that all calls wait for a new one."""
         if answer.status == 401:
             raise ReporterAway(f"{self.account.host} refuses the api_token: make another one", REFUSED_S)
+        # Gitea answers 500 for what one request hits, such as a broken repository, while the rest of it works.
         if answer.status == 500:
             raise ForgeServerError(f"{self.account.host} fails inside (500); its log says why", AGAIN_S)
         return super().taken(answer, budget)
@@ -63,6 +64,7 @@ class GiteaClient(Rest):
         seen, before = 0, None
         for page in range(1, PAGES_MAX + 1):
             answer = await self.get(key, path, {**query, **self.page_size, "page": page}, urgent=urgent)
+            # A page like the one before comes from a server that ignores `page`; reading on would never end.
             if not answer.content or answer.content == before:
                 return
             yield answer.content

@@ -97,6 +97,7 @@ class GiteaProjectPoll:
         """See `forges.poll.Asking`."""
         project = self.client.account.short(self.project)
         since = ReportMark.of(was.details.mark).since if was is not None and was.details is not None else ""
+        # At the first look, older comments cause no events, so they are not read either.
         if was is None and first:
             old_s = self.client.now_s() - OLD_MS / 1000
             since = datetime.fromtimestamp(old_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -66,6 +66,7 @@ class GiteaTeller(ChangeReporter):
         commit."""
         try:
             await self._client.write("POST", key, f"{path}/merge", {"Do": "manually-merged", "MergeCommitID": commit})
+        # The repository does not allow that; closing it is all that is left.
         except (ForgeDenied, Rejected):
             await super().end(key, path, commit)
 
@@ -112,6 +113,8 @@ class GiteaTeller(ChangeReporter):
         review: dict[str, Any] = {"event": event, "body": text, "commit_id": change.commit}
         try:
             await self.review(key, path, report, {**review, "comments": notes} if notes else review)
+        # Gitea fails as a whole at one comment on a line that it does not know; without the comments, the vote still
+        # counts.
         except (Rejected, ForgeServerError) as error:
             if not notes:
                 raise

@@ -105,6 +105,7 @@ class GitLabChangeStateReader:
 
 def _details(request: GitLabMergeRequest, us: Collection[str], was: Details | None) -> Details:
     mark = marked(request, GitLabMark.of(was.mark if was is not None else ""))
+    # Approvals and threads are not read of a closed one (`look`), so what was known of them stays.
     if request.state not in OPEN:
         return replace(was or Details(), us=tuple(us), state=request.state.upper(), mark=mark.text)
     votes = (Vote(ForgeAccount(one.who.name), "review", "approved", one.at_ms) for one in request.approvals)

@@ -63,6 +63,7 @@ def events(
         id = derived(change.key, happening.event, happening.action, *(str(one) for one in what))
         return TriggerEvent(kind, change, id, at_ms, fresh, happening=happening)
 
+    # The gate has landed it and says so here. GitLab's own news of the merge would be a second event for one merge.
     if was is not None and was.untold:
         yield tell(EventKind.MERGED, ForgeEvent(EVENT, "merged"), "landed", change.commit)
         return
@@ -102,11 +103,13 @@ def _activity(
     if added or removed:
         yield ForgeEvent(EVENT, "labeled", added=added, removed=removed), (*added, "-", *removed, request.updated)
     known = {vote.who.name: vote.since_ms for vote in before.votes or ()}
+    # By time as well as by name, so that an approval withdrawn and given again between two looks is found.
     fresh = [one.who.name for one in request.approvals if known.get(one.who.name) != one.at_ms]
     fresh = [name for name in fresh if name not in us]
     gone = known.keys() - {one.who.name for one in request.approvals} - us
     if request.approved and fresh:
         yield ForgeEvent(EVENT, "approved", ForgeAccount(fresh[-1])), (request.head, *fresh, request.updated)
+    # Approvals that a push took away are no act of a person.
     elif before.approved and not request.approved and gone and same:
         yield ForgeEvent(EVENT, "unapproved"), (request.head, *sorted(gone), request.updated)
     for remark in request.remarks:

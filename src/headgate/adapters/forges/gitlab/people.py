@@ -65,6 +65,7 @@ class People:
         config = {f"http.{account.clone}/.followRedirects": "false"}
         if not account.verify_ssl:
             config[f"http.{account.clone}/.sslVerify"] = "false"
+        # The operator's own credentials are in the address; a header of ours would be sent beside them.
         if urlsplit(account.clone).username:
             return config
         basic = base64.b64encode(f"{account.api_token_name}:{account.api_token}".encode()).decode()

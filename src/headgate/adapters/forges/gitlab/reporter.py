@@ -121,6 +121,8 @@ class GitLabReporter:
         source = f"/projects/{int(home)}" if home else here
         fallback = here if source != here else ""
         pipeline = merge_request.get("head_pipeline") or {}
+        # A status outside of the head's pipeline would open a second pipeline, and GitLab would still wait for the
+        # first.
         if pipeline.get("sha") == change.commit and pipeline.get("id") and pipeline.get("ref"):
             at = f"/projects/{int(pipeline.get('project_id') or merge_request['project_id'])}"
             return GitLabStatusPlace(at, str(pipeline["ref"]), int(pipeline["id"]), here if at != here else "")
@@ -186,6 +188,7 @@ class GitLabReporter:
 
 def note(report: QueueReport, mark: str) -> str:
     """Return a comment that contains no commands for GitLab, whatever jobs and messages say."""
+    # A carriage return may begin a line for GitLab but does not for `^`, so it could hide a command from the pattern.
     return _QUICK.sub(r"\1\\/", body(report, mark).replace("\r", "\n"))
 
 

@@ -47,6 +47,7 @@ class PagureSource:
 
     def refused(self, project: str) -> None:
         """See `forges.watch.Source`."""
+        # Forces a question with the token at the next look, which tells whether it is still valid.
         self.client.login = ""
 
 

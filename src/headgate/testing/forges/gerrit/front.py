@@ -19,10 +19,12 @@ _HOPS = frozenset({"connection", "content-length", "host", "keep-alive", "transf
 @asynccontextmanager
 async def front(actions: PageActions, gerrit: str, port: int) -> AsyncIterator[str]:
     """Provide its address."""
+    # Bodies are passed on as they are, still compressed, since their headers are passed on too.
     async with aiohttp.ClientSession(auto_decompress=False) as session:
 
         async def passed_on(request: web.Request) -> web.Response:
             headers = [(name, value) for name, value in request.headers.items() if name.lower() not in _HOPS]
+            # Names of projects contain %2F, which decoding and encoding again would turn into a slash.
             to = URL(gerrit + request.raw_path, encoded=True)
             body = await request.read()
             async with session.request(request.method, to, headers=headers, data=body, allow_redirects=False) as answer:

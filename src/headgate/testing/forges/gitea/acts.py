@@ -145,6 +145,7 @@ class FakeGiteaActs:
             raise FakeGiteaRefused(405 if pull.merged else 404, "" if pull.merged else "The target couldn't be found.")
         if pull.draft:
             raise FakeGiteaRefused(405, "Work in progress PRs cannot be merged")
+        # Gitea answers alike to a conflict and to a test merge that is not computed yet.
         if rules.mergeable(self.world, pull) is not True:
             raise FakeGiteaRefused(405, "Please try again later")
         lacking = next(rules.unmet(pull), "")
@@ -218,6 +219,7 @@ class FakeGiteaActs:
             raise FakeGiteaRefused(422, "review event: a body is needed")
         counts = state != "COMMENT" and rules.official(pull.repository, pull.base_ref, who)
         for former in pull.reviews if counts else ():
+            # A person has one official review; the newest one takes the weight from the earlier ones.
             former.official = former.official and former.user is not who
         at_s = self.world.clock.now_s()
         one = FakeGiteaReview(

@@ -97,6 +97,7 @@ def _review(call: FakeGiteaCall) -> Answered:
     body = call.body
     notes = tuple((one["path"], int(one["new_position"]), one["body"]) for one in body.get("comments") or ())
     known = {one.path for one in hosts.files_of(call.pull, hosts.heads(call.repository)[call.pull.base_ref])}
+    # Gitea breaks inside at a comment on a file that the pull request does not change.
     if any(path not in known for path, _, _ in notes):
         raise FakeGiteaRefused(500, "fatal: no such path in the diff")
     event = {"": "COMMENT"}.get(body.get("event", ""), body.get("event", ""))

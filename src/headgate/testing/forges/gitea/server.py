@@ -49,6 +49,7 @@ class FakeGiteaServer:
     _routes: list[tuple[re.Pattern[str], FakeGiteaRoute]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        # Precise paths come before those that stand for anything there.
         for route in sorted(ROUTES, key=lambda one: one.template.count("{")):
             pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(route.template))
             self._routes.append((re.compile(pattern.replace("(?P<branch>[^/]+)", "(?P<branch>.+)")), route))
@@ -97,6 +98,7 @@ class FakeGiteaServer:
             if new is not None:
                 old = f"/repos/{named['owner']}/{named['repo']}"
                 headers = {"Location": str(request.url).replace(old, f"/repos/{new}")}
+                # 307 keeps method and body of a write; after a 301, clients may turn it into a GET.
                 raise FakeGiteaRefused(301 if route.method == "GET" else 307, "Moved")
             call = FakeGiteaCall(self.world, self.shows, self.acts, asker, named, dict(request.query), document)
             status, answer = route.answer(call)

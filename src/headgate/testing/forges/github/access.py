@@ -91,6 +91,7 @@ def caller(world: FakeGitHubWorld, header: str) -> FakeGitHubCaller:
     text = bearer(header)
     if not text:
         return FakeGitHubCaller(None)
+    # A JSON Web Token has three parts; no other token of GitHub has dots.
     if text.count(".") == 2:
         return _app(world, text)
     token = world.tokens.get(text)
@@ -107,8 +108,11 @@ def _app(world: FakeGitHubWorld, text: str) -> FakeGitHubCaller:
     """Return the app that signed a JSON Web Token."""
     now_s = world.clock.now_s()
     try:
+        # The unverified claims only say whose key to verify with.
         claims = jwt.decode(text, options={"verify_signature": False})
         app = world.apps[int(claims["iss"])]
+        # Times are checked below against the stand-in's clock, which tests advance; the library knows only the real
+        # one.
         jwt.decode(text, app.public_key, algorithms=["RS256"], options={"verify_exp": False, "verify_iat": False})
     except (jwt.InvalidTokenError, KeyError, ValueError) as error:
         raise FakeGitHubRefused(401, "A JSON web token could not be decoded") from error

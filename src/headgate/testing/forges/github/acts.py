@@ -55,6 +55,7 @@ class FakeGitHubPost:
         pull.deeds.append(
             FakeGitHubTimelineEntry(action, sender, pull.updated_s, more.get("label", {}).get("name", ""))
         )
+        # A delivery shows the mergeability that is known, and does not have it computed.
         shown = self.shows.pull(pull, Asker(sender), asks=False)
         self.tell(pull.repository, sender, "pull_request", action, number=pull.number, pull_request=shown, **more)
 
@@ -161,6 +162,7 @@ class Pulls:
         git = hosts.opened(repository)
         found: list[Shown] = []
         for one in git.walk(new):
+            # A push delivery lists at most 20 commits.
             if str(one.id) == old or len(found) == 20:
                 break
             person = {"name": one.author.name, "email": one.author.email, "username": one.author.name}
@@ -181,6 +183,7 @@ class Pulls:
             for pull in base.pulls.values():
                 if pull.head_repository is not repository or pull.head_ref != branch or pull.state != "open":
                     continue
+                # GitHub closes a pull request whose branch is deleted.
                 if new == hosts.ZERO:
                     self.close(pull, who)
                     continue
@@ -219,6 +222,7 @@ class Pulls:
         if not allowed[method]:
             words = {"merge": "Merge commits are", "squash": "Squash merges are", "rebase": "Rebase merges are"}
             raise FakeGitHubRefused(405, f"{words[method]} not allowed on this repository.")
+        # Until the test merge is computed, GitHub refuses with the same words as after a push to the base.
         if mergeability(self.world, pull) is None:
             raise FakeGitHubRefused(405, "Base branch was modified. Review and try the merge again.")
         words_unmet = unmet(pull, asker, method)
@@ -232,6 +236,8 @@ class Pulls:
         if tip is None:
             raise FakeGitHubRefused(405, "Pull Request has merge conflicts")
         hosts.point(repository, f"refs/heads/{pull.base_ref}", tip)
+        # Before `pushed`, which would otherwise find the head in its base and mark the pull request as merged by a
+        # push.
         self._merged(pull, asker.account, tip)
         self.pushed(repository, asker.account, before)
         return tip

@@ -101,6 +101,7 @@ class FakeGitHubGraph:
 
     def _ref(self, repository: FakeGitHubRepository, name: str, tip: str) -> Node:
         one = self._caller.installation
+        # GitHub shows classic protection as absent, without an error, to an app that lacks this permission.
         shown = one is None or "administration" in one.app.permissions
         protection = rules.protection_of(repository, name) if shown else None
         found = [self._rule(ruleset, rule) for ruleset in rules.rulesets_of(repository, name) for rule in ruleset.rules]
@@ -116,6 +117,7 @@ class FakeGitHubGraph:
     def _actor(self, one: FakeGitHubAccount | None) -> Node | None:
         if one is None:
             return None
+        # Only REST has the suffix.
         login = one.login.removesuffix("[bot]") if one.kind == "Bot" else one.login
         return {
             "__typename": one.kind,
@@ -133,6 +135,7 @@ class FakeGitHubGraph:
         asker = self._caller.asker
         tip = hosts.heads(one.repository).get(one.base_ref)
 
+        # A function, because asking has a side effect: GitHub begins to compute it when a query selects it.
         def mergeable() -> str:
             return _MERGEABLE[mergeability(self._world, one)]
 

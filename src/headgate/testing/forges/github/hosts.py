@@ -191,6 +191,7 @@ def merge(pull: Proposed, base: str, method: str, message: str, who: pygit2.Sign
 
 def _rebase(git: Any, commits: list[str], base: str, who: pygit2.Signature) -> str | None:
     for one in (git[name] for name in commits):
+        # GitHub does not rebase a pull request that contains merges either.
         if len(one.parents) != 1:
             return None
         index = git.merge_trees(one.parents[0].tree, git[base].tree, one.tree)
@@ -203,6 +204,8 @@ def _rebase(git: Any, commits: list[str], base: str, who: pygit2.Signature) -> s
 def updates(body: bytes) -> dict[str, tuple[str, str]]:
     """Return the ref updates of a push, which precede its pack: ref -> old and new commit."""
     found, at = {}, 0
+    # A pkt-line begins with its length in four hex digits, these included; a flush packet (0000) ends the list:
+    # `00a5OLD NEW refs/heads/main\0report-status …`.
     while (length := int(body[at : at + 4] or b"0", 16)) > 4:
         line = body[at + 4 : at + length].split(b"\0")[0].decode().rstrip("\n")
         at += length
@@ -220,9 +223,11 @@ async def serve_git(
     body = await request.read()
     refused = ""
     if path == "git-receive-pack":
+        # The hook of the repository refuses them one by one, so that a push of several refs behaves as at the forge.
         refused = "\n".join(ref for ref in updates(body) if refuses(ref))
     environment = {
         "PATH": os.environ["PATH"],
+        # The configuration of the machine that runs the tests must not change what the forge does.
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_PROJECT_ROOT": str(repository.git_dir),
@@ -242,6 +247,7 @@ async def serve_git(
         "git", "http-backend", stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, env=environment
     )
     output, _ = await process.communicate(body)
+    # git http-backend speaks CGI: headers, an empty line, the body; a status only if it is not 200.
     head, _, rest = output.partition(b"\r\n\r\n")
     headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if ": " in line)
     status = int(headers.pop("Status", "200 OK").split()[0])

@@ -106,6 +106,7 @@ class Mail:
                 self.wrong.append(str(error))
         if not one.url:
             return
+        # Lost before it is logged: at GitHub, too, an event may be lost before any delivery is made of it.
         if self._lost:
             self._lost -= 1
             return
@@ -134,6 +135,7 @@ class Mail:
 
     def again(self, one: Delivery) -> None:
         """Send a past delivery again, as somebody requests in the settings or over the API."""
+        # The GUID stays the same, as at GitHub: by it, a receiver recognises the repetition.
         copy = replace(one, id=next(self._ids), at_s=self.clock.now_s(), redelivery=True, status="pending")
         self.log.append(copy)
         self._send(copy)

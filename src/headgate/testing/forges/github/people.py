@@ -84,6 +84,7 @@ class FakeGitHubPerson:
     ) -> FakeGitHubPull:
         """Push a branch with one commit and open a pull request from it."""
         base, home = base or repository.default_branch, fork or repository
+        # The fork may be older than the base; a person would update it first.
         if fork is not None and base in hosts.heads(repository):
             tip = hosts.heads(repository)[base]
             hosts.bring(repository, fork, tip, f"refs/heads/{base}")
@@ -315,6 +316,7 @@ async def github(root: Path) -> AsyncIterator[GitHub]:
         async with Postman(mail):
             yield GitHub(url, world, mail, server, limits, forge, {})
     finally:
+        # Releases requests that hang on purpose; the cleanup would wait for them.
         for fault in server.faults:
             fault.until.set()
         await runner.cleanup()

@@ -25,6 +25,7 @@ def listed(call: FakeGitHubCall) -> Answer:
     if "head" in call.query:
         found = [p for p in found if p.head_label == call.query["head"]]
     by_update = call.query.get("sort", "created") == "updated"
+    # As at GitHub, the default direction depends on whether an order is given.
     default = "asc" if "sort" in call.query else "desc"
     newest_first = call.query.get("direction", default) == "desc"
     found.sort(key=lambda p: (p.updated_s if by_update else p.created_s, p.number), reverse=newest_first)

@@ -213,6 +213,7 @@ def connection(kind: str, found: list[Node]) -> Callable[..., Node]:
     """Return the resolver of a list that is read in pages."""
 
     def page(first: int | None = None, last: int | None = None, after: str | None = None, **_: Any) -> Node:
+        # GitHub demands exactly one of them, and a limit of 100: a query that omits it would pass here and fail there.
         if (first is None) == (last is None):
             raise BadQuery(f"You must provide a `first` or `last` value to properly paginate the `{kind}` connection.")
         if max(first or 0, last or 0) > 100:

@@ -125,6 +125,7 @@ def notes(call: FakeGitHubCall) -> Answer:
 
 def _write(call: FakeGitHubCall, run: CheckRun) -> None:
     body, now_s = call.body, call.forge.world.clock.now_s()
+    # Any write of the app answers the request for another run.
     run.asked_again = False
     output: dict[str, Any] = body.get("output") or {}
     _checked(output, body.get("actions", []))
@@ -135,6 +136,7 @@ def _write(call: FakeGitHubCall, run: CheckRun) -> None:
     run.text = output.get("text", run.text)
     fresh = output.get("annotations", [])
     if fresh:
+        # Appended, not replaced: clients send more than 50 in several requests.
         run.annotations += fresh
         run.batches.append(len(fresh))
     run.actions = body.get("actions", run.actions)

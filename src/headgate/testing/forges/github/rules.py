@@ -36,6 +36,7 @@ class Asker:
 def protection_of(repository: FakeGitHubRepository, branch: str) -> FakeGitHubProtection | None:
     """Return the classic protection of a branch: a name before patterns, older patterns first."""
     found = [p for p in repository.protections if p.pattern == branch or fnmatchcase(branch, p.pattern)]
+    # `min` keeps the first of equals, and protections are in the order in which they were made.
     return min(found, key=lambda p: p.pattern != branch, default=None)
 
 

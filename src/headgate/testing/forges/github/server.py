@@ -76,6 +76,7 @@ class FakeGitHubServer:
         every = [route for routes in (calls, pulls, reports) for route in routes.ROUTES]
         for route in sorted(every, key=lambda r: r.template.count("{")):
             pattern = re.sub(r"\\{(\w+)\\}", rf"(?P<\1>{_SAFE})", re.escape(route.template))
+            # Names of branches may have slashes; every other part of a path ends at the next one.
             if "{branch}" in route.template:
                 pattern = pattern.replace(f"(?P<branch>{_SAFE})", "(?P<branch>.+)")
             self._routes.append((re.compile(pattern), route))
@@ -105,6 +106,8 @@ class FakeGitHubServer:
         if fault is not None and not fault.done:
             return await self._fail(fault)
         body = await request.read()
+        # With `done`, the request takes effect and only its answer is lost, as when a connection breaks at the wrong
+        # moment.
         answer = self._answer(request, route, named, body)
         return await self._fail(fault) if fault is not None else answer
 
@@ -151,6 +154,7 @@ class FakeGitHubServer:
             headers = {"Location": str(moved)}
         except FakeGitHubRefused as refused:
             status, answer, headers = self._refusal(who, refused, resource)
+        # A request that lacks a member or has a wrong type fails in the handler; GitHub answers 422 to those.
         except (KeyError, TypeError, ValueError) as error:
             status, answer = 422, {"message": f"Invalid request.\n\n{error!r}", "documentation_url": DOCS}
         self._judged(FakeGitHubExchange(route.method, route.template, dict(request.query), document, status, answer))
@@ -182,6 +186,7 @@ class FakeGitHubServer:
         answer: Shown = {"message": refused.message, "documentation_url": DOCS, "status": str(refused.status)}
         if refused.status == 422:
             answer["errors"] = [{"resource": "any", "code": "custom", "message": refused.message}]
+        # GitHub's description of these answers has no `status`.
         if refused.status in (405, 409):
             del answer["status"]
         return refused.status, answer, headers
@@ -233,6 +238,7 @@ class FakeGitHubServer:
             if self.forge.limits.secondary(who.key):
                 raise FakeGitHubRefused(403, SECONDARY)
             if self.forge.limits.spent(who.key, "graphql"):
+                # GraphQL reports an exhausted budget with status 200, unlike REST.
                 answer = {"errors": [{"type": "RATE_LIMITED", "message": PRIMARY.format(who.key)}]}
             else:
                 answer = self._queried(who, body)

@@ -161,6 +161,7 @@ class FakeGitLabActs:
 
     def approve(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, sha: str = "") -> None:
         """Approve it.  Raise FakeGitLabRefused."""
+        # GitLab answers alike to a second approval and to a missing right.
         if who in one.approvers or one.project.level(who) < DEVELOPER:
             raise FakeGitLabRefused(401, "401 Unauthorized")
         if sha and sha != one.sha:
@@ -246,6 +247,7 @@ class FakeGitLabActs:
         now_s = self.world.clock.now_s()
         made = FakeGitLabStatus(next(self.world.ids), sha, ref, name, state, who, now_s, about, url)
         project.statuses.append(made)
+        # The first status of a commit makes a pipeline, to which all later ones belong.
         project.pipelines.setdefault((sha, ref), made.id)
         self.post.of_pipeline(project, project.jobs(sha, ref)[0].author, ref, sha, state)
         return made

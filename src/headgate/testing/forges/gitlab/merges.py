@@ -59,11 +59,13 @@ def detailed(one: FakeGitLabMergeRequest, *, asks: bool = True) -> str:
     if one.state != "opened":
         return "not_open"
     if one.undecided:
+        # Only a question to the merge request itself makes GitLab compute it; a list shows what is known.
         one.undecided -= asks
         return "checking" if asks else "unchecked"
     project = one.project
     base = hosts.heads(project).get(one.target_branch, "")
     behind = project.merge_method != "merge" and not (base and hosts.contains(project, one.sha, base))
+    # In GitLab's order: it names only the first obstacle, and the pipeline after all others.
     for holds, word in (
         (one.draft, "draft_status"),
         (branch_missing(one) or not base, "commits_status"),

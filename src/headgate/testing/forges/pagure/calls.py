@@ -52,6 +52,7 @@ class FakePagureCall:
             why = f"Invalid or expired token. Please visit {self.shows.web}/settings#nav-api-tab to get or renew yours."
             raise FakePagureRefused(401, why, "EINVALIDTOK")
         if acl and acl not in self.token.acls:
+            # Pagure gives a missing right the status and code of an invalid token; only `errors` differs.
             raise FakePagureRefused(401, "Invalid or expired token.", "EINVALIDTOK", f"Missing ACLs: {acl}")
         return self.token.account
 

@@ -77,6 +77,7 @@ class FakePagureServer:
         fault = fault_at(self.faults, route.method, route.template)
         if fault is not None and not fault.done:
             return await failed(fault)
+        # Recorded, because Pagure reads forms alone, and its answer would only name missing fields.
         if request.method == "POST" and request.content_type != FORM:
             self.wrong.append(f"{route.template}: a form is sent as {request.content_type}")
         form = {name: str(value) for name, value in (await request.post()).items()}
