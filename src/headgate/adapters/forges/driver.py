@@ -62,6 +62,7 @@ class RestDriver(ABC):
     def named(self, url: str) -> str:
         """See `ports.forge.Forge`."""
         found = self.page.fullmatch(self._at.below(url))
+        # `int` drops leading zeros, so that one change has one key.
         return numbered(self._at.canonical(found[1]), str(int(found[2]))) if found is not None else ""
 
     async def look_up(self, key: str) -> ChangeState | None:

@@ -110,6 +110,7 @@ def newest_of_each(reviews: Collection[Reviewed], opinions: Collection[Reviewed]
     besides the reviews, one of each author."""
     found = {one.who.name: one for one in opinions}
     for one in reviews:
+        # `opinions` may hold a newer review than those that are listed: strangers' reviews push others off the list.
         if one.who.name in found and found[one.who.name].id > one.id:
             continue
         if one.state == "commented" and one.who.name in found and found[one.who.name].state != "commented":

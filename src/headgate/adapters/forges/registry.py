@@ -202,4 +202,5 @@ def without_effect(driver: str) -> dict[str, str]:
 
 def connect(driver: str, given: DriverOptions) -> Connected:
     """Raise UserError for what is wrong with the section."""
+    # Imported here and not above, so that commands which only name drivers do not load them.
     return cast(_Package, importlib.import_module(FORGES[driver].module)).connect(given)

@@ -34,6 +34,7 @@ _ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
     # A ref below refs/replace would substitute other objects, and merging again elsewhere would give another commit.
     "GIT_NO_REPLACE_OBJECTS": "1",
+    # `git status` in a user's work tree would take the lock of its index in order to refresh it.
     "GIT_OPTIONAL_LOCKS": "0",
     # Errors are told apart by their English texts (`_DAMAGED`, `_RACES` and others).
     "LC_ALL": "C.UTF-8",
@@ -43,6 +44,7 @@ _ENVIRONMENT = {
     "GIT_COMMITTER_NAME": "Headgate",
     "GIT_COMMITTER_EMAIL": "headgate@localhost",
 }
+# Work on objects must give the same commit on every machine, whatever its users have configured.
 _ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1"}
 _KEPT = ("GIT_SSH", "GIT_SSL_", "GIT_ASKPASS", "GIT_PROXY_", "GIT_HTTP_", "GIT_CURL_", "GIT_ALLOW_PROTOCOL")
 _KEPT_CONFIG = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_COUNT")
@@ -126,6 +128,7 @@ class GitTimeout(GitError):
     """Report that local work takes longer than its limit."""
 
 
+# Decides who is at fault: these are waited for, while other failures of a merge are reported to the change's author.
 _OF_THIS_MACHINE = re.compile(
     r"no space left|disk quota|too many open files|read-only file system"
     r"|input/output error|unable to create|unable to write|failed to write|cannot fork|resource temporarily",

@@ -120,7 +120,7 @@ class GitEngine:
 
     async def _merge(self, work: MergeRequest) -> MergeAnswer:
         connections = {**work.projects, **{item.project: item.connection for item in work.chain}}
-        own = work.chain[-1].item if work.chain else ""
+        own = work.chain[-1].item if work.chain else ""  # It is blamed for what is no other item's fault.
         heads: dict[str, dict[str, str]] = {}
         for project, connection in connections.items():
             try:
@@ -245,7 +245,7 @@ class GitEngine:
             return LandAnswer(work.buildset, False, shut=True, project=own)
         except _FAILURES as error:
             answer = LandAnswer(work.buildset, False, error=_of(project, error, work), project=own)
-            if work.rest and isinstance(error, PushRefused):
+            if work.rest and isinstance(error, PushRefused):  # Half of a circle must not stay landed alone.
                 problem = f"refuses what goes together with changes that have landed: {error}"
                 raise Unreachable(project, problem, answer, max_s=REST_MAX_S) from error
             if isinstance(error, GitImpossible):
@@ -275,7 +275,7 @@ class GitEngine:
         try:
             mirror = self.mirror(change.project, change.connection)
             commit = change.old_commit if change.deletes else change.commit
-            if await mirror.bring({change.ref: commit}) and not work.landed:
+            if await mirror.bring({change.ref: commit}) and not work.landed:  # The ref of a landed change is gone.
                 return ReportAnswer(False, f"commit {commit} is not in {mirror.remote.url}")
             if not change.is_change:
                 commit = await asyncio.to_thread(noted, mirror, commit)
@@ -312,7 +312,7 @@ class GitEngine:
                 raise CheckoutError(f"{project} has no branch {branch}")
             if branch in heads:
                 commit = peeled(mirror, commit, branch)
-            if wanted not in (None, commit):
+            if wanted not in (None, commit):  # Builds test what the gate will land.
                 raise CheckoutError(f"{project} {branch}: merging again gave {commit}, not {wanted}")
             refs = await self._refs(state, project, speculative)
             shared = await work_tree(mirror, refs, branch, commit, dest, files=files)
@@ -350,9 +350,9 @@ class GitEngine:
                 self._looked.popitem(last=False)
         reading = self._looked[key][1]
         try:
-            return await asyncio.shield(reading)
+            return await asyncio.shield(reading)  # Other builds wait for the same answer.
         except (GitError, OSError):
-            self._looked.pop(key, None)
+            self._looked.pop(key, None)  # The next build asks again.
             raise
 
 

@@ -241,6 +241,7 @@ class _ForgePoll:
         if followed.deletion_error:
             log.warning("%s: refs below %s cannot be removed: %s", followed.project, RECHECK, followed.deletion_error)
             return min(wait_s, DOUBTED_S) if wait_s is not None else DOUBTED_S  # so that the page shows it
+        # What is gone from the server, or names another commit by now, needs no deletion any more.
         followed.answered = {}
         return wait_s
 
@@ -248,6 +249,8 @@ class _ForgePoll:
         """Leave a note on commits that are approved but were never proposed.  Return the seconds until the next look,
         None for no limit."""
         mirror = self._engine.mirror(followed.project, self._connection.name)
+        # Each note is a push of its own; the rest waits for the next look, so a flood of approvals cannot occupy the
+        # server.
         for ref, commit in list(followed.orphans.items())[:ORPHANS_MAX]:
             del followed.orphans[ref]
             followed.notified_orphans[ref] = commit

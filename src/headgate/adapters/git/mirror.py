@@ -30,7 +30,9 @@ from headgate.adapters.git.texts import texts
 from headgate.base.tasks import with_place
 from headgate.gate.work import MergeItem
 
+# As long as a push or a later fetch may take; the holder of the lock does one of these.
 WAIT_MAX_S = 600.0
+# flock cannot be awaited. The pause is random, so that processes do not look in step.
 LOOK_AGAIN_MAX_S = 0.2
 
 

@@ -111,6 +111,7 @@ def with_note(
 
 
 def _with_section(note: str, pipeline: str, text: str) -> str:
+    # Odd parts are headings and even ones their bodies; the first part is what people wrote above.
     parts = _HEADING.split(note)
     sections = {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
     # Removed and added again, so that the latest report is the last section.

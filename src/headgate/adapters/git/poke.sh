@@ -36,10 +36,12 @@ if [ "${1-}" = try ]; then
 fi
 worth=
 while read -r old new ref; do
+    # Headgate pushes its notes itself; a poke for each would make it look at its own doings.
     case $ref in refs/notes/*) ;; *) worth=yes ;; esac
 done
 if [ -n "$worth" ]; then
     (
+        # The pusher's ssh connection ends as soon as the hook returns; the poke must survive that.
         trap '' HUP
         poke -f
     ) < /dev/null > /dev/null 2>&1 &

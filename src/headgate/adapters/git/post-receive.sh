@@ -35,6 +35,7 @@ while read -r old new ref; do
         *) continue ;;
     esac
     topic=
+    # The topic goes into an address that git prints; any other character would need encoding.
     case $name in *[!A-Za-z0-9._/-]*) ;; *) topic_of "$name" ;; esac
     topics="$topics $topic"
 done

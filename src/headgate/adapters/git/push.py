@@ -61,6 +61,7 @@ class PushRefused(GitImpossible):
     """Report that the remote rejects the change of these refs."""
 
     def __init__(self, code: int, reasons: Mapping[str, str], words: str) -> None:
+        # In an atomic push, git also names each ref that failed only because another one did.
         own_reasons = {reason for reason in reasons.values() if "atomic" not in reason} or set(reasons.values())
         server_message = f"\nThe git server says:\n{words}" if words else ""
         super().__init__(("push",), code, f"the push was refused: {'; '.join(sorted(own_reasons))}{server_message}")
@@ -284,6 +285,7 @@ async def _in_time(mirror: MirrorRepository, once: Callable[[], Awaitable[T]]) -
         async with mirror.exclusive.hold():
             try:
                 return await once()
+            # A note of another merger is the common case: all pipelines of a repository write the same notes ref.
             except (_Late, NotesMoved) as late:
                 why = str(late)
     raise GitImpossible(("push",), 1, f"{mirror.remote.url}: each of {ATTEMPTS_MAX} pushes was too late: {why}")
@@ -324,6 +326,7 @@ async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options:
         args = ("push", *options, "--porcelain", *leases, "--", mirror.remote.url, *specs)
         await mirror.remote.talk(*args, at=mirror.path, limits=PUSH_LIMITS)
     except RemoteError as error:
+        # Porcelain goes to standard output, what the server and its hooks say to standard error.
         reasons = _reasons(error.printed)
         if not reasons and _FORBIDDEN.search(error.message):
             reasons = dict.fromkeys((step.ref for step in steps if step.seen != step.to), "the account may not push")
@@ -346,4 +349,5 @@ def _words(output: str) -> str:
 def _reasons(printed: str) -> dict[str, str]:
     """Return why each ref was refused, as `git push --porcelain` says; empty if the push failed before that."""
     lines = [line.split("\t") for line in printed.split("\n") if line.startswith("!\t")]
+    # A line is `!<tab>FROM:TO<tab>[rejected] (reason)`.
     return {fields[1].rpartition(":")[2]: fields[-1] for fields in lines}

@@ -25,6 +25,7 @@ async def ref_state(
     `heads`: its branches, which are here.  Raises GitImpossible for what names no commit or is not so any more,
     GitError, OSError."""
     others = {ref: commit for ref, commit in heads.items() if ref != at.ref}
+    # A deleted tag: its old commit may be here still, and then says which branches the jobs are about.
     if at.commit == ZEROS:
         present = at.old_commit not in ("", ZEROS) and not await mirror.missing([at.old_commit])
         return others, await containing(mirror, at.old_commit, heads) if present and at.ref.startswith(TAGS) else ()

@@ -60,6 +60,7 @@ async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref
         if head and made == commit:
             return head
         before, made = await replay(mirror, state, project, branch)
+    # The branch has moved such that the state cannot be made again; the caller takes that as moved and tests anew.
     except (MergeConflict, LostCommit):
         return ""
     # Merging is deterministic, so the two mergers differ: in their git, or in the identity that they write.

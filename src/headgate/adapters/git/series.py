@@ -146,6 +146,7 @@ async def _outside(mirror: MirrorRepository, head: str, commits: Collection[str]
     while waiting:
         some = waiting.pop()
         lines = "\n".join((f"^{head}", *some)) + "\n"
+        # `--reverse` with `--topo-order` yields parents first, so `_edges` and `nearest` need a single pass.
         args = ("rev-list", "--stdin", "--parents", "--topo-order", "--reverse")
         try:
             _, out = await git(*args, at=mirror.path, stdin=lines)

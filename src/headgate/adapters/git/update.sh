@@ -49,6 +49,7 @@ case $kind in
         [ "$who" = "$me" ] || { [ "$me" = "$account" ] && [ "$gone$pages" != "" ] && [ "$gone$pages" != false ]; } || no "you are $me here, not $who; $push"
         ;;
 esac
+# Whoever may push may withdraw, even what the checks below would not let in.
 [ -z "$gone" ] || exit 0
 
 case $name in *[!\ -~]*) no "a topic has letters, digits and signs of ASCII only; choose another one" ;; esac
@@ -67,6 +68,7 @@ done
 is=$(git cat-file -t "$new") || exit 1
 [ "$is" = commit ] || no "this is a $is; push a commit"
 
+# The hook runs before the server takes the ref; Headgate counts the proposer only if the commit is the proposal's.
 if [ "$kind" = for ] && [ -n "$account" ]; then
     case $me in "" | *[!A-Za-z0-9._@+-]*) no "the name $me cannot be part of a ref; ask whoever runs this server" ;; esac
     git update-ref "refs/proposers/$me/$name" "$new" || no "that you propose this could not be written down; try again"

@@ -52,6 +52,7 @@ def _wrong(one: Requirement) -> Iterator[str]:
                 denied = depth.pop() if depth else False
             else:
                 depth.append(denied)
+                # Negations cancel each other: in `-(a OR -b)` a makes it false by holding and b by failing.
                 denied ^= denied_once or word == "-("
             denied_once = False
         elif word.upper() in ("AND", "OR"):

@@ -73,6 +73,7 @@ def verified(account: GiteaAccount, headers: Mapping[str, str], body: bytes) -> 
         raise Misdelivered("the delivery is not signed (X-Gitea-Signature): set the secret of the webhook")
     if not _is_signed(account, headers, signature, body):
         raise Misdelivered("the signature is wrong: the secret of the webhook is not the webhook_token of the settings")
+    # `event` groups several kinds under one name; `event-type` tells them apart.
     event, id = _header(headers, "event-type") or _header(headers, "event"), _header(headers, "delivery")
     if not event or not _ID.fullmatch(id):
         raise Misdelivered("X-Gitea-Event or X-Gitea-Delivery is missing", 400)

@@ -43,6 +43,7 @@ def _key(path: str) -> str:
         return ""
     try:
         with open(path) as file:
+            # A wrong path, such as a device or a disk image, must not fill the memory.
             return file.read(1_000_000)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"app_key: {path} cannot be read: {error}") from error

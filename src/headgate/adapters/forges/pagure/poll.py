@@ -93,6 +93,7 @@ def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
     details = known.details
     return bool(
         ReportMark.of(details.mark).updated != moment(there)
+        # A view of its page changes this status without moving the time of the last update.
         or details.mergeable is not MERGES.get(str(there.get("cached_merge_status")))
         or details.approved is not there.get("threshold_reached")
     )

@@ -125,6 +125,7 @@ async def _grown(objects: MergeObjects, head: str, tree: str, item: MergeItem) -
     """Return `head`, or a stand-in with the same files whose ancestors include those that the change is built on, so
     that their changes are not merged twice."""
     bases = await _bases(objects, head, item) if item.bases else []
+    # A fixed time and no message, so that the stand-in is the same object whenever it is made.
     return await asyncio.to_thread(objects.write, tree, (head, *bases), 0, b"") if bases else head
 
 

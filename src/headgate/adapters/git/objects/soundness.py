@@ -129,6 +129,7 @@ class TreeChecker:
             if len({name for _, name, _ in new}) < len(new) and len(old) == len(before_it):
                 raise _flawed(f"the directory {_shown(path) or 'at its top'} has two entries of one name")
             for mode, name, oid in new:
+                # Unchanged subtrees are skipped, so the cost is that of the change and not of the tree.
                 if old.get(name) == oid:
                     continue
                 _check_name(path, name)
@@ -157,6 +158,7 @@ class TreeChecker:
                 if strict:
                     raise _flawed(f"the directory {_shown(path) or 'at its top'} is damaged")
                 return
+            # An entry is `MODE NAME\0` and the binary id of 20 or 32 bytes.
             at = found.end() + size
             yield int(found[1], 8), found[2], raw[found.end() : at].hex()
 

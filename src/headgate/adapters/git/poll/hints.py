@@ -20,6 +20,7 @@ class Hinted:
     def add(self, id: str, stirred: asyncio.Event | None) -> None:
         """Set `stirred` once it is time to look; None: a look will follow anyway."""
         self._ids.append(id)
+        # A timer is running already; its look will answer this hint as well.
         if stirred is None or self._later is not None:
             return
         loop = asyncio.get_running_loop()

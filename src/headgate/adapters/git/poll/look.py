@@ -84,6 +84,7 @@ class Look:
         fresh = await asyncio.to_thread(self._name)
         old = old_heads or {}
         moved_heads = {ref: commit for ref, commit in self._heads.items() if old.get(ref) != commit}
+        # One fetch for everything that is new; each separate fetch would be another process and connection.
         gone = await self._mirror.bring({**{FOR + name: self._refs[FOR + name] for name in fresh}, **moved_heads})
         self._not_had(gone, old)
         fresh = [name for name in fresh if self._refs[FOR + name] not in gone and self._has_head(name)]

@@ -24,6 +24,7 @@ def orphans(
             continue
         branch, topic = names.split(project, name)
         landed_state = known.get(f"{project}/{branch}/{topic}")
+        # Its approval may outlive the landing where the server lets nobody delete refs.
         if landed_state is not None and landed_state.landed and landed_state.change.commit == commit:
             continue
         found[ref] = commit

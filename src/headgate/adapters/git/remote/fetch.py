@@ -112,6 +112,7 @@ async def _fetch(mirror: Path, remote: Remote, refs: Collection[str], limit_s: f
             # it safe.
             await asyncio.to_thread(_tidy, mirror)
             if _CUT.search(error.message):
+                # Not worth another attempt: the same pack would be cut at the same place.
                 text = f"it sends more than the {most} bytes that may come at a time, or what is not a pack"
                 raise RemoteError(("fetch",), error.code, text) from error
             if attempt == ATTEMPTS_MAX - 1 or not _unlocked(error):

@@ -84,6 +84,7 @@ class Remote:
     async def talk(self, *args: str, at: Path | None = None, stdin: str = "", limits: GitLimits) -> tuple[int, str]:
         """Return git's output of a command that contacts the server. Raises RemoteError."""
         async with self._talks:
+            # After the place is taken: credentials may be short-lived, and waiting for a place may take minutes.
             config = await self._access() if self._access is not None else {}
             try:
                 return await git(*args, at=at, stdin=stdin, remote=True, limits=limits, config=config)

@@ -67,6 +67,7 @@ class FakeGiteaShows:
 
     def _side(self, repository: FakeGiteaRepository | None, number: int, ref: str, sha: str) -> Shown:
         gone = repository is None or ref not in hosts.heads(repository)
+        # A head whose branch is deleted keeps only its own ref.
         shown = f"refs/pull/{number}/head" if gone else ref
         return {
             "label": ref, "ref": shown, "sha": sha, "repo_id": repository.id if repository else 0,
@@ -77,6 +78,7 @@ class FakeGiteaShows:
         """Return a pull request.  `asks`: this has it worked out whether it can be merged."""
         at, base = f"{self.web}/{one.repository.full_name}/pulls/{one.number}", self._base(one)
         merge_base = hosts.opened(one.repository).merge_base(base, one.head_sha)
+        # False means a conflict as well as `not computed yet`: Gitea's answer has no third value.
         can = one.state == "open" and not one.draft and rules.mergeable(self.world, one, asks=asks) is True
         return {
             "id": one.id, "url": at, "number": one.number, "user": self.user(one.user), "title": one.title,

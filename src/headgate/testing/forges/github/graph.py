@@ -252,6 +252,7 @@ class FakeGitHubGraph:
         contexts: list[Node] = []
         latest = {(s.context): s for s in repository.statuses.get(sha, ())}
         contexts += [self._context(repository, s) for s in latest.values()]
+        # Of several runs with one name, the rollup shows the newest.
         runs = {(r.app.id, r.name): r for r in repository.check_runs.values() if r.head_sha == sha}
         contexts += [self._run(repository, r) for r in runs.values()]
         rollup: Node | None = None

@@ -368,6 +368,7 @@ class FakeGitHubShows:
             "name": one.name,
             "check_suite": {"id": one.app.id},
             "app": self.app(one.app),
+            # GitHub lists no pull requests from forks here.
             "pull_requests": [self._pull_of_check(p) for p in pulls if p.head_repository is repository],
         }
 
@@ -390,6 +391,7 @@ def mergeability(world: FakeGitHubWorld, pull: FakeGitHubPull, *, asks: bool = T
     tip = hosts.heads(pull.repository).get(pull.base_ref)
     if tip is None:
         return False
+    # A push to either side outdates the test merge, so the answer is open once more.
     if pull.test_merge != (pull.head_sha, tip):
         if asks:
             pull.times_asked += 1

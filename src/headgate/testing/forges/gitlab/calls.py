@@ -185,6 +185,7 @@ def _notes(call: FakeGitLabCall) -> tuple[int, Any]:
 
 def _note(call: FakeGitLabCall) -> tuple[int, Any]:
     made = call.acts.note(call.request, call.who, call.body["body"])
+    # A comment that has only quick actions makes no note.
     return (201, call.shows.note(made)) if made is not None else (202, {"summary": ["Done."]})
 
 
