@@ -99,8 +99,8 @@ class ChangeStateReader(ABC, Generic[Pull]):
             title=line(pull.title, TITLE_MAX),
         )
         if was is not None and same:
-            # The scheduler has read the footers of this patchset; leaving them out here would drop its needs for a
-            # moment.
+            # The scheduler has read the footers of this patchset;
+            # leaving them out here would drop its needs for a moment.
             change = replace(change, needs=was.change.needs, unresolved=was.change.unresolved)
         details = await self.details(key, pull, us, mark, paths)
         approved = pull.head if pull.approved else ""

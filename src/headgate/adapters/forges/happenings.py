@@ -116,8 +116,8 @@ def events(
     mark = ReportMark.of(before.mark)
 
     def tell(kind: EventKind, happening: ForgeEvent, *what: object, fresh: bool = False) -> TriggerEvent:
-        # The same news gives the same id whenever it is derived, so a look that is repeated after a crash tells nothing
-        # twice.
+        # The same news gives the same id whenever it is derived, so
+        # a look that is repeated after a crash tells nothing twice.
         id = derived(key, happening.event, happening.action, *(str(one) for one in what))
         return TriggerEvent(kind, change, id, at_ms, fresh, happening=happening)
 

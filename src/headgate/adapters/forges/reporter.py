@@ -129,8 +129,8 @@ class ChangeReporter(ABC):
         mark = mark_of(name)
         content = {"body": body(report, mark, problem)}
         place = f"{repo}/issues/{change.number}"
-        # After a restart, another process may have written the comment; asking once finds it instead of writing a
-        # second one.
+        # After a restart, another process may have written the comment;
+        # asking once finds it instead of writing a second one.
         if ("asked", place, "") not in self.known:
             await self._own_comments(key, place)
         id = self.known.get(("comment", place, mark))

@@ -181,8 +181,8 @@ class Rest(ABC):
         if answer.status == 304 and known is not None:
             self.calls["unchanged"] += 1
             self._known.move_to_end((key.who, url))
-            # Decoded anew each time: callers may change what they receive. An answer 304 has no `link`, so the old one
-            # holds.
+            # Decoded anew each time: callers may change what they
+            # receive. An answer 304 has no `link`, so the old one holds.
             return ForgeResponse(200, msgspec.json.decode(known.body), {**answer.headers, "link": known.link})
         return answer
 

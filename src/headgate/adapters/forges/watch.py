@@ -165,8 +165,8 @@ class Watching:
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
         """See `ports.forge.Watch`."""
         self._projects = dict(projects)
-        # Hints must be answered even if their project has left all tenants; otherwise their records would stay for
-        # ever.
+        # Hints must be answered even if their project has left all
+        # tenants; otherwise their records would stay for ever.
         for project in self._followed.keys() - projects.keys():
             self._elsewhere += [hint for hint, _ in self._followed.pop(project).hints]
             self._elsewhere_stirred.set()

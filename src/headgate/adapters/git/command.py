@@ -66,8 +66,8 @@ _PINS = (
 )
 _PINS_ALONE = (
     f"core.attributesFile={os.devnull}",
-    # In a bare repository, newer versions of git read the .gitattributes of HEAD, so a merge would depend on that
-    # branch.
+    # In a bare repository, newer versions of git read the
+    # .gitattributes of HEAD, so a merge would depend on that branch.
     f"attr.tree={EMPTY_TREE}",
     "merge.renames=true",
     "merge.directoryRenames=conflict",
@@ -162,11 +162,11 @@ def environment(remote: bool, of: Mapping[str, str] = os.environ) -> dict[str, s
     """Return the environment of a command, without variables that could redirect it; `remote`: with the user's settings
     for remotes."""
     allowed = (*_KEPT, *_KEPT_CONFIG, *_KEPT_NUMBERED) if remote else ()
-    # GIT_EXEC_PATH stays in either case: without it, a git that is not installed where it was built finds no
-    # subcommands.
+    # GIT_EXEC_PATH stays in either case: without it, a git that
+    # is not installed where it was built finds no subcommands.
     names = [name for name in of if not name.startswith("GIT_") or name == "GIT_EXEC_PATH" or name.startswith(allowed)]
-    # The order decides: the operator may override the protocols, but nothing overrides what the parsers and merges rely
-    # on.
+    # The order decides: the operator may override the protocols,
+    # but nothing overrides what the parsers and merges rely on.
     return {**_PROTOCOLS, **{name: of[name] for name in names}, **_ENVIRONMENT, **({} if remote else _ALONE)}
 
 
@@ -238,8 +238,8 @@ async def git(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=with_config(environment(remote), config),
-        # A group of its own lets `_signal` reach ssh and index-pack too; without a terminal, ssh cannot stop to ask a
-        # person.
+        # A group of its own lets `_signal` reach ssh and index-pack
+        # too; without a terminal, ssh cannot stop to ask a person.
         start_new_session=True,
     )
     failure, overdue = (RemoteError, OverTime) if remote else (GitError, GitTimeout)

@@ -216,8 +216,8 @@ class _ForgePoll:
                 await self.seen.put(seen)
                 # The next look compares with what is stored; without this wait it would report the same news again.
                 await seen.stored.wait()
-            # Only after the event is stored: a crash before leaves the ref, and the recheck is taken up again rather
-            # than lost.
+            # Only after the event is stored: a crash before leaves the
+            # ref, and the recheck is taken up again rather than lost.
             if followed.answered and not followed.deletion_error:
                 wait_s = await self._clear(followed, wait_s)
             if followed.orphans:
@@ -249,8 +249,8 @@ class _ForgePoll:
         """Leave a note on commits that are approved but were never proposed.  Return the seconds until the next look,
         None for no limit."""
         mirror = self._engine.mirror(followed.project, self._connection.name)
-        # Each note is a push of its own; the rest waits for the next look, so a flood of approvals cannot occupy the
-        # server.
+        # Each note is a push of its own; the rest waits for the next
+        # look, so a flood of approvals cannot occupy the server.
         for ref, commit in list(followed.orphans.items())[:ORPHANS_MAX]:
             del followed.orphans[ref]
             followed.notified_orphans[ref] = commit
@@ -263,8 +263,8 @@ class _ForgePoll:
             except GitImpossible as error:
                 log.warning("%s: nobody is told that %s approves nothing: %s", followed.project, ref, error)
             except (GitError, OSError, pygit2.GitError) as error:
-                # The note could not be written this time; the ref becomes an orphan again at the next look, and is told
-                # then.
+                # The note could not be written this time; the ref becomes
+                # an orphan again at the next look, and is told then.
                 del followed.notified_orphans[ref]
                 return followed.read_failed(error)
         return wait_s
@@ -284,8 +284,8 @@ class _ForgePoll:
                         return DOUBTED_S, _with_problem(None, followed, followed.doubt.problem)
                 self._names.saw(followed.project, refs)
             finally:
-                # In `finally`, so that a repository that cannot be read does not make the others wait for their first
-                # look.
+                # In `finally`, so that a repository that cannot be read
+                # does not make the others wait for their first look.
                 await self._meet(followed.project)
             async with self._looks.one():
                 look = Look(self._connection.name, followed.project, mirror, self._names, refs, known, misfits)

@@ -134,8 +134,8 @@ class MirrorRepository:
 
     def _create(self) -> None:
         """Create the copy completely, or not at all, without a process: a start makes one for each project."""
-        # The rename makes the copy appear whole. A crash before it leaves a directory that the next process with this
-        # pid clears.
+        # The rename makes the copy appear whole. A crash before it
+        # leaves a directory that the next process with this pid clears.
         new = self.path.with_name(f"{self.path.name}.new-{os.getpid()}")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(new, ignore_errors=True)
@@ -158,8 +158,8 @@ class MirrorRepository:
             absent = await self.missing(wanted.values())
             due = {ref: commit for ref, commit in wanted.items() if commit in absent and self.refusals.is_due(commit)}
             if due:
-                # Without a pack nothing was ever fetched, and a whole repository comes, which gets the longer time
-                # limit.
+                # Without a pack nothing was ever fetched, and a whole
+                # repository comes, which gets the longer time limit.
                 first = not any((self.path / "objects/pack").glob("*.pack"))
                 refused = await fetch(self.path, self.remote, due, first=first)
                 self._fetches += 1
@@ -259,8 +259,8 @@ class MirrorRepository:
         def walk() -> bool | None:
             if self._soon_contains(head, commit):
                 return True
-            # The reverse search is what usually settles it: a new change sits a few commits above the head of its
-            # branch.
+            # The reverse search is what usually settles it: a new
+            # change sits a few commits above the head of its branch.
             return False if self._soon_contains(commit, head) else None
 
         return await asyncio.to_thread(walk)
@@ -325,8 +325,8 @@ class MirrorRepository:
         stays available."""
         objects = self.path / "objects"
         loose, packs = await asyncio.to_thread(
-            # Loose objects spread evenly over 256 directories; git itself estimates their number from this one in `gc
-            # --auto`.
+            # Loose objects spread evenly over 256 directories; git
+            # itself estimates their number from this one in `gc --auto`.
             lambda: (len(list(objects.glob("17/*"))) * 256, len(list(objects.glob("pack/*.pack"))))
         )
         try:

@@ -94,8 +94,8 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[st
         # Read anew at each attempt: a lost race means that something here has changed.
         refs = await mirror.remote.refs(*branches, *change_refs, VETOES, NOTES)
         left = await _left(mirror, parts, refs)
-        # Only after `_left`: a push whose answer was lost must be reported as landed, even if the queue was closed
-        # since.
+        # Only after `_left`: a push whose answer was lost must be
+        # reported as landed, even if the queue was closed since.
         if left and work.shut:
             raise Shut
         if left and work.withheld:
@@ -138,8 +138,8 @@ async def tried(mirror: MirrorRepository, parts: Sequence[Landing], expected: Ma
         if any(step.seen != expected.get(step.ref) for step in moves):
             return True
         if moves:
-            # git checks leases on its side in a dry run; hooks of the server do not run, so a refusal may still come
-            # later.
+            # git checks leases on its side in a dry run; hooks of the
+            # server do not run, so a refusal may still come later.
             await _push_once(mirror, [*moves, *held], "--dry-run")
     except _Late:
         return True

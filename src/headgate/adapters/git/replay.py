@@ -34,8 +34,8 @@ async def replay(mirror: MirrorRepository, state: RepoState, project: str, branc
 async def _after(mirror: MirrorRepository, head: str, item: MergeItem, gone: bool) -> str:
     if not gone:
         return await mirror.merge(head, item)
-    # The change of an item ahead may have landed and its ref be deleted since; its note names the commit that it
-    # became.
+    # The change of an item ahead may have landed and its ref be
+    # deleted since; its note names the commit that it became.
     notes = await read(mirror, (await mirror.remote.refs(NOTES)).get(NOTES, ""), [item.commit])
     landed = landed_as(notes.get(item.commit, ""), item.branch)
     if not landed or not mirror.has(landed):
@@ -53,8 +53,8 @@ async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref
         raise GitImpossible(("merge",), 1, f"{gone[0].ref} was withdrawn or replaced while it was being landed")
     try:
         made = head
-        # The usual case first: everything ahead has landed, so the own changes on the present head give the tested
-        # commit.
+        # The usual case first: everything ahead has landed, so the
+        # own changes on the present head give the tested commit.
         for item in own if head else ():
             made = await mirror.merge(made, item)
         if head and made == commit:

@@ -255,8 +255,8 @@ class FakePages:
 def _from_here(request: web.Request) -> bool:
     """Say whether a form of ours sent it, and not a page of somebody else in the same browser."""
     origin = request.headers.get("Origin", "")
-    # The second condition stops DNS rebinding: there, a foreign name resolves to this machine, and origin and host
-    # agree.
+    # The second condition stops DNS rebinding: there, a foreign
+    # name resolves to this machine, and origin and host agree.
     return origin == f"http://{request.host}" and urlsplit(origin).hostname in _LOOPBACK
 
 

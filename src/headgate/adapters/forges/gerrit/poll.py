@@ -50,8 +50,8 @@ class Looker:
             return None  # the gate has landed it, and Gerrit does not show that yet
         if was is not None and was.change.commit == now.change.commit:
             now = replace(now, checks=was.checks)
-        # Gerrit mentions comments in the message that publishes them, as `(1 comment)`; without a mention, a call is
-        # saved.
+        # Gerrit mentions comments in the message that publishes
+        # them, as `(1 comment)`; without a mention, a call is saved.
         talks = any("omment" in message.message for message in unheard(was, info))
         comments = await self._rest.patchset_comments(number) if talks and was != now else ()
         new_events = events(was, now, info, comments, self._now_ms())
@@ -61,8 +61,8 @@ class Looker:
         """Return the state of a change after an answer. Raise GerritAway, GerritRefused."""
         below = await self._below(info, was, afresh)
         if info.current is not None and len(info.current.commit.parents) > 1:
-            # For a merge, Gerrit shows only what differs from an automatic merge; the gate needs all that the branch
-            # will gain.
+            # For a merge, Gerrit shows only what differs from an automatic
+            # merge; the gate needs all that the branch will gain.
             files = await self._rest.files(info.number, info.current_revision, parent=1)
             current: Revision = replace(info.current, files=files)
             info = replace(info, revisions={**info.revisions, info.current_revision: current})

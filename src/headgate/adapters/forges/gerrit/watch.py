@@ -80,8 +80,8 @@ class Watcher:
                         yield sighting
                     self._problem, failures = "", 0
                 except (GerritAway, GerritRefused) as error:
-                    # Nothing that was hinted at is lost because Gerrit was away; a change that was looked at meanwhile
-                    # gives no news.
+                    # Nothing that was hinted at is lost because Gerrit was
+                    # away; a change that was looked at meanwhile gives no news.
                     self._wanted.put_back(taken)
                     self._went(error)
                     wait_s = max(self._pace.retry_s(failures), getattr(error, "wait_s", 0.0))

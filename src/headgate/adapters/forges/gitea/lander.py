@@ -52,8 +52,8 @@ class GiteaLander:
                 "merge, squash-merge or rebase"
             )
         try:
-            # Before the change is read: if it was merged in between, the next lines see that, and not a branch that has
-            # moved.
+            # Before the change is read: if it was merged in between,
+            # the next lines see that, and not a branch that has moved.
             head = await self._branches.head(change.project, change.branch)
             there = await self._there(change)
             if there["merged"]:

@@ -113,8 +113,8 @@ class GiteaTeller(ChangeReporter):
         review: dict[str, Any] = {"event": event, "body": text, "commit_id": change.commit}
         try:
             await self.review(key, path, report, {**review, "comments": notes} if notes else review)
-        # Gitea fails as a whole at one comment on a line that it does not know; without the comments, the vote still
-        # counts.
+        # Gitea fails as a whole at one comment on a line that it
+        # does not know; without the comments, the vote still counts.
         except (Rejected, ForgeServerError) as error:
             if not notes:
                 raise

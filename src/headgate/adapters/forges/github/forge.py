@@ -138,8 +138,8 @@ class GitHubForge:
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
         """See `ports.forge.Forge`."""
         known, account = self._watching.looks_at, self._client.account
-        # Before anything is learned from the body: a forged delivery could otherwise name an app whose deeds count as
-        # ours.
+        # Before anything is learned from the body: a forged delivery
+        # could otherwise name an app whose deeds count as ours.
         verified(account, headers, body)
         if not self._tokens.slug:
             self._tokens.slug = our_slug(account, headers, body)

@@ -54,8 +54,8 @@ class Tokens:
     def app_key(self) -> ForgeKey:
         """Return the key of the app itself."""
         account, now_s = self._client.account, int(self._now_s())
-        # GitHub rejects a token from the future, so a clock that is slightly fast is allowed for. The whole life of
-        # such a token may be ten minutes.
+        # GitHub rejects a token from the future, so a clock that is slightly
+        # fast is allowed for. The whole life of such a token may be ten minutes.
         claims = {"iat": now_s - SKEW_S, "exp": now_s + JWT_LIFE_S, "iss": account.app_id}
         try:
             token = jwt.encode(claims, account.app_key, algorithm="RS256")

@@ -89,8 +89,8 @@ class GitLabLander:
         path = f"/merge_requests/{change.number}/merge"
         try:
             merge_request = (
-                # GitLab refuses if the head is not this commit. Without `squash`, the author's own choice would decide
-                # the tree's history.
+                # GitLab refuses if the head is not this commit. Without `squash`,
+                # the author's own choice would decide the tree's history.
                 await self._client.change("PUT", change.project, path, {"sha": change.commit, "squash": squash})
             ).content
         except ReporterAway:

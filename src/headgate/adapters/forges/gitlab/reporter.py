@@ -121,8 +121,8 @@ class GitLabReporter:
         source = f"/projects/{int(home)}" if home else here
         fallback = here if source != here else ""
         pipeline = merge_request.get("head_pipeline") or {}
-        # A status outside of the head's pipeline would open a second pipeline, and GitLab would still wait for the
-        # first.
+        # A status outside of the head's pipeline would open a second
+        # pipeline, and GitLab would still wait for the first.
         if pipeline.get("sha") == change.commit and pipeline.get("id") and pipeline.get("ref"):
             at = f"/projects/{int(pipeline.get('project_id') or merge_request['project_id'])}"
             return GitLabStatusPlace(at, str(pipeline["ref"]), int(pipeline["id"]), here if at != here else "")

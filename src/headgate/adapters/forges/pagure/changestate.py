@@ -104,8 +104,8 @@ class PagureStands(ChangeStateReader[PagurePull]):
         Pagure announces the new commits."""
         mark = ReportMark.of(was.details.mark if was is not None and was.details is not None else "")
         moved = was is not None and was.change.commit != pull.head
-        # Pagure attaches neither comments nor votes to commits, so all that was known before a new head is considered
-        # old.
+        # Pagure attaches neither comments nor votes to commits, so
+        # all that was known before a new head is considered old.
         floor = max(pull.floor, mark.floor, mark.remark if moved else 0, mark.review if moved else 0)
         reports = tuple(one for one in pull.reports if _is_of(one, pull, us))
         return await super().of(key, project, changed(pull, floor=floor, reports=reports), was, us, heads, first=first)

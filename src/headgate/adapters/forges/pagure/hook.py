@@ -78,8 +78,8 @@ def hint(
         raise Misdelivered(_WRONG)
     tokens = secrets.of(short)
     if not any(_is_signed(token, body, *signed) for token in tokens):
-        # A wrong signature may mean that the token was replaced, and asking again settles it; the pauses bound the
-        # calls that strangers can cause.
+        # A wrong signature may mean that the token was replaced, and asking
+        # again settles it; the pauses bound the calls that strangers can cause.
         if secrets.may_ask(short):
             return Unsure(lambda: secrets.ask(short))
         raise Misdelivered(secrets.why(short) or _WRONG)

@@ -55,8 +55,8 @@ class PagureLander:
         except NotThere as error:
             return NotLanded(f"Pagure does not merge it: {error}")
         except PagureUnauthorized as error:
-            # Pagure answers alike for an invalid token and for a missing right; this raises if the token itself is
-            # refused.
+            # Pagure answers alike for an invalid token and for a
+            # missing right; this raises if the token itself is refused.
             await self._client.let_in()
             return NotLanded(f"Pagure does not merge it: {error}; {_advice(error)}")
         except ForgeDenied as error:

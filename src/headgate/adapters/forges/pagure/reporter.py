@@ -68,8 +68,8 @@ class PagureTeller(ChangeReporter):
         place = f"{repo}/pull-request/{change.number}" if change.is_change else f"{repo}/c/{commit}"
         flag = {
             "username": f"{self._client.account.app_name}: {name}",
-            # One flag for each pipeline and change: a later report with the same id replaces it, and a repeated one
-            # changes nothing.
+            # One flag for each pipeline and change: a later report with
+            # the same id replaces it, and a repeated one changes nothing.
             "uid": derived("flag", self._client.account.name, name, change.key if change.is_change else commit),
             "status": str(how["status"]),
             "comment": f"{report.pipeline} {WORDS.get(report.report, report.report)} ({commit[:HEAD_CHARS]})",

@@ -47,5 +47,5 @@ def _messages(fields: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
     while at < len(fields) and fields[at].isdigit():
         count = int(fields[at])
         yield fields[at + 1 + count], fields[at + 1 : at + 1 + count]
-        # The count, its names, the kind and the text.
+        # A message takes the count, so many names, the kind and the text.
         at += count + 3

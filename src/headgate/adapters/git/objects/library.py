@@ -46,8 +46,8 @@ class Opened:
         packed_ns = (self._path / "objects/pack").stat().st_mtime_ns
         if packed_ns != self._packed_ns:
             self._packed_ns = packed_ns
-            # Renewing at each change would reopen all packs for every fetch; never renewing would keep removed ones
-            # open.
+            # Renewing at each change would reopen all packs for every
+            # fetch; never renewing would keep removed ones open.
             self._changes += 1
         if self._changes >= RENEWED_EVERY:
             self.close()

@@ -124,8 +124,8 @@ class TreeChecker:
             before_it = list(self._entries(path, before_id, strict=False)) if before_id else []
             old = {name: oid for _, name, oid in before_it}
             new = list(self._entries(path, after_id, strict=True))
-            # Two entries of one name: review shows one and a checkout writes the other. An old directory with that flaw
-            # passes.
+            # Two entries of one name: review shows one and a checkout
+            # writes the other. An old directory with that flaw passes.
             if len({name for _, name, _ in new}) < len(new) and len(old) == len(before_it):
                 raise _flawed(f"the directory {_shown(path) or 'at its top'} has two entries of one name")
             for mode, name, oid in new:

@@ -108,8 +108,8 @@ async def _fetch(mirror: Path, remote: Remote, refs: Collection[str], limit_s: f
             await remote.talk("fetch", *always, *options, "--", remote.url, at=mirror, stdin=lines, limits=limits)
             return
         except GitError as error:
-            # A killed index-pack leaves its temporary pack, which may be gigabytes; the lock for fetches makes removing
-            # it safe.
+            # A killed index-pack leaves its temporary pack, which may
+            # be gigabytes; the lock for fetches makes removing it safe.
             await asyncio.to_thread(_tidy, mirror)
             if _CUT.search(error.message):
                 # Not worth another attempt: the same pack would be cut at the same place.

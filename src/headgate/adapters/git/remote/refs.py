@@ -96,8 +96,8 @@ class Remote:
                 return await git(*args, at=at, stdin=stdin, remote=True, limits=limits, config=fresh)
             except RemoteError as error:
                 if _NOT_LET_IN.search(error.message):
-                    # Renewed credentials were refused as well: a revoked account must not make each command renew them
-                    # again.
+                    # Renewed credentials were refused as well: a revoked
+                    # account must not make each command renew them again.
                     self._shut_s = asyncio.get_running_loop().time() + RENEW_MIN_S
                 raise
 

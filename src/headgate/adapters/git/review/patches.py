@@ -77,8 +77,8 @@ class Patches:
             made.unlink(missing_ok=True)
             raise GitImpossible(args, -1, "it takes too long to compare these files; look with git") from error
         except GitError:
-            # git dies of SIGXFSZ at the file limit. A file close to the limit was cut there and its beginning is good;
-            # a smaller one is a real failure.
+            # git dies of SIGXFSZ at the file limit. A file close to the limit was
+            # cut there and its beginning is good; a smaller one is a real failure.
             if not made.exists() or made.stat().st_size < PATCH_MAX_BYTES - 2**20:
                 made.unlink(missing_ok=True)
                 raise

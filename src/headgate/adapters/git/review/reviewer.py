@@ -69,8 +69,8 @@ class Reviewer:
         if not head or await mirror.bring({head_ref: head}):
             raise GitImpossible(("fetch",), 1, f"the branch {work.branch} cannot be had")
         landed = await mirror.contains(head, work.commit)
-        # After landing, the branch contains the commit and the merge base is the commit itself, so nothing would be
-        # shown.
+        # After landing, the branch contains the commit and the merge
+        # base is the commit itself, so nothing would be shown.
         if landed:
             (base, commits), more = await alone(mirror, work.commit), False
         else:

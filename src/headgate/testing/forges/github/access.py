@@ -111,8 +111,8 @@ def _app(world: FakeGitHubWorld, text: str) -> FakeGitHubCaller:
         # The unverified claims only say whose key to verify with.
         claims = jwt.decode(text, options={"verify_signature": False})
         app = world.apps[int(claims["iss"])]
-        # Times are checked below against the stand-in's clock, which tests advance; the library knows only the real
-        # one.
+        # Times are checked below against the stand-in's clock,
+        # which tests advance; the library knows only the real one.
         jwt.decode(text, app.public_key, algorithms=["RS256"], options={"verify_exp": False, "verify_iat": False})
     except (jwt.InvalidTokenError, KeyError, ValueError) as error:
         raise FakeGitHubRefused(401, "A JSON web token could not be decoded") from error

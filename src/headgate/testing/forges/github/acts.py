@@ -236,8 +236,8 @@ class Pulls:
         if tip is None:
             raise FakeGitHubRefused(405, "Pull Request has merge conflicts")
         hosts.point(repository, f"refs/heads/{pull.base_ref}", tip)
-        # Before `pushed`, which would otherwise find the head in its base and mark the pull request as merged by a
-        # push.
+        # Before `pushed`, which would otherwise find the head in
+        # its base and mark the pull request as merged by a push.
         self._merged(pull, asker.account, tip)
         self.pushed(repository, asker.account, before)
         return tip

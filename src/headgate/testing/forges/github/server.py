@@ -106,8 +106,8 @@ class FakeGitHubServer:
         if fault is not None and not fault.done:
             return await self._fail(fault)
         body = await request.read()
-        # With `done`, the request takes effect and only its answer is lost, as when a connection breaks at the wrong
-        # moment.
+        # With `done`, the request takes effect and only its answer
+        # is lost, as when a connection breaks at the wrong moment.
         answer = self._answer(request, route, named, body)
         return await self._fail(fault) if fault is not None else answer
 

@@ -368,7 +368,6 @@ class FakeGitHubShows:
             "name": one.name,
             "check_suite": {"id": one.app.id},
             "app": self.app(one.app),
-            # GitHub lists no pull requests from forks here.
             "pull_requests": [self._pull_of_check(p) for p in pulls if p.head_repository is repository],
         }
 
