@@ -177,6 +177,7 @@ class ProjectLook:
             misfits.add(ref, why)
         seen = self.known.refs.get(self.project)
         self._heads = {ref: commit for ref, commit in listing.refs.items() if ref.startswith(HEADS)}
+        # No known changes are passed: here changes have numbers, and only branches and tags are compared.
         one = Look(self.connection, self.project, mirror, self.names, dict(listing.refs), {}, misfits)
         found = await one.compare(old, seen, set(), {})
         self.more = one.more or one.late

@@ -48,6 +48,7 @@ async def _copy(tree: Path, branch: str, dest: Path) -> CheckedOut:
 
     Raises GitError, OSError.
     """
+    # `--shared` borrows the objects: the tree may have gigabytes of history, and the copy lives for one build.
     await git("clone", "-q", "--shared", "--no-checkout", str(tree), str(dest))
     await git("symbolic-ref", "HEAD", f"refs/heads/{branch}", at=dest)
     await git("update-ref", f"refs/heads/{branch}", await head(tree), at=dest)

@@ -210,6 +210,8 @@ class MirrorRepository:
         try:
             kind, size = self.repository.odb.read_header(commit)
             if kind == pygit2.enums.ObjectType.COMMIT and size <= COMMIT_MAX_BYTES:
+                # Read raw and parsed by us: the library rejects whole commits
+                # for a flaw in the author, and old histories have such.
                 return parts(self.repository.read(commit)[1])
         except KeyError as error:
             why = self.refusals.why(commit)

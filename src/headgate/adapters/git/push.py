@@ -156,6 +156,7 @@ async def _left(mirror: MirrorRepository, parts: Sequence[Landing], refs: Mappin
     heads = {_branch(part): refs.get(_branch(part), "") for part in parts}
     if gone := [branch for branch, head in heads.items() if not head]:
         raise GitImpossible(("push",), 1, f"the branch {gone[0].removeprefix('refs/heads/')} is gone")
+    # A listed head that cannot be fetched any more was replaced in between.
     if await mirror.bring(heads):
         raise _Late(f"{', '.join(heads)} moved")
     return [

@@ -29,6 +29,7 @@ async def ref_state(
     if at.commit == ZEROS:
         present = at.old_commit not in ("", ZEROS) and not await mirror.missing([at.old_commit])
         return others, await containing(mirror, at.old_commit, heads) if present and at.ref.startswith(TAGS) else ()
+    # People may name any commit by hand. Without this check, an unreviewed one would run with the rights of its branch.
     if at.held:
         await _hold(mirror, at, heads)
     await _bring(mirror, at)

@@ -105,6 +105,7 @@ async def outside(mirror: MirrorRepository, head: str, commits: Collection[str])
     here; one that cannot be read is outside, and has no parents.  Raises GitError."""
     try:
         return await asyncio.to_thread(_walked, mirror.repository, head, commits)
+    # git copes with more than the library, and `_outside` finds out whose history is damaged.
     except (pygit2.GitError, KeyError, ValueError, _Long):
         return dict.fromkeys(commits, ()) | await _outside(mirror, head, commits)
 

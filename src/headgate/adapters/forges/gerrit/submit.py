@@ -58,6 +58,7 @@ async def _landed(mirror: MirrorRepository, work: LandRequest, change: Change) -
     try:
         if await mirror.bring({HEADS + change.branch: head}):
             raise GitError(("fetch",), 1, f"{head} of {change.project} cannot be had")
+        # Others may have pushed on top before we look, so the tested tree is also sought a few commits below the head.
         commit = _with_tree(mirror, head, tested)
     except (KeyError, pygit2.GitError) as error:
         raise GitError(("fetch",), 1, f"{head} of {change.project} cannot be read: {error}") from error

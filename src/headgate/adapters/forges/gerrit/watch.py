@@ -131,6 +131,7 @@ class Watcher:
             turned = {one.number for one in there} if whole_topics != self._looker.whole_topics else set()
             self._looker.whole_topics = whole_topics
             ours = [s for s in now.values() if s.change.number and s.change.project in self._projects]
+            # Known as open and no longer listed: merged, abandoned, deleted or hidden since.
             gone = {int(s.change.number) for s in ours if s.untold or s.open}
             self._searched_s = self._all_searched_s = at_s
             return self._differing(there, now) | (gone - listed) | turned, True
@@ -158,6 +159,7 @@ class Watcher:
             if change_state.details is not None and change_state.change.number and not change_state.untold:
                 marks[int(change_state.change.number)] = GerritMark.of(change_state.details.mark).state
         ours = (one for one in there if self._server.project(one.project) in self._projects)
+        # A server that is too old to give marks has all its open changes read each time.
         return {one.number for one in ours if not one.mark or marks.get(one.number) != one.mark}
 
     async def _look(

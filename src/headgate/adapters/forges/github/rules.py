@@ -32,6 +32,7 @@ def rule_book(pull: GitHubPull, us: Collection[str], bypassed: Collection[int] =
         where = f" (ruleset {ruleset.get('name') or 'without a name'})"
         found += [replace(one, text=one.text + where, bypassed=free) for one in _of_ruleset(pull, rule)]
     named = any(one.met is not True and not one.bypassed for one in found)
+    # GitHub blocks the merge for something that our account cannot see.
     if pull.merge_state == "BLOCKED" and not named and not pull.as_admin and not pull.rules_shown:
         return None  # the missing status may be the one that the gate will set
     if pull.merge_state == "BLOCKED" and not named and not pull.as_admin:

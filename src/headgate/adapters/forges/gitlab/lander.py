@@ -101,6 +101,7 @@ class GitLabLander:
             return done
         except (ForgeDenied, Rejected) as error:
             return await self._refused(work, change, error)
+        # GitLab may answer while it still merges; the courier asks again.
         if merge_request["state"] != "merged":
             raise ReportPutOff(f"GitLab has taken the order to merge, and {change.key} is {merge_request['state']}")
         return await self._landed(work, change, merge_request)

@@ -139,6 +139,8 @@ async def _newest(client: GitLabClient, path: str, after: int, urgent: bool, siz
         fresh = [_remark(one) for one in notes if int(one["id"]) > after]
         found += fresh
         pages += 1
+        # Newest first: a page with a known comment ends the list. The
+        # bound keeps a flood of comments from costing a flood of calls.
         if len(fresh) < len(notes) or pages * size >= 100 * (NOTE_PAGES_MAX if after else NOTES_AT_FIRST):
             break
     return tuple(sorted(found, key=lambda one: one.id))

@@ -107,6 +107,8 @@ class PagureClient(Rest):
             try:
                 content = (await self.get(self.key, path, {**query, "per_page": 1, "page": one}, urgent=False)).content
             except ResponseTooLarge:
+                # Nothing is known of the pages behind an entry that is too
+                # long even alone; one more is assumed, so reading goes on.
                 pages = max(pages, one // PAGE + 1)
                 continue
             found += content["requests"]

@@ -122,6 +122,7 @@ class PagureLander:
         commit = await self._branches.merge_of(change.project, change.branch, change.commit)
         wanted = tested_tree(work, change)
         if not commit or not wanted:
+            # A merge that cannot be found in the branch counts as different, so that people look at it.
             return MergeLanded(commit, differs=bool(wanted))
         return MergeLanded(commit, differs=await self._branches.tree(change.project, change.branch, commit) != wanted)
 

@@ -41,6 +41,7 @@ class PagureSecrets:
             return False
         until_s, _ = self._requests.get(project, (0.0, ""))
         full = len(self._lately) == ASKED_MAX and now_s - self._lately[0] < AGAIN_S
+        # The bound is for names that strangers make up; a project that had a token may always be asked about again.
         return now_s >= until_s and not (full and project not in self._known)
 
     def why(self, project: str) -> str:

@@ -40,6 +40,7 @@ async def moved_heads(
     updates = []
     for ref in reported:
         before, after = old.get(ref, ZEROS), shown.get(ref, ZEROS)
+        # `pairs` has one entry for each new commit: of two branches that moved to the same one, one has unknown files.
         both = pairs.get(after) == before
         updates.append(
             Change(

@@ -77,6 +77,7 @@ async def _apart(mirror: Path, remote: Remote, refs: Collection[str]) -> dict[st
         some = waiting.pop()
         try:
             await _fetch(mirror, remote, some, APART_MAX_S)
+            # From now on the remote is known to deliver, so what times out is about single refs.
             given = True
         except RemoteError as error:
             _raise_if_ours(error)

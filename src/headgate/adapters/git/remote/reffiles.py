@@ -64,6 +64,7 @@ def head(url: str) -> str:
 def _directory(url: str) -> Path:
     path = Path(url)
     at = path / ".git" if (path / ".git" / "HEAD").exists() else path
+    # A repository with reftables has a directory `refs` as well, which then holds no refs.
     if not (at / "HEAD").exists() or not (at / "refs").is_dir() or (at / "reftable").exists():
         raise NotFiles(url)
     return at

@@ -101,6 +101,8 @@ class Patches:
                 if len(self._marks) > INDEXES_MAX:
                     self._marks.popitem(last=False)
             self._marks.move_to_end(path)
+            # A part begins where the one before it ends, so earlier
+            # parts must be read once before a later one can be found.
             while len(marks) <= number:
                 after = list(_lines(file, marks[-1]))[-1][1]  # only the part that is not read yet
                 if after.offset == marks[-1].offset or after.offset >= path.stat().st_size:

@@ -36,6 +36,7 @@ class FakeGiteaHookDelivery(Delivery):
         """See `Delivery`."""
         coarse = COARSE.get(self.event, self.event)
         found = {"Content-Type": "application/json", "User-Agent": "Go-http-client/1.1"}
+        # Gitea repeats its headers under the names of Gogs and GitHub, for receivers that were written for those.
         for name in ("Gitea", "Gogs", *(("Forgejo",) if self.forgejo else ())):
             found |= {f"X-{name}-Delivery": self.guid, f"X-{name}-Event": coarse, f"X-{name}-Event-Type": self.event}
             if self.secret:

@@ -40,6 +40,7 @@ class FakeGitHubPost:
     ) -> None:
         """Deliver an event of a repository to the app that is installed there."""
         one = self.world.installation_of(at)
+        # GitHub delivers nothing to an app that is not installed, or that is suspended.
         if one is None or one.suspended:
             return
         payload: Shown = {} if action is None else {"action": action}

@@ -56,6 +56,7 @@ class FakeGitHubFile:
 SETTINGS = {
     "http.receivepack": "true",
     "transfer.hideRefs": "refs/pull-base",
+    # Forges let clients fetch a commit by its id, without a ref that names it.
     "uploadpack.allowAnySHA1InWant": "true",
     "receive.shallowUpdate": "true",
 }
@@ -116,6 +117,7 @@ def commit(
         if text is None:
             index.remove(path)
         else:
+            # Jobs run scripts of the repository, which must be executable.
             mode = pygit2.enums.FileMode.BLOB_EXECUTABLE if text.startswith("#!") else pygit2.enums.FileMode.BLOB
             index.add(pygit2.IndexEntry(path, git.create_blob(text.encode()), mode))
     return str(git.create_commit(None, who, who, message, index.write_tree(git), parents))

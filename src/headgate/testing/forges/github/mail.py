@@ -161,6 +161,7 @@ class Mail:
                 try:
                     await self._deliver(client, one)
                 finally:
+                    # Also after a failure: `delivered` waits until each delivery is done.
                     self._waiting.task_done()
 
     async def _deliver(self, client: aiohttp.ClientSession, one: Delivery) -> None:

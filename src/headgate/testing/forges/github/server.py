@@ -233,6 +233,7 @@ class FakeGitHubServer:
         answer: Shown
         try:
             who = caller(self.forge.world, request.headers.get("Authorization", ""))
+            # GraphQL has no anonymous access, unlike REST.
             if who.account is None:
                 raise FakeGitHubRefused(401, "This endpoint requires you to be authenticated.")
             if self.forge.limits.secondary(who.key):
@@ -266,6 +267,7 @@ class FakeGitHubServer:
         fault = self._fault(request.method, "git")
         if fault is not None and not fault.done:
             return await self._fail(fault)
+        # git appends no `.git` itself, and people write URLs with and without it.
         name = request.match_info["name"].removesuffix(".git")
         full_name = f"{request.match_info['owner']}/{name}"
         path = request.match_info["path"]
