@@ -180,5 +180,5 @@ def body(report: QueueReport, mark: str, problem: str = "") -> str:
 
 def mark_of(name: str) -> str:
     """Return the invisible mark at the end of a pipeline's comment."""
-    # Two hyphens would end an HTML comment early, and the rest of the name would show.
+    # Renderers disagree on two hyphens within an HTML comment: some end it there, and the rest of the name would show.
     return f"<!-- headgate {re.sub(r'[^A-Za-z0-9_./]', '-', name).replace('--', '-_')} -->"

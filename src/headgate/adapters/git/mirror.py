@@ -30,7 +30,8 @@ from headgate.adapters.git.texts import texts
 from headgate.base.tasks import with_place
 from headgate.gate.work import MergeItem
 
-# As long as a push or a later fetch may take; the holder of the lock does one of these.
+# As long as one push, or one fetch into a filled copy, may take. Only a first fetch takes longer; who waits for it
+# fails as if the machine did, and is tried again.
 WAIT_MAX_S = 600.0
 # flock cannot be awaited. The pause is random, so that processes do not look in step.
 LOOK_AGAIN_MAX_S = 0.2

@@ -323,8 +323,7 @@ class Look:
             kind = EventKind.MERGED if change.key in landed else EventKind.ABANDONED
             self._tell(kind, change, change.commit)
         for change_state in self._known.values():
-            # The gate has recorded the landing and left the event to
-            # the connection, which alone orders events of its projects.
+            # The gate has recorded the landing, and its event is still due: one commit tells it and clears the mark.
             if change_state.untold:
                 self._change_states.append(replace(change_state, untold=False))
                 self._tell(EventKind.MERGED, change_state.change, change_state.change.commit)
