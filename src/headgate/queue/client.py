@@ -91,6 +91,7 @@ class Queues:
         message = NewMessage(
             queue,
             text_of(body),
+            # The key makes it safe that the client below repeats a request whose answer was lost.
             key=how.get("once") or fresh(),
             partition=how.get("partition"),
             ttl_s=how.get("ttl_s"),
@@ -146,6 +147,7 @@ class SyncQueues:
 
     def __enter__(self) -> SyncQueues:
         self._loop = asyncio.new_event_loop()
+        # A program that forgets to leave the block can still end.
         self._thread = threading.Thread(target=self._loop.run_forever, name="queues", daemon=True)
         self._thread.start()
         self._wait(self._queues.__aenter__())
@@ -186,6 +188,7 @@ class SyncQueues:
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:
+            # A coroutine that is dropped without this makes Python warn that it was never awaited.
             work.close()
             raise RuntimeError("these queues are not open: write `with SyncQueues(…) as queues`")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -81,6 +81,7 @@ class Worker:
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop`, or until a job raises StopWorker: running jobs end, then everything is given back.
         Raise JobExit when a job wanted the process to end, Stuck when too many jobs cannot be stopped."""
+        # More than the server may hold a request open, or every wait would end as a failure.
         timeout = aiohttp.ClientTimeout(total=WAIT_S + 30)
         trust = trusting(*([Path(self._ca)] if self._ca else ())) or True
         connector = aiohttp.TCPConnector(keepalive_timeout=IDLE_MAX_S, ssl=trust)
@@ -117,6 +118,7 @@ class Worker:
             except StopWorker as why:  # the lease expires, so that the next attempt at its message counts as a retry
                 log.info("%s: a job asked the worker to stop: %s", of.queue, why)
                 stop.set()
+            # The other lines still finish their jobs; the first failure is raised when all have ended.
             except (JobExit, Stuck) as failure:
                 self._failure = self._failure or failure
                 stop.set()
@@ -136,14 +138,18 @@ class Worker:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._ttl_s
         while not lost.is_set():
+            # Three extensions may fail before the lease ends.
             await asyncio.sleep(self._ttl_s / 4)
             try:
+                # Counted from before the request: the server counts from its arrival, so the lease ends here before it
+                # ends there.
                 sent_s = loop.time()
                 if await self._ask(http, "POST", path, {"ttl": self._ttl_s}) is None:
                     lost.set()
                 until_s = sent_s + self._ttl_s
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 log.warning("the lease is not extended: %s", error or type(error).__name__)
+                # Another attempt would come too late. The job is stopped while nobody else can have its message.
                 if loop.time() + self._ttl_s / 4 >= until_s:
                     lost.set()
 
@@ -159,6 +165,7 @@ class Worker:
                 outcome = await self._tried(of, one)
                 if await self._ask(http, "POST", path, outcome) is None or stop.is_set():
                     break
+        # Messages that were fetched and not begun count as never handed out, so they lose no attempt.
         await self._ask(http, "DELETE", path, None)
         lost.set()
 

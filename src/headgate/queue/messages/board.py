@@ -70,6 +70,8 @@ class MessageBoard:
         self._url = url
         self._reader, self._writer, self._threads = reader, writer, threads
         self._chance = random.Random()
+        # RFC 4122 sets the multicast bit in random node numbers, so that they never equal the address of a network
+        # card.
         self._node = self._chance.getrandbits(48) | 1 << 40
         self._waiting = GroupLine()
         self._writing: asyncio.Task[None] | None = None
@@ -134,9 +136,11 @@ class MessageBoard:
             digest = await asyncio.to_thread(digest_of, drafts) if large else digest_of(drafts)
         if self._account.stale(app):
             self._account.saw(app, *await self._read(lambda database: usage(database, app)))
+        # Dead letters always have room: a full application could otherwise not give up what fills it.
         counted = nullcontext() if queue == DEAD_LETTERS else self._account.taken(app, drafts)
         with counted:
             posted, replayed = await self._write(MessagePost(app, queue, tuple(drafts), key, digest), app)
+        # After the commit: whoever is woken reads the database at once.
         for partition in {QueuePartition(queue, one.partition) for one in posted if not one.deliver_at}:
             self.signal.notify(app, partition)
         if any(one.deliver_at for one in posted):
@@ -182,6 +186,8 @@ class MessageBoard:
         """Delete everything that has expired, in bounded pieces, and return the number deleted."""
         total = 0
         while True:
+            # In a transaction of its own, so that writes of applications are not made durable only after a thousand
+            # deletions.
             removed: int = await self._write(lambda database: purge(database, self._now_ms(), PURGE_MAX), alone=True)
             total += removed
             if removed < PURGE_MAX:
@@ -207,6 +213,8 @@ class MessageBoard:
 
     async def _keep_delivering(self) -> None:
         while True:
+            # Cleared before the look: a message postponed during it sets the event again, and the wait below ends at
+            # once.
             self._later.clear()
             wait_s = LOOK_INTERVAL_S
             with suppress(DatabaseDown, Overloaded):
@@ -253,8 +261,10 @@ class MessageBoard:
         """Queue a write and wait for it. Raise Overloaded or PartitionFull."""
         write = Write(work, asyncio.get_running_loop().create_future(), alone)
         self._waiting.put(app, write)
+        # A task exists only while something waits, so an idle board costs nothing.
         if self._writing is None or self._writing.done():
             self._writing = asyncio.ensure_future(self._keep_writing())
+        # A caller that is cancelled must not cancel the future: the write is made anyway.
         return await asyncio.shield(write.done)
 
     async def _keep_writing(self) -> None:
@@ -293,5 +303,6 @@ class MessageBoard:
 def _tried(work: Callable[[Database], Any], database: Database) -> Any:  # the answer, or the reason of the rejection
     try:
         return work(database)
+    # These are answers to one caller. Everything else ends the transaction, for all writes of the group.
     except (LookupError, ValueError) as error:
         return error

@@ -56,6 +56,7 @@ class PartitionRoom:
             if queue_partition in self._bounded:
                 messages, size = then.get(queue_partition) or self._usage[queue_partition]
                 then[queue_partition] = messages + 1, size + draft.size_bytes
+        # With `drop` the messages are accepted now, and `drop` deletes the oldest once they are written.
         for (_, partition), (messages, size) in then.items():
             over = queue.messages_max and messages > queue.messages_max, queue.bytes_max and size > queue.bytes_max
             if any(over) and queue.full == "refuse":
@@ -72,6 +73,7 @@ class PartitionRoom:
             over_bytes = size - queue.bytes_max if queue.bytes_max else 0
             if over <= 0 and over_bytes <= 0:
                 continue
+            # How many of the oldest messages make up the bytes is known only after looking at their sizes.
             sql = f"select ticks, id, octet_length(body) from message where {_PLACE} order by ticks, id limit ?"
             for ticks, id, length in database.execute(sql, (*queue_partition, DROP_MAX if over_bytes > 0 else over)):
                 if over <= 0 and over_bytes <= 0:
@@ -112,6 +114,8 @@ class ApplicationUsage:
 
     def saw(self, app: str, messages: int, size_bytes: int) -> None:
         """Record the usage in the database, which excludes pending writes."""
+        # A write that is committed while the usage is read counts twice; that errs on the safe side, for KNOWN_S at
+        # most.
         more = self._pending.get(app, (0, 0))
         self._seen[app] = _Seen(messages + more[0], size_bytes + more[1], self.now_s())
 
@@ -125,6 +129,7 @@ class ApplicationUsage:
         try:
             yield
         finally:
+            # If the write failed, `_seen` is too high until it is read again, after KNOWN_S.
             self._pend(app, -len(drafts), -size)
 
     def _pend(self, app: str, messages: int, size_bytes: int) -> None:
@@ -150,6 +155,8 @@ class ApplicationUsage:
         rate, now_s = self.limits.rate_max, self.now_s()
         left, since_s = self._rates.get(app, (float(rate), now_s))
         left = min(float(rate), left + (now_s - since_s) * rate)
+        # A batch above the quota could never be paid in advance: it takes the whole quota and leaves a debt, which
+        # later posts wait for.
         wanted = min(count, rate)
         if left < wanted:
             again_s = math.ceil(((wanted - left) / rate) * 1000) / 1000

@@ -112,6 +112,7 @@ class MessageClient:
         while True:
             query = {"details": "true", "limit": str(QUEUES_PAGE), "offset": offset}
             page = (await self.ask("GET", "", query)).queues
+            # The offset is inclusive: the last queue of a page is the first of the next.
             fresh = [one for one in page if one["queue_name"] != offset]
             found += fresh
             if len(page) < QUEUES_PAGE or not fresh:
@@ -121,6 +122,8 @@ class MessageClient:
     async def read(self, partition: QueuePartition, after: Position, limit: int) -> list[Message]:
         since = after
         while True:
+            # `since` is inclusive, so the message at `after` comes again; a page of nothing but known messages is not
+            # the end.
             count = min(limit + 1, READ_MAX)
             query = {"partitions": str(partition.number), "limit": str(count), "since": _since(since)}
             page = _messages(await self.ask("GET", f"/{quote(partition.queue)}", query))
@@ -171,6 +174,7 @@ class MessageClient:
 
     async def create(self, queue: str, partitions: int = 1, priorities: int = 1) -> None:
         try:
+            # Asked first, because a POST for a queue that exists would change its settings.
             await self.ask("GET", f"/{quote(queue)}", {"limit": "1"})
         except QueueGone:
             form = {"queue_name": queue, "partitions": str(partitions)}
@@ -219,6 +223,8 @@ class MessageClient:
     ) -> QueueResponse:
         """Call the API at a path below its application and return the answer. Raise SourceDown, QueueGone or
         PostRefused."""
+        # The server may have executed a request whose answer was lost. Posts carry a key, so a repetition elsewhere, on
+        # the same database, stores nothing twice.
         for url in (*self._urls,):
             try:
                 async with self._http.request(method, url + path, params=query, **more) as answer:
@@ -226,6 +232,7 @@ class MessageClient:
                     return _checked(url, answer.status, await answer.read(), again)
             except (aiohttp.ClientConnectionError, TimeoutError) as error:
                 down = SourceDown(f"{url}: {_text(error)}")
+                # To the end of the line: the next request does not wait for the same dead server again.
                 self._urls = [*(one for one in self._urls if one != url), url]
             except aiohttp.ClientError as error:
                 raise SourceDown(f"{url}: {_text(error)}") from error
@@ -245,6 +252,7 @@ def _checked(url: str, status: int, body: bytes, again: str) -> QueueResponse:
     if status == 409:
         raise LeaseGone(text)
     if status == 429:
+        # Proxies may answer with a date here, which is legal HTTP.
         raise QueueFull(text, float(again) if again.isdecimal() else 1.0)
     if status == 422:
         raise PostedAlready(text)

@@ -18,6 +18,9 @@ Row = tuple[Any, ...]  # columns of several types
 
 PAGE_BYTES = 8_192
 """Page size of an SQLite file: with larger pages than usual, a body of a few kilobytes takes fewer of them."""
+# Names of tables and columns are those of the first version (`lane` is a partition, `crew` a group), because files
+# outlive programs. What was added later has tables of its own: `if not exists` adds a table to an old file, but no
+# column.
 SCHEMA = """
 create table if not exists queue (id {serial}, app text not null, name text not null, partitions integer not null,
     kind text not null, consistency text not null, principles text not null, created_ms bigint not null,
@@ -81,6 +84,8 @@ class PartitionGrowth:
 
     def write(self, database: Database) -> None:
         """Write the sums, except for queues that no longer exist."""
+        # In one order everywhere: two servers that lock the same rows in different orders wait for each other until
+        # PostgreSQL ends one of them.
         for queue_partition, (messages, size) in sorted(self._more.items()):
             if messages > 0:
                 database.execute(
@@ -89,6 +94,7 @@ class PartitionGrowth:
                     " bytes = kept.bytes + excluded.bytes",
                     (*queue_partition, messages, size),
                 )
+            # Only an update: the row of a removed queue is gone, and its messages are still being deleted.
             elif messages or size:
                 sql = "update kept set messages = messages + ?, bytes = bytes + ? where queue = ? and partition = ?"
                 database.execute(sql, (messages, size, *queue_partition))
@@ -138,11 +144,19 @@ class SqliteDatabase:
         self.growth = PartitionGrowth()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            # Before SQLite opens it: the journal and its index get the mode of the database file, and bodies are nobody
+            # else's.
             private_file(path)
             self._connection = apsw.Connection(str(path))
+            # SQLite reports a locked file at once by default, as while another process checkpoints or writes.
             self._connection.set_busy_timeout(5_000)
+            # In this order: the page size of a file is fixed once it is in WAL mode.
             self._connection.execute(f"pragma page_size = {PAGE_BYTES}; pragma journal_mode = wal")
+            # With `normal`, WAL does not sync at each commit: a power failure would lose messages whose posts were
+            # answered.
             self._connection.execute("pragma synchronous = full")
+            # Without `autoincrement` a new queue could get the number of a removed one, and with it the messages and
+            # keys that are still being deleted.
             serial = "integer primary key autoincrement"
             self._connection.execute(SCHEMA.format(serial=serial, rowless=" without rowid", binary="", packed=""))
         except (apsw.Error, OSError) as error:
@@ -162,6 +176,8 @@ class SqliteDatabase:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         with _translated():
+            # A transaction that reads first and then wants to write fails at once, whatever the timeout, if another
+            # connection has written in between. This one takes the lock for writing before it reads.
             self._connection.execute("begin immediate")
         try:
             yield
@@ -169,6 +185,8 @@ class SqliteDatabase:
             with _translated():
                 self._connection.execute("commit")
         except BaseException:
+            # SQLite rolls back by itself after some errors, such as a full disk; a second rollback would hide the first
+            # error.
             if self._connection.in_transaction:
                 self._connection.execute("rollback")
             raise

@@ -117,6 +117,7 @@ def behind(
     database: Database, queue: int, partition: int, at: Position, limit: int, now_ms: int
 ) -> list[StoredMessage]:
     """Return the messages that come behind a position."""
+    # The read includes the message at the position, which may have expired by now: hence one more, and the filter.
     found = read(database, queue, partition, at, limit + 1, False, now_ms)
     return [one for one in found if one.message_id != at.id][:limit]
 
@@ -128,4 +129,5 @@ def until(moment: LeaseMoment, ttl_s: float) -> int:
 
 def write(database: Database, held: HeldLease, what: str, *values: object) -> None:
     """Change the row of a valid lease."""
+    # The epoch keeps a former holder from changing the row of its successor.
     database.execute(f"update lease set {what} where {PLACE} and epoch = ?", (*values, *held.place, held.epoch))

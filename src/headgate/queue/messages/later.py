@@ -62,6 +62,8 @@ class HeldBack:
     def take(self, queue_partition: tuple[int, int], ticks: int, id: str, draft: MessageDraft) -> int:
         """Keep the message aside and return when it is due, or return 0 if it is due now."""
         due_ms, held_ms = draft.due_ms(self.now_ms), self.held.get(queue_partition, 0)
+        # A message that would be due before the held one waits behind it, and then holds up those posted after it, too:
+        # otherwise they would overtake it.
         behind = bool(held_ms) and due_ms <= max(held_ms, self.now_ms)
         if due_ms <= self.now_ms and not behind:
             return 0
@@ -89,6 +91,7 @@ class HeldBack:
 def waiting(database: Database, partitions: Iterable[tuple[int, int]], now_ms: int) -> HeldBack:
     """Return the state of these partitions, whose rows the transaction has locked."""
     held: dict[tuple[int, int], int] = {}
+    # Most servers have no delayed messages: one query instead of one for each partition of every post.
     if database.execute("select 1 from awaited limit 1"):
         for queue_partition in partitions:
             for (held_ms,) in database.execute(f"select held_ms from awaited where {_PLACE}", queue_partition):
@@ -111,6 +114,7 @@ def deliver(database: Database, now_ns: int, node: int) -> list[tuple[str, Queue
         (now_ms, PARTITIONS_AT_ONCE),
     )
     delivered, chars = list[tuple[str, QueuePartition]](), 0
+    # The order of locks is that of posts, so a delivery and a post never wait for each other.
     for queue, partition in sorted(due):
         known = queues.named(database, queue)
         if known is None:
@@ -131,6 +135,7 @@ def _deliver_partition(
     now_ticks, now_ms = ticks_of_unix_ns(now_ns), now_ns // 1_000_000
     # until the transaction ends, nobody else delivers or posts to this partition
     reserve(database, queue_partition, 0, now_ticks)
+    # Bodies stay in the database: the statement below copies them, and only their lengths are needed here.
     sql = f"select ticks, ttl_s, length(body) from later where {_PLACE} and due_ms <= ? order by {ORDER} limit ?"
     found, chars = list[Row](), 0
     for row in database.execute(sql, (*queue_partition, now_ms, EACH_MAX)):
@@ -140,6 +145,7 @@ def _deliver_partition(
     first = reserve(database, queue_partition, len(found), now_ticks)
     for n, (ticks, ttl_s, _) in enumerate(found):
         database.execute(
+            # Not counted again: its size was added to the partition when it was posted.
             "insert into message (queue, partition, ticks, id, body, expires_ms)"
             f" select queue, partition, ?, ?, body, ? from later where {_PLACE} and ticks = ?",
             (
@@ -162,6 +168,7 @@ def _look_again(database: Database, queue_partition: tuple[int, int], now_ms: in
         database.execute(f"delete from awaited where {_PLACE}", queue_partition)
         return
     (due_ms,) = left[0]
+    # Once the first message left is due after `held_ms`, no message holds the partition up any more.
     sql = f"update awaited set look_ms = ?, held_ms = case when held_ms < ? then 0 else held_ms end where {_PLACE}"
     database.execute(sql, (max(due_ms, now_ms), due_ms, *queue_partition))
 

@@ -47,6 +47,7 @@ def take(database: Database, wanted: LeaseRequest, moment: LeaseMoment) -> Messa
     sql = "select partition, epoch, ticks, id, expires_ms from lease where queue = ? and crew = ?"
     known = {row[0]: row for row in database.execute(sql, (queue.id, wanted.group))}
     every = [[known.get(n, _unknown(n)) for n in range(head, head + queue.priorities)] for head in heads]
+    # Those given back or never held (0) come first, then the one whose lease ran out first.
     for strand in sorted((rows for rows in every if rows[0][4] <= moment.now_ms), key=lambda rows: rows[0][4]):
         places = [((queue.id, wanted.group, row[0]), Position(*row[2:4])) for row in strand]
         if not any(_waits(database, place, at, moment.now_ms) for place, at in places):
@@ -58,6 +59,8 @@ def take(database: Database, wanted: LeaseRequest, moment: LeaseMoment) -> Messa
         head, epoch, _, id, _ = strand[0]
         token, taken = secrets.token_hex(16), "update lease set epoch = ?, worker = ?, expires_ms = ?, token = ?"
         whose = (epoch + 1, wanted.worker, until(moment, wanted.ttl_s))
+        # Two servers may see the same free strand; the epoch lets one of them win, and its rows of lower priority
+        # follow.
         if database.execute(f"{taken} where {PLACE} and epoch = ? returning 1", (*whose, token, *places[0][0], epoch)):
             for place, _ in places[1:]:
                 database.execute(f"{taken} where {PLACE}", (*whose, "", *place))
@@ -112,6 +115,8 @@ def _held(database: Database, app: str, name: str, token: str, now_ms: int) -> _
     columns = "crew, partition, epoch, worker, ticks, id, ahead_ticks, ahead_id, ahead_epoch"
     sql = f"select {columns} from lease where queue = ?"
     rows = database.execute(f"{sql} and token = ? and expires_ms > ?", (queue.id, token, now_ms))
+    # The rows of lower priorities have an empty token and a time that has not passed: an empty name must not match
+    # them.
     if not rows or not token:
         raise LeaseLost("this lease has ended: take another, and discard what was fetched under it")
     turn: list[Row] = []
@@ -134,6 +139,7 @@ def release(database: Database, app: str, queue: str, token: str, moment: LeaseM
     for held in strand.leases:
         place = (*held.place, held.epoch)
         database.execute(f"update tried set handed = 0 where {PLACE} and handed = ?", place)
+        # What an earlier holder fetched and never answered for remains suspect: this holder may not have got to it.
         if held.ahead_epoch == held.epoch:
             write(database, held, "ahead_ticks = ticks, ahead_id = id")
     strand.write(database, "token = '', expires_ms = 0")
@@ -168,10 +174,12 @@ def _since_ms(database: Database, held: HeldLease, now_ms: int) -> int | None:
 
 def _fetch(database: Database, held: HeldLease, limit: int, moment: LeaseMoment) -> list[Handed]:
     """Return the next messages of one partition."""
+    # A message without a body is gone, so the next one is looked at; each round deletes a row, so the loop ends.
     while (due := due_one(database, held, moment)) is not None:
         if due.body:
             return [due]
     at = held.at
+    # The holder before fetched up to `ahead` and did not come back: any of these may have ended its process.
     while at < held.ahead and held.ahead_epoch < held.epoch:
         found = behind(database, held.queue.id, held.partition, at, 1, moment.now_ms)
         if not found or position_of(found[0].message_id) > held.ahead:
@@ -183,6 +191,7 @@ def _fetch(database: Database, held: HeldLease, limit: int, moment: LeaseMoment)
         write(database, held, "ticks = ?, id = ?", at.ticks, at.id)
     page = behind(database, held.queue.id, held.partition, at, limit, moment.now_ms)
     if page:
+        # Recorded before the answer leaves: should this holder vanish, the next one knows what it may have started.
         ahead = position_of(page[-1].message_id)
         sql = "ahead_ticks = ?, ahead_id = ?, ahead_epoch = epoch"
         write(database, held, sql, ahead.ticks, ahead.id)
@@ -196,9 +205,11 @@ def commit(database: Database, app: str, queue: str, token: str, outcome: Outcom
     Raise LeaseLost, NoQueue, InvalidPost.
     """
     strand = _held(database, app, queue, token, moment.now_ms)
+    # All are checked before anything is written: the transaction holds writes of others, which a refusal must not undo.
     reports = [_checked(database, held, part, moment) for held, part in _by_partition(database, strand, outcome)]
     for report in reports:
         _record(database, report, moment)
+    # An outcome uses the turn up. A mere extension of the lease does not.
     if reports and len(strand.leases) > 1:
         replace(strand, passed=strand.then_passed).keep(database)
     strand.write(database, "expires_ms = ?", until(moment, outcome.ttl))
@@ -284,6 +295,7 @@ def _check(
         return
     if ahead[-1] > held.ahead:
         raise InvalidPost({"done": f"{ahead[-1].id} was not fetched"})
+    # If all messages up to the last one are named, they are at most this many; one more shows that one was left out.
     between = behind(database, held.queue.id, held.partition, held.at, len(ahead) + 1, moment.now_ms)
     for one in between:
         if position_of(one.message_id) < ahead[-1] and one.message_id not in named:

@@ -67,6 +67,8 @@ class GroupLine:
         if self._count >= WAITING_MAX:
             raise Overloaded(f"{WAITING_MAX} writes wait already")
         waiting, chars = self._of.get(app, ()), self._chars.get(app, 0)
+        # Upkeep has no application and is limited only by WAITING_MAX. A single write of any size is accepted if
+        # nothing of its application waits; otherwise it could never be written.
         if app and (len(waiting) >= EACH_MAX or (waiting and chars + write.chars > EACH_MAX_CHARS)):
             raise PartitionFull(f"{len(waiting)} requests of application {app} wait already", AGAIN_S)
         self._of.setdefault(app, deque()).append(write)
@@ -79,6 +81,7 @@ class GroupLine:
         while self._of and len(found) < GROUP_MAX:
             app, waiting = next(iter(self._of.items()))
             one = waiting[0]
+            # The first write of a group is always taken, however large: it would fit into no later group either.
             full = messages + one.messages > GROUP_MAX_MESSAGES or chars + one.chars > GROUP_MAX_CHARS
             if found and (full or one.alone):
                 break
@@ -86,6 +89,7 @@ class GroupLine:
             messages, chars = messages + one.messages, chars + one.chars
             self._chars[app] -= one.chars
             self._count -= 1
+            # Dictionaries keep the order of insertion: removed and added again, the application is behind all others.
             del self._of[app]
             if waiting:
                 self._of[app] = waiting

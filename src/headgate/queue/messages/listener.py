@@ -23,6 +23,7 @@ async def hear(url: str, signal: PostSignal) -> None:
     try:
         while True:
             try:
+                # Cancelling this leaves the thread running; it sees `stop` within a second.
                 await loop.run_in_executor(None, _listen, url, signal, loop, stop)
             except DatabaseDown as error:
                 log.warning("the database does not tell what others post (%s); trying again in %s s", error, RETRY_S)
@@ -37,6 +38,7 @@ def _listen(url: str, signal: PostSignal, loop: asyncio.AbstractEventLoop, stop:
         if stop.is_set():
             return
         if first:
+            # Only now does the server listen: what others posted before was announced to nobody here.
             loop.call_soon_threadsafe(signal.notify_all)
             first = False
         if payload is not None:

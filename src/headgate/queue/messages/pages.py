@@ -20,6 +20,8 @@ def read(
     order, at = "desc" if descending else "asc", since
     found, size_chars, compared = list[Row](), 0, "<=" if descending else ">="
     while len(found) < limit and size_chars < READ_MAX_CHARS:
+        # The average size so far tells how many more fit: a thousand bodies of a megabyte each are never loaded at
+        # once.
         fitting = (READ_MAX_CHARS - size_chars) * len(found) // size_chars if found else FIRST
         count = max(1, min(fitting, limit - len(found)))
         rows = database.execute(
@@ -31,6 +33,7 @@ def read(
         if len(rows) < count:
             break
         size_chars += sum(len(row[2]) for row in rows)
+        # The next piece begins behind the last row: `>=` becomes `>`, and `<=` becomes `<`.
         at, compared = Position(rows[-1][1], rows[-1][0]), compared[0]
     return _stored(found)
 
@@ -52,6 +55,7 @@ def backlog(database: Database, queue: int, partition: int, after: Position, now
     behind = f"{here} and (ticks, id) > (?, ?)"
     place: Row = (queue, partition, now_ms)
     ahead: Row = (*place, after.ticks, after.id)
+    # Each of these follows the primary key and touches COUNT_MAX rows at most, however long the partition is.
     newest = database.execute(f"select id {here} order by ticks desc, id desc limit 1", place)
     oldest = database.execute(f"select ticks {behind} order by ticks, id limit 1", ahead)
     counted = database.execute(f"select count(*) from (select 1 {behind} limit ?) as found", (*ahead, COUNT_MAX))

@@ -30,6 +30,8 @@ class PostgresDatabase:
                 serial = "bigint generated always as identity primary key"
                 quick = connection.execute(_LZ4).fetchone()
                 packed = "compression lz4" if quick is not None else ""
+                # Positions are compared as bytes in Python, too; the collation of the database may order letters and
+                # digits differently.
                 schema = SCHEMA.format(serial=serial, rowless="", binary='collate "C"', packed=packed)
                 connection.execute(schema.encode())
         except psycopg.Error as error:
@@ -37,6 +39,8 @@ class PostgresDatabase:
 
     def _connected(self) -> psycopg.Connection[Row]:
         if self._connection is None or self._connection.closed:
+            # Without autocommit, a mere read would leave a transaction open, which keeps the server from vacuuming what
+            # is deleted meanwhile.
             self._connection = psycopg.connect(self._url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S)
         return self._connection
 
@@ -60,6 +64,7 @@ class PostgresDatabase:
             self.growth.clear()
 
     def notify(self, payload: str) -> None:
+        # PostgreSQL delivers at commit, drops what is rolled back, and merges equal payloads of one transaction.
         self.execute(f"select pg_notify('{CHANNEL}', ?)", (payload,))
 
     def close(self) -> None:
@@ -69,10 +74,12 @@ class PostgresDatabase:
 
 def listen(url: str) -> Iterator[str | None]:
     """Yield notifications as they come; yield None at once, and after each second without any. Raise DatabaseDown."""
+    # A connection of its own: one that executes statements hands notifications out only between them.
     with _translated(), psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S) as connection:
         connection.execute(f"listen {CHANNEL}".encode())
         while True:
             yield None
+            # The thread cannot be cancelled while it waits here; after a second the caller sees whether it is to stop.
             for notified in connection.notifies(timeout=1.0):
                 yield notified.payload
 

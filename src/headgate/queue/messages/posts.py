@@ -71,6 +71,8 @@ def post_group(
     for n, post in enumerate(posts):
         try:
             queue = _queue(database, post, known)
+            # A client that repeats a post after a timeout may meet its own first post in the same group: the database
+            # does not know the key yet, so the second takes the answer of the first.
             first = firsts.setdefault((queue.id, post.key), n) if post.key else n
             if first != n:
                 again.append((n, first))
@@ -83,6 +85,7 @@ def post_group(
     _write(database, posts, accepted, answers, now_ns, node)
     for n, first in again:
         answer, same = answers[first], posts[n].digest == posts[first].digest
+        # A refusal for lack of room is not remembered under the key: the client may try again later.
         if isinstance(answer, PartitionFull):
             answers[n] = answer
         else:
@@ -146,6 +149,8 @@ def _write(
 ) -> None:
     counts = Counter((queue.id, partition) for _, queue, partitions in accepted for partition in partitions)
     now_ticks, now_ms = ticks_of_unix_ns(now_ns), now_ns // 1_000_000
+    # Rows are locked in one order, so servers never wait for each other in a circle. Ticks of posts that are refused
+    # below stay unused; gaps do no harm.
     ticks = {
         queue_partition: queues.reserve(database, queue_partition, count, now_ticks)
         for queue_partition, count in sorted(counts.items())
@@ -157,6 +162,7 @@ def _write(
     announced: set[str] = set()
     for n, queue, partitions in accepted:
         post, posted = posts[n], []
+        # A post is stored completely or not at all, so room is checked for all of its messages before the first.
         if (full := room.take(queue, partitions, post.drafts)) is not None:
             answers[n] = full
             continue

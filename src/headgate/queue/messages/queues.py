@@ -94,6 +94,7 @@ def _update(database: Database, app: str, known: QueueRecord, wanted: QueueRecor
 
 
 def _bound(database: Database, queue: int, wanted: QueueRecord) -> None:
+    # Deleted and written anew, because a queue without limits has no row.
     database.execute("delete from bounded where queue = ?", (queue,))
     if wanted.messages_max or wanted.bytes_max:
         values = (queue, wanted.messages_max, wanted.bytes_max, wanted.full)
@@ -123,6 +124,7 @@ def remove(database: Database, app: str, name: str) -> None:
     for table in _PARTS:
         database.execute(f"delete from {table} where queue = ?", (queue.id,))
     database.execute("delete from posted where queue = ?", (queue.id,))
+    # Messages may be many: `purge` deletes them in pieces, under a number that no queue has any more.
     database.execute("insert into doomed (queue) values (?)", (queue.id,))
     database.notify(app)
 
@@ -131,6 +133,7 @@ def reserve(database: Database, queue_partition: tuple[int, int], count: int, no
     """Reserve `count` ticks that are later than all earlier ones of the partition, and return the first. The row
     stays locked until the transaction ends, so that messages become visible in the order of their ids."""
     rows = database.execute(
+        # If the clock went back, ids continue from the last one: readers that follow the order never look behind it.
         "update lane set last_ticks = case when last_ticks >= ? then last_ticks + ? else ? end"
         " where queue = ? and partition = ? returning last_ticks",
         (now_ticks, count, now_ticks + count - 1, *queue_partition),

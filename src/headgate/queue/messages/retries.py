@@ -26,6 +26,7 @@ def due_one(database: Database, held: HeldLease, moment: LeaseMoment) -> Handed 
     rows = database.execute(f"select id, failed, died, handed {due}", (*held.place, moment.now_ms))
     if not rows:
         return None
+    # `handed` is the epoch under which it was handed out last; 0 means that no attempt is open.
     id, failed, died, handed = rows[0]
     found = read_ids(database, held.queue.id, [(held.partition, id)], moment.now_ms)
     died += 0 < handed < held.epoch
@@ -44,6 +45,8 @@ def alone(database: Database, held: HeldLease, one: StoredMessage, moment: Lease
     rows = database.execute(
         f"select failed, died, handed from tried where {PLACE} and id = ?", (*held.place, one.message_id)
     )
+    # Without a row it was in a page that an earlier holder fetched. `died` stays 0, because one message at most of that
+    # page ended the process, and nobody knows which.
     failed, died, handed = rows[0] if rows else (0, 0, 0)
     died += 0 < handed < held.epoch
     if died >= USUAL.deaths_max:
@@ -53,6 +56,7 @@ def alone(database: Database, held: HeldLease, one: StoredMessage, moment: Lease
         values = (*held.place, one.message_id, 0, 0, 0, 0, "")
         database.insert("tried", "queue, crew, partition, id, failed, died, handed, due_ms, error", [values])
     _mark(database, held, one.message_id, died)
+    # The page counts as the first attempt, recorded or not.
     return as_handed(one, max(failed + died, 1) + 1)
 
 
@@ -83,6 +87,7 @@ def fail(
         return
     delay_s = USUAL.delay_s(tries, moment.chance.random()) if failure.retry_after is None else failure.retry_after
     forget(database, held, one.message_id)
+    # In the table, 0 means that no attempt is due.
     due_ms = max(until(moment, delay_s), 1)
     values = (*held.place, one.message_id, tries, died, 0, due_ms, failure.error[:ERROR_MAX_CHARS])
     database.insert("tried", "queue, crew, partition, id, failed, died, handed, due_ms, error", [values])
@@ -109,8 +114,10 @@ def _bury(
         queues.find(database, app, DEAD_LETTERS)
     except NoQueue:
         queues.create(database, app, QueueRecord(0, DEAD_LETTERS, 1, "user", "strong", "", moment.now_ms))
+    # Each group gives a message up for itself, so its name is part of the key.
     key = f"dead-{held.group}-{partition}-{one.message_id}"
     draft = MessageDraft(format_dead_letter(head, one.body), DEAD_TTL_S, 1)
+    # The key also stands for the digest: the letter contains the time, so a repetition would differ from the first.
     post = MessagePost(app, DEAD_LETTERS, (draft,), key, key)
     (answer,) = post_group(database, [post], moment.now_ns, moment.node, moment.chance)
     if isinstance(answer, Exception):

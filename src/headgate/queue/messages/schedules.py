@@ -83,6 +83,7 @@ def put(database: Database, app: str, name: str, wanted: MessageSchedule, now_ms
             raise InvalidPost({"name": f"a queue has at most {SCHEDULES_MAX} schedules"})
     first_ms = _next_ms(wanted.cron, wanted.zone, now_ms)
     if known and known[0][:2] == (wanted.cron, wanted.zone):
+        # A schedule that is stored again at every start of a program must not lose a time that is about to come.
         first_ms = known[0][2]
     _forget(database, queue.id, wanted.name)
     values: Row = (queue.id, wanted.name, wanted.cron, wanted.zone, wanted.missed, wanted.partition or 0, wanted.key)
@@ -136,11 +137,13 @@ def post_due(database: Database, moment: LeaseMoment) -> list[tuple[str, QueuePa
         try:
             moments, then_ms = _passed(cron, zone, missed, before_ms, moment.now_ms)
             problem = ""
+        # It was valid when it was stored; an update of the time zone data may have removed its zone.
         except InvalidPost as refused:
             moments, then_ms, problem = [], moment.now_ms + AGAIN_S * 1000, str(refused)
         sql = "update schedule set next_ms = ?, trouble = ? where queue = ? and name = ? and next_ms = ? returning 1"
         if not database.execute(sql, (then_ms, problem, queue, name, before_ms)):
             continue  # another server was quicker
+        # Removing a queue deletes its schedules, so after the update above the queue exists.
         (app, queue_name) = database.execute("select app, name from queue where id = ?", (queue,))[0]
         for at_ms in moments:
             posts.append(MessagePost(app, queue_name, (_draft(row, at_ms),)))
@@ -169,6 +172,7 @@ def _passed(cron: str, zone: str, missed: str, from_ms: int, now_ms: int) -> tup
     if missed != "all":
         return [at_ms] if at_ms <= now_ms else [], _next_ms(cron, zone, now_ms)
     some = list[int]()
+    # If more were missed, the next time stays in the past, and the next transaction continues from there.
     while at_ms <= now_ms and len(some) < EACH_MAX:
         some.append(at_ms)
         at_ms = _next_ms(cron, zone, at_ms)
@@ -180,12 +184,14 @@ def _next_ms(cron: str, zone: str, after_ms: int) -> int:
     fields = cron.split()
     if len(fields) != 5 or len(cron) > CRON_MAX_CHARS:
         raise InvalidPost({"cron": "five fields are wanted: minute hour day month weekday, as in 30 9 * * mon-fri"})
+    # Steps are exempt: in `mon-fri/2` the digit counts days and names none.
     if any(character.isdigit() for character in fields[4].partition("/")[0]):
         raise InvalidPost({"cron": "weekdays are written mon to sun: their numbers mean other days to other programs"})
     try:
         found = next_in(schedule(cron), datetime.fromtimestamp(after_ms / 1000, UTC), ZoneInfo(zone))
     except BadTime as bad:
         raise InvalidPost({"cron": str(bad)}) from bad
+    # Names are paths to ZoneInfo: it raises ValueError for one that leaves its directory, and OSError for a directory.
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise InvalidPost({"zone": f"{zone[:60]!r} is not a time zone, such as UTC or Europe/Berlin"}) from error
     if found is None:

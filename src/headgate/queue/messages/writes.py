@@ -40,6 +40,7 @@ def put_ids(database: Database, put: MessagePut) -> None:
     size = len(put.body.encode())
     for partition, id in put.ids:
         place = (queue.id, partition, ticks_of(id), id)
+        # The size that the new body replaces, so that counted usage stays exact.
         before = "select octet_length(body) from message where queue = ? and partition = ? and ticks = ? and id = ?"
         known = database.execute(before, place)
         database.growth.add((queue.id, partition), 0 if known else 1, size - (known[0][0] if known else 0))
@@ -87,11 +88,13 @@ def purge(database: Database, now_ms: int, most: int) -> int:
     for queue, partition, size in gone:
         database.growth.add((queue, partition), -1, -size)
     removed = len(gone)
+    # The counts of a removed queue were deleted with it, so these deletions are not counted.
     for (queue,) in database.execute("select queue from doomed limit 10"):
         for table, key in (("message", "queue, partition, ticks, id"), ("later", "queue, partition, ticks")):
             left = f"select {key} from {table} where queue = ? limit ?"
             sql = f"delete from {table} where ({key}) in ({left}) returning 1"
             removed += _removed(database, sql, (queue, most - removed))
+        # Below the limit, both tables are empty for this queue.
         if removed < most:
             database.execute("delete from doomed where queue = ?", (queue,))
     return removed

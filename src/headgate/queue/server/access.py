@@ -84,6 +84,7 @@ class ApplicationKeys:
         return found
 
     def _proved(self, header: str) -> Iterator[str]:
+        # Several keys in one header prove several applications, for a queue that names more than one principal.
         for part in filter(None, (part.strip() for part in header.split(";"))):
             scheme, _, key = part.partition(" ")
             unknown = _hashed(key.strip()) not in self._app_of  # people enter a key where they enter tokens
@@ -93,11 +94,13 @@ class ApplicationKeys:
             known = self._app_of.get(_hashed(key.strip())) if scheme.lower() in ("application", "bearer") else None
             if known is None:
                 raise _unknown("this is not a key of any application: Authorization: Application KEY")
+            # Said apart from an unknown key: only somebody who has the key learns that it was once valid.
             if self._now_s() >= self._until.get(_hashed(key.strip()), math.inf):
                 raise _unknown("this key was good for a time that is over: ask for the one that has taken its place")
             yield f"app:{known}"
 
     def _of_token(self, token: str) -> Collection[str]:
+        # Without the first test, an empty token would be that of an operator who has set none.
         if self._operator and hmac.compare_digest(token.encode(), self._operator.encode()):
             return self.apps
         try:
@@ -105,6 +108,7 @@ class ApplicationKeys:
         except BadToken as error:
             raise _unknown(str(error)) from error
         named = claims.get("applications", ())
+        # Claims come from outside: other types, and applications that this server does not have, count as missing.
         return self.apps & {one for one in named if isinstance(one, str)} if isinstance(named, list) else ()
 
 

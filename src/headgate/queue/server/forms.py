@@ -44,6 +44,7 @@ _ID = re.compile(r"(?:([0-9]{1,3}):)?([0-9a-f]{32})")
 def form(body: bytes) -> dict[str, str]:
     """Parse a form in which each name occurs once."""
     try:
+        # Without the limit, one request of megabytes becomes millions of fields.
         found = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=100)
     except ValueError as error:
         raise InvalidPost({"body": f"this is not a form: {error}"}) from error
@@ -53,10 +54,12 @@ def form(body: bytes) -> dict[str, str]:
 def whole_number(fields: Mapping[str, Any], name: str, low: int, high: int, default: T) -> int | T:
     """Return a whole number, or the default if it is missing."""
     value = fields.get(name)
+    # By exact type, because `True` is an int, too.
     if type(value) is int and low <= value <= high:
         return value
     if value is None or value == "":
         return default
+    # Plain digits only: `int` also takes signs, underscores and the digits of other scripts.
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,10}", str(value)) or not low <= int(value) <= high:
         raise InvalidPost({name: f"a whole number from {low} to {high} is wanted, not {str(value)[:40]!r}"})
     return int(value)
@@ -234,6 +237,7 @@ def _hold(value: Any) -> bool:  # JSON, or the text of a header
 
 def _delay_ms(value: Any) -> int:  # JSON, or the text of a header
     number = isinstance(value, int | float) and not isinstance(value, bool)
+    # `float` would also take `nan`, `inf` and `1e9`.
     if not number and not (isinstance(value, str) and re.fullmatch(r"[0-9]{1,8}(\.[0-9]{1,9})?", value)):
         raise InvalidPost({"delay": f"seconds are wanted, as 90 or 0.5, not {str(value)[:40]!r}"})
     if not 0 <= float(value) <= DELAY_MAX_S:
@@ -246,6 +250,7 @@ def _at_ms(value: Any, now_ms: int) -> int:  # JSON, or the text of a header
     try:
         if isinstance(value, str) and not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", value):
             moment = datetime.fromisoformat(value)
+            # Python would read it in the server's own zone.
             if moment.tzinfo is None:
                 raise InvalidPost(
                     {"deliver_at": f"a time zone is missing: {value[:40]!r} may be anywhere; write …Z for UTC"}
@@ -259,6 +264,7 @@ def _at_ms(value: Any, now_ms: int) -> int:  # JSON, or the text of a header
         if isinstance(error, InvalidPost):
             raise
         raise InvalidPost({"deliver_at": wanted}) from error
+    # Written so that a comparison with NaN is refused.
     if not 0 <= seconds * 1000 <= now_ms + DELAY_MAX_S * 1000:
         raise InvalidPost({"deliver_at": f"it lies at most {DELAY_MAX_S} seconds ahead"})
     return round(seconds * 1000)
@@ -312,6 +318,7 @@ def page(query: Mapping[str, str], of: QueueRecord) -> MessagePage:
     name = "after" if after else "since"
     since = _position(query, name, exclusive=bool(after))
     if since == START and order == "descending":
+        # Without a position, descending order begins at the newest message.
         since = Position(TICKS_MAX)
     limit = whole_number(query, "limit", 1, READ_MAX, LIMIT_DEFAULT)
     return MessagePage(_partitions(query, of), since, bool(after), limit, order == "descending", wait(query))
@@ -341,6 +348,7 @@ def _partitions(query: Mapping[str, str], of: QueueRecord) -> tuple[int, ...]:
             found.append(whole_number({"partitions": part.strip()}, "partitions", 1, of.partitions, 1))
         except InvalidPost:
             raise InvalidPost({"partitions": f"numbers from 1 to {of.partitions} with commas between them"}) from None
+    # A partition named twice is read once.
     return tuple(dict.fromkeys(found))
 
 

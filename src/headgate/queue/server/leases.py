@@ -89,6 +89,7 @@ async def _patiently(site: MessageSite, app: str, queue: str, wait_s: float, loo
     passed."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + wait_s
+    # Listening begins before the first look, so nothing posted in between is missed.
     with site.waiting.track_inprogress(), site.board.signal.listen(app, queue) as listener:
         while not (found := await look()) and (left_s := end_s - loop.time()) > 0 and not site.stop.is_set():
             try:
@@ -117,6 +118,7 @@ def _checked(outcome: Outcome) -> None:
     named = [*outcome.done, *(one.message_id for one in outcome.failed)]
     if len(named) > NAMED_MAX:
         raise InvalidPost({"done": f"at most {NAMED_MAX} messages at once, not {len(named)}"})
+    # A message both done and failed would be forgotten and then tried again.
     if len(named) != len(set(named)):
         raise InvalidPost({"done": "a message is named twice"})
     if wrong := [id for id in named if not is_id(id)]:

@@ -85,6 +85,8 @@ async def create_queue(site: MessageSite, request: HttpRequest, app: str) -> Res
     site.caller(request, app).must_be(app)
     fields = forms.form(await request.body())
     wanted = forms.queue(fields, None, now_ms())
+    # Parsed again with the known queue: a setting that the form leaves out keeps its value and does not become the
+    # default.
     with suppress(NoQueue):
         wanted = forms.queue(fields, await site.queue(app, wanted.name), now_ms(), wanted.name)
     await site.board.create(app, wanted)

@@ -27,6 +27,7 @@ async def post_messages(site: MessageSite, request: HttpRequest, app: str, queue
     try:
         posted, replayed = await site.board.post(app, queue, drafts, key=key)
     except InvalidPost as refused:
+        # A single message is a batch of one inside, and its caller never wrote an index.
         single = "json" not in request.headers.get("content-type", "")
         raise InvalidPost({n.removeprefix("0.") if single else n: t for n, t in refused.fields.items()}) from None
     site.posted.labels(app).inc(0 if replayed else len(posted))
@@ -54,6 +55,7 @@ async def stream_messages(site: MessageSite, request: HttpRequest, app: str, que
     of = await _seen(site, request, app, queue)
     page = forms.page(request.query, of)
     last = request.headers.get("last-event-id", "")
+    # An id says nothing about the partition, so a stream of several cannot be continued by it.
     if is_id(last) and len(page.partitions) == 1:
         page = forms.MessagePage(page.partitions, position_of(last), True, page.limit, False, 0)
     return stream(site, app, of, page, site.still(request, app, of))

@@ -66,6 +66,7 @@ OK = {"status": "ok"}
 def _refusal(status: int, fields: dict[str, str], again_s: float = 0.0) -> Response[bytes]:
     headers = {"WWW-Authenticate": "Application"} if status == 401 else None
     if again_s:
+        # The header has whole seconds; rounded down, clients would come too early.
         headers = {"Retry-After": str(math.ceil(again_s))}
     return answer({"status": "error", "error_msg": fields}, status, headers)
 

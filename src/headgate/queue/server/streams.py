@@ -28,6 +28,8 @@ async def messages(site: MessageSite, app: str, queue: QueueRecord, page: Messag
     if not page.wait_s or _news(found, page):
         return found
     end = asyncio.get_running_loop().time() + page.wait_s
+    # Most requests find something at once and need no listener. The others read again: between the first read and
+    # listening, a post would wake nobody.
     with site.waiting.track_inprogress(), site.board.signal.listen(app, queue.name) as listener:
         while not _news(found := await _read(site, app, queue, page), page) and not site.stop.is_set():
             try:
@@ -74,6 +76,8 @@ def stream(
                     yield {"event": "ping", "data": ""}
                 if not still():
                     return
+                # A queue that was removed and created again is another one: readers must not go on as if nothing were
+                # missing.
                 if news[1] and not await _exists(site, app, queue):
                     yield {"event": "gone", "data": ""}
                     return

@@ -42,6 +42,7 @@ class WorkerSite:
 
     def knows_the_key(self, request: HttpRequest) -> bool:
         presented = request.headers.get("authorization", "")
+        # Without a credential nobody is let in: an empty header would otherwise equal it.
         return bool(self.credential) and hmac.compare_digest(presented.encode(), self.credential.encode())
 
 
@@ -84,6 +85,7 @@ async def control(site: WorkerSite, request: HttpRequest) -> Response[dict[str, 
     try:
         wanted = msgspec.json.decode(await request.body(), type=PartitionChange)
         partition: QueuePartition = parse_partition(wanted.partition)
+        # Checked here, where somebody can be told: the owner could only log it and drop the request.
         parse_last(wanted.seek or "")
     except (ValueError, RecursionError) as error:
         return _refused(400, str(error))

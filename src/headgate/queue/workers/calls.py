@@ -74,6 +74,7 @@ class CallSlots:
                 await _either(place, unless)
             yield place.done()
         finally:
+            # Granted, perhaps in the very moment in which the caller was cancelled: the slot must go back either way.
             if place.done() and not place.cancelled():
                 self._calls, self._threads = self._calls + 1, self._threads + plain
                 if rank is not None:
@@ -96,6 +97,7 @@ class CallSlots:
             if one.rank is not None:
                 one.rank.begins()
             one.place.set_result(None)
+        # Those passed over stay in front, in their order.
         self._waiting.extendleft(reversed(left))
 
 
@@ -139,6 +141,7 @@ class JobCaller:
             answer = await self._in_thread(hook, arguments, limit_s)
             return await _awaited(answer, limit_s) if inspect.isawaitable(answer) else answer
         except (SystemExit, KeyboardInterrupt) as end:
+            # As Python and shells do it: no code is 0, a text is 1, and an interrupt is 128 and the number of SIGINT.
             code = end.code if isinstance(end, SystemExit) else 130
             raise JobExit(code if isinstance(code, int) else 0 if code is None else 1) from end
         finally:
@@ -159,6 +162,7 @@ class JobCaller:
         if not done.done():
             await self._interrupt(thread, done)
         else:
+            # Only a thread that was never interrupted: the exception could still arrive during the next call.
             self._idle.append(thread)
         answer, error = done.result()
         if error is not None:
@@ -179,6 +183,7 @@ class JobCaller:
 
 
 def _is_async(hook: Hook) -> bool:
+    # The second test is for objects with an async `__call__`.
     return inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__)
 
 
@@ -195,6 +200,7 @@ async def _awaited(work: Any, limit_s: float) -> Any:  # any result of the hook
         raise
     except asyncio.CancelledError:
         task = asyncio.current_task()
+        # Python counts requests to cancel a task. Without one, the job itself raised the error.
         if task is not None and task.cancelling():
             raise
         raise RuntimeError("the job cancelled itself") from None
@@ -210,6 +216,8 @@ class _Thread:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        # Not a ThreadPoolExecutor, which joins its threads when the process ends: a job that never ends would prevent
+        # that.
         self._thread = threading.Thread(target=self._work, name="job", daemon=True)
         self._thread.start()
 
@@ -223,6 +231,7 @@ class _Thread:
         """Raise TimeLimit in the running call, as soon as it executes Python code again."""
         self._calls.put(None)
         assert self._thread.ident is not None, "it was started"
+        # The end was queued first, so a thread whose call is over by now leaves, with the exception or without.
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(TimeLimit))
 
     def end(self) -> None:
@@ -243,6 +252,7 @@ class _Thread:
                 self._tell(call[2], (None, late))
 
     def _tell(self, done: asyncio.Future[Any], result: tuple[Any, BaseException | None]) -> None:
+        # A job that could not be stopped may end after its worker.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(_settle, done, result)
 

@@ -15,6 +15,7 @@ async def steer(
     place = app.controls(partition)
 
     async def body(txn: Txn) -> Control:
+        # A control record of a misspelled partition would wait in the store for ever.
         if await txn.get(app.progress(partition).path) is None:
             raise LookupError(f"no worker knows a partition {partition}; `headgate queue list` shows those there are")
         entry = await txn.get(place.path)

@@ -55,6 +55,7 @@ async def _look(processor: MessageProcessor, store: Store, app: Application, mir
     try:
         partitions = await processor.source.partitions()
         priorities = await processor.source.priorities()
+        # Shapes come first: a worker that sees partitions without their shape takes them one by one and not as strands.
         found = [*shaped(app, mirror, priorities), *changes(app, mirror, partitions, processor.now_ms())]
         for piece in _pieces(found):
             await store.commit([check for check, _ in piece], [op for _, ops in piece for op in ops])
@@ -112,6 +113,8 @@ def _marked(
     if there:
         return (place.put(replace(progress, gone_ms=0)),) if progress.gone_ms else ()
     if not progress.gone_ms:
+        # Its owner notices by itself, when the server tells it that the queue is gone, and records that in its own
+        # progress.
         return () if owned else (place.put(replace(progress, gone_ms=now_ms)),)
     if now_ms - progress.gone_ms < GONE_KEPT_MS:
         return ()
@@ -119,6 +122,7 @@ def _marked(
 
 
 def _pieces(found: list[Change]) -> Iterable[list[Change]]:
+    # A change has two operations at most.
     for first in range(0, len(found), OPS_MAX // 2):
         yield found[first : first + OPS_MAX // 2]
 

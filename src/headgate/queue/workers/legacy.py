@@ -63,6 +63,7 @@ async def take_over(store: Store, app: Application, partition: QueuePartition, l
     async def body(txn: Txn) -> str:
         entry = await txn.get(place.path)
         now = place.decode(entry.value) if entry is not None else NEW
+        # Its owner writes the record from memory, and would put back the older position.
         if await txn.get(owner.path) is not None:
             return "in use"
         if steps.position(now) >= parse_last(last):

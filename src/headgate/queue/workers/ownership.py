@@ -50,10 +50,12 @@ class Ownership:
             there = steps.sought(progress, control.seek)
         except ValueError as error:
             log.error("%s: cannot continue after %r: %s", self.partition, control.seek, error)
+            # A request that cannot be understood is dropped, too; it would stop the partition at every step.
             there = progress
         left = Control(paused=control.paused)
         ops: list[Op] = [
             self.app.progress(self.partition).put(there),
+            # In the same commit as the position: a crash in between would seek again and repeat everything since.
             place.put(left) if left != Control() else place.delete(),
         ]
         try:
@@ -89,8 +91,11 @@ class Ownership:
             except Conflict as conflict:
                 entry = await self._read(path)
                 self.version = entry.version if entry is not None else None
+                # Our own earlier request, whose answer was lost, has arrived after all.
                 if entry is not None and entry.value == value:
                     return
+                # Another check failed, so repeating cannot help; a conflict on the progress itself is tried with the
+                # new version.
                 if conflict.check.path != path:
                     raise
             except Unavailable:
@@ -126,6 +131,7 @@ async def take(
         owned, stored = await store.get(owner.path), await store.get(place.path)
         if owned is not None and owned.value != name.encode():  # a name belongs to a single session
             return []
+        # No worker has discovered it yet. Without a record there is no version to check.
         if stored is None:
             continue
         try:
@@ -144,8 +150,10 @@ async def take(
         ops += [Put(owner.path, name.encode(), session.lease), place.put(fresh[-1][1])]
     try:
         entries = await store.commit(checks, ops) if ops else []
+    # Another worker was quicker, or the answer is lost. In that case the owner entry has our name at the next look.
     except (Conflict, Unavailable):
         return []
+    # Each partition has two operations: its owner entry, then its progress.
     for (partition, mine), entry, progress in zip(fresh, entries[::2], entries[1::2], strict=True):
         assert entry is not None and progress is not None, "a put answers with its entry"
         guard = At(entry.path, entry.version)

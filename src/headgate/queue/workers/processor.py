@@ -81,11 +81,14 @@ class MessageProcessor:
             unsure=tally.recorded - tally.begun,
         )
         body = format_dead_letter(head, message.body)
+        # The letter is posted before progress is recorded. After a crash in between it is posted again, and the server
+        # recognises it by this key.
         key = f"dead-{f'{self.group}-' if self.group else ''}{partition}-{message.message_id}"
         try:
             await self._post(NewMessage(DEAD_LETTERS, body, key, 1, DEAD_TTL_S))
         except PostedAlready:
             log.info("%s: the dead letter of message %s is there already", partition, message.message_id)
+        # Nothing else can be done with the message, and kept here it would block its partition for ever.
         except PostRefused as refused:
             log.error("%s: message %s is given up, and no dead letter: %s", partition, message.message_id, refused)
         self.figures.dead.labels(partition.queue).inc()
@@ -104,6 +107,7 @@ class MessageProcessor:
         try:
             name = f"{message.queue}-{message.partition}"
             await self.caller.call(failure, message, self.context, name, error, self.client)
+        # The letter is posted, and a hook that fails must not bring its message back.
         except Exception:
             log.exception("job_failure itself failed, for message %s", message.message_id)
             self.figures.hook_errors.inc()

@@ -86,6 +86,8 @@ def view(app: Application, mirror: Mirror) -> SharingView:
     for entry in mirror.under(app.queues.path):
         if (
             (partition := app.partition_of(entry.path))
+            # Zero is omitted from records, and quotes inside a text are escaped, so these bytes occur only if the queue
+            # is gone. Decoding every record at every look would take far longer.
             and b'"gone_ms"' not in entry.value
             and str(partition) not in others
         ):
@@ -154,6 +156,7 @@ class PartitionSharing:
         self._path, self.name = entry.path, entry.path.rpartition("/")[2]
         self.processor.worker = f"{self.name} {self.host}"
         await self.mirror.ready()
+        # A mirror that does not show this worker yet would give it no share, and it would hand back what it has.
         await self.mirror.reached(entry.path, entry.version)
 
     async def run(self) -> None:
@@ -162,10 +165,13 @@ class PartitionSharing:
         settled: frozenset[str] = frozenset()
         since_s = loop.time()
         while True:
+            # Read before the view: a change that arrives during the look is then not slept through.
             seen, began_s = self.mirror.moves, loop.time()
             self._stirred.clear()
             now = view(self.app, self.mirror)
             self._steer(now)
+            # Workers that start together join one after another; handing over after each would move partitions many
+            # times.
             if frozenset(now.workers) != settled:
                 settled, since_s = frozenset(now.workers), loop.time()
             still_s = since_s + self.processor.pace.settle_s - loop.time()
@@ -174,6 +180,7 @@ class PartitionSharing:
                 await self._show()
             except Unavailable as error:
                 log.warning("the store does not answer (%s); trying again", error)
+                # The look is incomplete, so the next one does not wait for the mirror to change.
                 busy, seen = True, -1
                 await asyncio.sleep(RETRY_S)
             await asyncio.sleep(max(REST_MIN_S, REST_FACTOR * (loop.time() - began_s)) if busy else REST_MIN_S)
@@ -193,6 +200,8 @@ class PartitionSharing:
         """Give everything back once the running jobs have ended, or after `within_s` seconds."""
         for runner, _ in self._runners.values():
             runner.leave()
+        # Said after the runners were asked to leave: others now wait for these partitions and take each as soon as it
+        # is free.
         await self._say_leaving()
         tasks = [task for _, task in self._runners.values()]
         if tasks:
@@ -238,6 +247,8 @@ class PartitionSharing:
         gone = [partition for partition in self._runners if partition not in now.partitions]
         for partition in gone:
             self._runners[partition][0].leave()
+        # Taking what is free needs no pause, because owner entries decide. Only handing over waits until membership is
+        # calm.
         if settled:
             for partition in self._runners.keys() - share:
                 self._runners[partition][0].leave()
@@ -245,6 +256,7 @@ class PartitionSharing:
             partition for partition, until_s in self._failed.items() if until_s > asyncio.get_running_loop().time()
         }
         wanted = share - self._runners.keys() - rested
+        # A strand is taken only if all of it is free: its partitions take turns, which only one worker can arrange.
         strands = [now.strand(head) for head in sorted({now.head(partition) for partition in wanted})]
         free = [strand for strand in strands if all(now.owners.get(one, self.name) == self.name for one in strand)]
         await asyncio.gather(*(self._take(now, strand, wanted) for strand in free))
@@ -273,6 +285,8 @@ class PartitionSharing:
         if not self.choice.manual:
             takers = {n: record.takes for n, record in now.workers.items() if not (record.manual or record.leaving)}
             heads = {now.head(partition) for partition in now.partitions if not partition.queue.startswith(RESERVED)}
+            # All workers must compute from the same heads. Those that only this worker cannot process are removed
+            # afterwards.
             able &= set(share_out(takers, heads, now.owners).get(self.name, ()))
         return frozenset(partition for head in able for partition in now.strand(head))
 
@@ -283,6 +297,7 @@ class PartitionSharing:
         assert route is not None, "only partitions that a route fits are shared out"
         partitions = [partition for partition in strand if partition in wanted]
         owned = await take(self.store, self.session, self.app, partitions, self.name, self._leave_alone)
+        # A partition added to a strand, or taken again after a failure, joins the order of those that run already.
         known = [self._runners[partition][0].rank.turns for partition in strand if partition in self._runners]
         turns = next((one for one in known if one.count == priorities), None) or self._turns(priorities)
         for ownership in owned:
@@ -332,6 +347,7 @@ class PartitionSharing:
 
     async def _show(self) -> None:
         shown = tuple(str(partition) for partition in sorted(self._runners))
+        # The record only informs people; writing it at every look would wake the mirrors of all workers.
         if shown != self._shown:
             value = self.app.workers.encode(self._record(shown))
             await self.store.commit([], [Put(self._path, value, self.session.lease)])

@@ -98,10 +98,13 @@ class LeaseWorker:
                 for want in self._wanted(await self.source.partitions()):
                     if want not in self._wakeups:
                         self._wakeups[want] = asyncio.Event()
+                        # A task of its own for each queue: one that is always busy does not keep the worker from
+                        # looking at others.
                         self._start(self._seek(want))
                 self.well = True
             except (SourceDown, PostRefused, QueueGone) as down:
                 self._failed("the queues could not be listed: %s", down)
+            # A server that has just failed is asked again soon, because nothing is processed until it answers.
             await _either(self._listing_due.wait(), self.pace.discover_s if self.well else RETRY_MAX_S)
 
     def _wanted(self, partitions: Iterable[QueuePartition]) -> set[Want]:
@@ -184,6 +187,7 @@ class LeaseWorker:
         except PostRefused as refused:
             log.error("%s: partition %s is left until its lease is over: %s", queue, lease.partition, refused)
         finally:
+            # If the limit was reached, every queue may have work that nobody looked for.
             full = len(self.held) >= self.leases_max
             del self.held[lease.lease]
             self._wake({want[0] for want in self._wakeups} if full else {queue})
@@ -231,8 +235,12 @@ class LeaseWorker:
             log.warning("%s: try %s of message %s failed: %r", queue, one.attempt, one.message_id, error)
             delay_s = policy.delay_s(one.attempt, random.random())  # noqa: S311 - no secret
             if isinstance(error, RetryLater):
+                # The server refuses delays outside these bounds, and with them the outcome.
                 delay_s = min(max(error.after_s, 0.0), RETRY_AFTER_MAX_S)
+            # The server announces posts, but not retries that become due: look again just after that time.
             asyncio.get_running_loop().call_later(delay_s + 0.05, self._wake, {queue})
+            # Messages of errors may hold lone surrogates, as from names of files; JSON cannot, and the outcome would be
+            # refused.
             text = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
             failure = Failure(one.message_id, text, delay_s, isinstance(error, Reject))
             return Outcome(failed=(failure,), ttl=self.ttl_s, attempts=policy.attempts)
@@ -259,8 +267,11 @@ class _ExtendedLease:
             await asyncio.sleep(self.ttl_s / 4)
             asked_s = loop.time()
             try:
+                # The request ends an eighth of the TTL before the lease: a slow answer must not let the job run on
+                # without one.
                 async with asyncio.timeout(max(until_s - asked_s - self.ttl_s / 8, 0)):
                     await self.leasing.tell(self.queue, self.lease, Outcome(ttl=self.ttl_s))
+                # Counted from before the request, so the lease ends here before it ends on the server.
                 until_s = asked_s + self.ttl_s
             except (SourceDown, TimeoutError) as error:
                 log.warning("%s: the lease is not extended: %s", self.queue, error or type(error).__name__)

@@ -38,6 +38,7 @@ class StrandTurns:
         if self._busy or found is None:
             return None
         first = next(which for which, since in enumerate(self._since_ms) if since is not None)
+        # One of higher priority that has not looked yet may have a message; it takes one request to find out.
         return None if any(which < first for which in self._stirring) else found
 
 

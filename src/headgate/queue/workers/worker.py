@@ -88,6 +88,8 @@ class QueueWorker:
                 failure = error
             await unless(self.abort, sharing.leave(self.processor.pace.drain_s))
         finally:
+            # Also after a failure or a cancellation: whatever still runs is stopped before the session ends and others
+            # take over.
             await sharing.abandon()
         ended.set()
         if failure is not None:
