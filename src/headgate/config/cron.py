@@ -59,6 +59,7 @@ def _numbers(text: str, least: int, most: int, names: dict[str, int]) -> frozens
             raise BadTime(f"{text!r} is not a cron field")
         every, first, last, step = fits.groups()
         start = least if every == "*" else _number(first, names)
+        # `5/10` counts from 5 to the end of the range; `5` alone is only 5.
         end = most if every == "*" or (step and not last) else _number(last or first, names)
         if not least <= start <= end <= most or step == "0":
             raise BadTime(f"{text!r} is not between {least} and {most}")
@@ -97,9 +98,11 @@ def next_in(found: CronSchedule, moment: datetime, zone: tzinfo) -> datetime | N
         first = next_after(found, moment + offset)
         if first is None:
             return None
+        # Clocks may change between the moment and the result: search again with the offset that applies there.
         utc, offset = first - offset, _ahead(first - offset, zone)
         again = next_after(found, utc - timedelta(seconds=1) + offset)
         return again and again - offset
+    # Around a change of clocks, an earlier wall time may be a later moment; from a day before, none is missed.
     wall = (moment + _ahead(moment, zone)) - timedelta(days=1)
     while (wall_next := next_after(found, wall)) is not None:
         utc = wall_next.replace(tzinfo=zone).astimezone(UTC)

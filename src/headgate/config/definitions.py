@@ -94,6 +94,7 @@ class LayoutDefinitions:
         """Map each declared semaphore to the number of builds that may hold it at once; an undeclared one admits one
         build."""
         own = {name: stanza.body.get("max", 1) for name, stanza in self.singles["semaphore"].items()}
+        # The operator's number counts; a tenant must not raise the limit of what it shares with others.
         return {**own, **self.tenant.semaphores}
 
     @property

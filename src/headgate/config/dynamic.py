@@ -168,6 +168,8 @@ class TenantLayouts:
         project and branch of the change itself (None: every project and branch for which the chain proposes files).
         """
         proposal = self._proposal(texts)
+        # Layouts that are derived share the error objects of unchanged files, so identity tells most of them apart at
+        # once; comparing records means comparing their snippets.
         same = {id(error) for error in self.landed.errors}
         before = [e for e in self._proposal(ahead).everything if id(e) not in same] if ahead else []
         known = self._landed_errors.union(before) if before else self._landed_errors
@@ -175,6 +177,7 @@ class TenantLayouts:
         new = [
             e for e in proposal.everything if (e.project, e.branch) in changed or (id(e) not in same and e not in known)
         ]
+        # The part that takes effect may lack what the other part would bring. That matters only if the whole is right.
         if not any(e.severity == "error" for e in new):
             everything = set(proposal.everything)
             usable = (e for e in proposal.usable if id(e) not in same and e.severity == "error")
@@ -195,6 +198,7 @@ class TenantLayouts:
         parsed = self._changed(parsed)
         if not parsed:
             return _Proposal(self.landed, self.landed.errors, ())
+        # Many items of a queue propose the same texts, by themselves or beneath others; one layout serves them all.
         key = tuple(sorted(p.digest for found in parsed.values() for p in found.values()))
         if key not in self._known:
             if len(self._known) >= LAYOUTS_MAX:
@@ -212,11 +216,13 @@ class TenantLayouts:
 
     def _propose(self, parsed: dict[str, dict[str, ParsedBranch]]) -> _Proposal:
         everything = exchanged(self.landed, parsed, keep=False)
+        # Playbooks of config-projects have the executor's rights and secrets: before review, nobody may run their own.
         usable = {project: found for project, found in parsed.items() if not self.landed.source(project).trusted}
         if not usable:
             return _Proposal(self.landed, everything.errors, ())
         layout = everything if len(usable) == len(parsed) else exchanged(self.landed, usable, keep=False)
         made = _Proposal(layout, everything.errors, layout.errors)
+        # A proposal could otherwise raise the limits that hold it back, or describe machines that nobody has reviewed.
         for kind in STATIC:
             layout.singles[kind] = self.landed.singles[kind]
         return made
@@ -241,6 +247,7 @@ def _following(before: TenantLayouts | None, tenant: Tenant, branches: Branches)
     if before is None or before.tenant is not tenant:
         return None
     old = before.branches
+    # The first branch is the default one, on which the order of all definitions depends.
     if any(p in old and next(iter(old[p]), "") != next(iter(found), "") for p, found in branches.items()):
         return None
     come = {

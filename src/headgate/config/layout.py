@@ -104,5 +104,6 @@ def build_layout(tenant: Tenant, branches: Branches, budgets: Budgets = DEFAULTS
 def branch_of(layout: Layout, queue: str) -> str | None:
     """Return the branch of a per-branch queue from its name as `queue_of` returns it, or None for a queue of another
     type."""
+    # Names of queues and branches may contain `@`, too: the first cut that leaves a per-branch queue is right.
     cuts = (at for at, c in enumerate(queue) if c == "@" and layout._queue_type(queue[:at]) == "per-branch")
     return next((queue[at + 1 :] for at in cuts), None)

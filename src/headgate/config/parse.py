@@ -127,6 +127,7 @@ def _digest(settings: bytes, *parts: str) -> str:
     digest = hashlib.sha256(settings)
     for part in parts:
         found = part.encode("utf-8", "surrogatepass")
+        # Lengths separate the parts: otherwise the end of one text could move into the next under the same digest.
         digest.update(b"%d:" % len(found))
         digest.update(found)
     return digest.hexdigest()
@@ -153,10 +154,12 @@ def _parse(
     errors: list[ConfigError] = []
     settings = msgspec.json.encode(project)
     found = roots(files, project.extra_config_paths) if project.loads else roots((), ())
+    # Nothing of the branch is read, since a part of it would be another configuration.
     if why := _too_much(files, found.read):
         source = Source(project.project, project.connection, branch, found.read[0], project.trusted, "")
         return ParsedBranch(project, branch, (), (source.error(TOO_LARGE, why),), digest, files)
     for path in found.read:
+        # Lone surrogates would fail wherever the text is stored or shown.
         text = files[path].encode("utf-8", "replace").decode()
         source = Source(project.project, project.connection, branch, path, project.trusted, text)
         key = _digest(settings, text)
@@ -195,7 +198,9 @@ def _content(project: TenantProject, text: str, opener: SecretOpener | None, bud
     found: list[tuple[str, Table, int] | Wrong] = []
     forbidden = False
     pragma: dict[str, Any] = {}
+    # A pragma applies to its whole file, wherever it stands; sorting keeps the order of all others.
     for kind, body, line in sorted(items, key=lambda item: item[0] != "pragma"):
+        # Not even checked: the operator says that these stanzas are none of this tenant's.
         if kind != "pragma" and kind not in project.include:
             continue
         if kind == "pipeline" and not project.trusted:

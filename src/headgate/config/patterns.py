@@ -72,6 +72,7 @@ class Legacy:
     def __init__(self, text: str) -> None:
         """Compile the pattern. Raise BadPattern, re.error, RecursionError, OverflowError."""
         self._text, self._tree = text, tree.parsed(text)
+        # Before the engine compiles it: the compiler visits every character of a range.
         if tree.range_lengths(self._tree) > RANGES_MAX:
             raise BadPattern(f"{text[:80]!r} has ranges of more than {RANGES_MAX} characters")
         self._engine = re.compile(text)
@@ -87,6 +88,7 @@ class Legacy:
         found = self._answer(subject, full)
         if found is None:
             raise Undecided(self._text, subject)
+        # False and None differ in the cache, undecided or no match; callers only test for a match.
         return found or None
 
     def _found(self, subject: str, full: bool) -> bool | None:
@@ -109,6 +111,7 @@ def compiled(text: str) -> Compiled:
     except re2.error as error:
         why = error.args[0]
         reason = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+    # Lone surrogates, which YAML can express by escapes, have no form in UTF-8.
     except UnicodeError as error:
         raise BadPattern(f"{text!r} is not a text") from error
     try:
@@ -120,11 +123,13 @@ def compiled(text: str) -> Compiled:
 def _re2(text: str) -> Matcher:
     """Compile the pattern with re2. Raise re2.error, UnicodeError."""
     options = re2.Options()
+    # RE2 would write every error to the process's standard error.
     options.log_errors = False
     options.max_mem = MEMORY_BYTES
     try:
         found: Matcher = re2.compile(text, options)
     except re2.error:
+        # Thousands of compiled patterns are kept, so only those that need more memory may have it.
         options.max_mem = MEMORY_MAX_BYTES
         found = re2.compile(text, options)
     return found

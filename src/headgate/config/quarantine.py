@@ -54,6 +54,8 @@ class _Search:
         if not loses(self._landed, wanted):
             self._fit = wanted
         elif len(places) > 1:
+            # By halves: one wrong branch among a thousand is found in about twenty looks. The second half is tried
+            # together with what the first has added.
             self._take(places[: len(places) // 2])
             self._take(places[len(places) // 2 :])
 
@@ -94,6 +96,7 @@ def _dangles(landed: Layout, layout: Layout, places: Mapping[Place, ParsedBranch
     for stanza, errors in landed.findings.references.items():
         before[admission.key(stanza)] += _blocking(errors)
     for stanza, errors in layout.findings.references.items():
+        # The derived layout shares the findings of stanzas that were not checked again.
         if landed.findings.references.get(stanza) is errors or not _blocking(errors):
             continue
         key = admission.key(stanza)

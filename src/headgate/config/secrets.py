@@ -33,6 +33,7 @@ def chunks_of(encrypted: Encrypted) -> list[bytes]:
 
 
 def _decoded(chunks: Sequence[str]) -> list[bytes]:
+    # Every piece costs an operation with the private key.
     if not 0 < len(chunks) <= CHUNKS_MAX:
         raise SecretClosed(f"what is encrypted has 1 to {CHUNKS_MAX} pieces")
     try:

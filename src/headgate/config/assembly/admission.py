@@ -91,6 +91,8 @@ class Admission:
             text = f"the {kind} {stanza.name} is already defined in project {first.source.project}"
         elif first.source.branch == stanza.source.branch:
             text = f"the {kind} {stanza.name} is already defined in {first.source.path}:{first.line}"
+        # Files that are equal on several branches are parsed once and share their bodies, so identity settles most
+        # cases.
         elif first.body is body or deep_plain(first.body) == deep_plain(body):
             return False
         else:
@@ -137,6 +139,7 @@ class Admission:
         allows."""
         limit_s = self._tenant.max_job_timeout_s
         for key in TIMEOUTS:
+            # A limit of -1 means none.
             if 0 <= limit_s < body.get(key, 0):
                 text = f"{key} is longer than the tenant allows, {limit_s} s"
                 raise Wrong(text, body.at(key), "Max Timeout Exceeded")

@@ -179,6 +179,7 @@ def _images(
             format=image.get("image-format") or known.formats[0],
             image=sent,
             digest=_digest([canonical(stanza), sent, settings.get("region"), settings.get("object-storage")]),
+            # Zero builds may be asked for, so `or` would be wrong.
             retain=2 if image.get("retain-count") is None else image["retain-count"],
             rebuild_age_s=image.get("rebuild-age") or 0,
         )
@@ -205,6 +206,7 @@ def _labels(
         label = {**lent, **label, "aliases": as_list(label["aliases"])}
         own = layout.singles["label"][name].body
         host_aliases = {alias for host in hosts if host.get("label") == name for alias in as_list(host.get("aliases"))}
+        # How many there may be does not change a machine: with another number, those that exist stay right.
         made = {key: value for key, value in label.items() if key not in ("min-ready", "max-nodes")}
         yield FlatLabel(
             name=name,

@@ -46,6 +46,7 @@ class _Exchange(Generic[D]):
         self.layout = _copied(base, branches, gone)
         self._findings = self.layout.findings
         old, new = self._files()
+        # References are checked only after all keys are decided, because they may point at any of them.
         self._checked(self._claimed(old, new))
         self.layout.errors = tuple(self._errors())
         if keep:
@@ -75,6 +76,7 @@ class _Exchange(Generic[D]):
         gone = set(old)
         come: dict[Key, list[Stanza]] = {}
         admission = Admission(self._tenant)
+        # A key that only loses a claim is decided again, too: another branch may now have the first definition.
         for stanza in gone:
             come.setdefault(admission.key(stanza), [])
         for stanza in new:
@@ -83,17 +85,21 @@ class _Exchange(Generic[D]):
         again: dict[Stanza, None] = {}
         for key in come:
             staying = [s for s in self._from.claims.get(key, _NONE) if s not in gone]
+            # Those that stay are in order already.
             claims = sorted([*staying, *come[key]], key=self.rank) if come[key] else staying
             self._touched[key] = tuple(claims)
             before = self._base.admitted(key)
             self._admit(admission, key, claims)
             after = self.layout.admitted(key)
             again.update((s, None) for s in after if s not in before)
+            # Most edits change what only the stanza itself says, and then its readers, perhaps thousands, need no look.
             if seen_from_outside(key, before) != seen_from_outside(key, after):
                 again.update((s, None) for s in self._from.readers.get(key, ()) if s not in gone)
+        # The tables were edited in place, and the order of pipelines is that of their definitions.
         if any(kind == "pipeline" for kind, _ in come):
             stanzas = sorted((s for (s,) in self.layout.pipeline_stanzas.values()), key=self.rank)
             self.layout.pipelines = {s.name: self.layout.pipelines[s.name] for s in stanzas}
+        # A stanza noted under one key may have been refused under another since.
         return [s for s in again if s in self.layout.admitted(admission.key(s))]
 
     def _admit(self, admission: Admission, key: Key, claims: list[Stanza]) -> None:
@@ -199,6 +205,7 @@ def _copied(base: D, branches: Branches, gone: Collection[Place]) -> D:
         singles={kind: dict(table) for kind, table in base.singles.items()},
         findings=base.findings.copy(),
         index=None,
+        # Answers of the base do not hold here.
         remembered={},
     )
 

@@ -131,6 +131,7 @@ class References:
     def _parent(self, stanza: Stanza) -> Iterator[ConfigError]:
         body, line = stanza.body, stanza.body.at("parent")
         parent = body.get("parent")
+        # A variant may name its own job as its parent, which adds nothing.
         if parent is None or parent == stanza.name:
             return
         if not self._defined(parent):
@@ -156,6 +157,7 @@ class References:
             yield stanza.source.error(unknown.kind, str(unknown), at)
             return
         finally:
+            # Also after an error: the stanza must be checked again once the missing nodeset is defined.
             self.read.update(("nodeset", name) for name in named)
         most = self._tenant.max_nodes_per_job
         largest = max((sum(len(node.name) for node in one.nodes) for one in found), default=0)
@@ -188,6 +190,7 @@ class References:
         for entry, line in entries(body.get("secrets"), body.at("secrets")):
             name = entry if isinstance(entry, str) else entry.get("secret", entry["name"])
             found = self._single("secret", name)
+            # Also in another project of the tenant: otherwise anybody could use a secret by knowing its name.
             if found is None or found.source.project != stanza.source.project:
                 text = f"the secret {name!r} is not defined in {stanza.source.project}, where this job is"
                 yield stanza.source.error(MEANING, text, line, "error" if used else "warning")

@@ -61,6 +61,7 @@ class _References:
 def _readers(layout: Layout, key: Key) -> Iterable[Stanza]:
     assert layout.index is not None, "a layout that is compared keeps its index"
     found = layout.index.readers.get(key, frozenset())
+    # A job that names no parent has no recorded reference to the default one.
     if key == ("job", layout.tenant.default_parent):
         orphans = (s for variants in layout.jobs.values() for s in variants if "parent" not in s.body)
         return {*found, *orphans}

@@ -123,6 +123,7 @@ def _circles(layout: Layout) -> Iterator[ConfigError]:
             stanza = next(s for s in layout.jobs[first] if s.body.get("parent") == parent)
             text = f"the parents of jobs go in a circle: {' -> '.join(reversed(circle))}"
             yield stanza.error("Parents In A Circle", text, "parent")
+            # The sorter reports one circle at a time: without this reference it finds the next.
             above[first] = [name for name in above[first] if name != parent]
         else:
             return

@@ -161,6 +161,8 @@ class _AttributeRecorder:
                 for path, leaf in _leaves(key, value):
                     if path not in old or old[path] != leaf:
                         self._set(path, leaf, step)
+            # An attribute that a step repeats with the same value still has a new origin. Before the first step there
+            # is nothing to compare with.
             elif (step.says(key) or (before != value and self.state)) and (value or before) not in ("", None):
                 self._set(key, value, step)
         self.state = after

@@ -70,6 +70,7 @@ def _of(says: str, good: Callable[[Any], bool], schema: Schema) -> Check:
 
 
 def _is_int(value: Any) -> bool:
+    # In Python, `True` is an int.
     return isinstance(value, int) and not isinstance(value, bool)
 
 

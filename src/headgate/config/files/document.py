@@ -83,6 +83,7 @@ def composed(text: str, budgets: Budgets) -> yaml.Node | None:
     """Return the root node of a document that is within the budgets, or None if it is empty. Raise Wrong."""
     if why := unreadable(text):
         raise Wrong(why, 1)
+    # From here to the composer, each test is cheaper than the one after it, and protects that one.
     if (length_bytes := len(text.encode(errors="replace"))) > budgets.file_max_bytes:
         raise Wrong(f"this file has {sized(length_bytes)}, more than the {sized(budgets.file_max_bytes)} allowed", 1)
     _shallow(text, budgets.values_max)
@@ -91,11 +92,13 @@ def composed(text: str, budgets: Budgets) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         context = f" {error.context}" if error.context else ""
+        # The parser may place an error behind the last line.
         last = max(1, len(text.splitlines()))
         raise Wrong(f"this is not YAML: {error.problem}{context}", min(mark.line + 1, last) if mark else 1) from error
     except (yaml.YAMLError, UnicodeError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise Wrong(f"this is not YAML: {why}", 1) from error
+    # Without an anchor there are no aliases, and the text itself was measured above.
     if node is not None and "&" in text:
         _Extent(budgets).of(node)
     if node is not None and _DIGITS.search(text):
@@ -115,6 +118,8 @@ def _shallow(text: str, values_max: int) -> None:
     """Refuse a text that is nested too deeply for the composer, which is recursive, or has too many values for it.
     Raise Wrong."""
     brackets = text.count("[") + text.count("{")
+    # Counting characters is far cheaper than parsing, and overestimates: nearly every file passes here and is parsed
+    # once.
     deep = brackets + max((len(m.group()) for m in _INDENT.finditer(text)), default=0) >= DEPTH_MAX
     if not deep and 2 * sum(map(text.count, _SEPARATORS)) < values_max:
         return
@@ -163,6 +168,7 @@ class _Extent:
     def of(self, node: yaml.Node) -> tuple[int, int, int]:
         """Return the numbers of values, characters and levels of a node. Raise Wrong if it contains itself or is too
         large."""
+        # Measured once, added for each use: ten lines of nested aliases can stand for billions of values.
         known = self._known.get(id(node))
         if known is not None:
             return known
@@ -207,6 +213,7 @@ class _Reader:
     def value(self, node: yaml.Node) -> Any:
         if isinstance(node, yaml.ScalarNode) and node.tag == _YAML + "str":
             return node.value
+        # `self` stands for "not read yet", because None is a value.
         known = self._known.get(id(node), self)
         if known is self:
             known = self._known[id(node)] = self._read(node)
@@ -218,6 +225,7 @@ class _Reader:
             return Tagged(tag[1:], self._content(node))
         if tag == ENCRYPTED:
             return self._encrypted(node)
+        # The slash is that of `!!python/...`.
         if tag.startswith("!") or not tag.startswith(_YAML) or "/" in tag:
             raise Wrong(f"the tag {tag} is not known; there are !override, !inherit and {ENCRYPTED}", _line(node))
         return self._content(node)
@@ -269,6 +277,7 @@ class _Reader:
                 merged += found if isinstance(found, list) else [found]
                 continue
             key = self._key(key_node)
+            # PyYAML would silently keep the last one.
             if key in own:
                 raise Wrong(f"the key {key!r} is given twice", _line(key_node))
             own[key] = self.value(value_node)
@@ -294,6 +303,7 @@ class _Reader:
         value = self.value(node)
         if isinstance(value, Tagged | Encrypted):
             raise Wrong("a key has no tag", _line(node))
+        # In YAML 1.1, the keys `on` and `yes` are booleans.
         if isinstance(value, bool):
             return "true" if value else "false"
         return "null" if value is None else str(value)

@@ -53,6 +53,7 @@ def spelled(text: str) -> tuple[Spelled, ...]:
 
 
 def _walk(node: yaml.Node, path: tuple[str, ...], seen: set[int]) -> Iterator[Spelled]:
+    # A node that many aliases refer to, perhaps from inside itself, is visited once.
     if id(node) in seen:
         return
     seen.add(id(node))

@@ -23,6 +23,7 @@ def roots(files: Iterable[str], extra: Iterable[str]) -> Roots:
     that are read, too."""
     files = list(files)
     ignored = tuple(path.removesuffix(IGNORE) for path in files if path.endswith(f"/{IGNORE}"))
+    # With an empty tuple, `startswith` is false for every path.
     usable = sorted(path for path in files if not path.startswith(ignored))
     known = set(usable)
 

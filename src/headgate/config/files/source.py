@@ -122,6 +122,7 @@ def nearest(word: str, known: Collection[str]) -> str:
     if not isinstance(word, str):
         return ""
     most, letters = 1 if len(word) < 5 else 2, set(word)
+    # Computing a distance is slow: words of other lengths or other letters are ruled out first.
     alike = (k for k in known if abs(len(k) - len(word)) <= most and len(letters ^ set(k)) <= 2 * most)
     close = [(strokes, k) for k in alike if (strokes := _strokes(word, k)) <= most]
     if close:

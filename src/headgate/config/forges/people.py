@@ -17,6 +17,7 @@ Wanted = Mapping[str, Any]
 
 def person(name: str) -> str:
     """Return the name of a person in a form in which names that differ only in case or in Unicode form are equal."""
+    # Twice, because casefolding can leave a text that is not normalized any more.
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
@@ -25,6 +26,7 @@ def authors(change_state: KnownFacts) -> set[str]:
     name of each."""
     name, _, address = change_state.change.owner.partition("<")
     address = address.rstrip("> ")
+    # Servers name people by login or by address: authors must not approve under whichever form is not on the commit.
     names = (name.strip(), address, address.partition("@")[0], *change_state.proposers)
     return {person(one) for one in names if one}
 
@@ -52,6 +54,7 @@ def _too_old(word: Word, wanted: Wanted, now_ms: int) -> bool:
 def lacking(change_state: KnownFacts, wanted: Wanted, now_ms: int | None = None) -> str:
     """Return why the approvals do not suffice, or an empty string if they do."""
     key, most = change_state.change.key, int(wanted.get("count", 1))
+    # Without the proposers, an author who commits under another name would count as somebody else.
     if wanted.get("not-author") and not change_state.proposers:
         return f"{key} cannot be approved: the server did not tell who proposed this patchset; propose it again"
     found = [word.who for word in counted(change_state, wanted, now_ms)]

@@ -56,6 +56,7 @@ class _Collector:
                 continue
             matched = True
             parent = self._parent(variant)
+            # Several variants may have the same parent, which is applied once, before the first of them.
             if parent is not None and parent not in self._visited:
                 inner = {**overrides, **_checkouts(self._layout, variant.body)}
                 if not self.visit(parent, inner):
@@ -70,6 +71,7 @@ class _Collector:
         if "parent" in variant.body:
             parent = variant.body["parent"]
             return parent if isinstance(parent, str) else None
+        # If there are variants already, one that names no parent adds to them and inherits nothing.
         return None if self.found else self._layout.tenant.default_parent
 
     def _seen(self, variant: Stanza, overrides: Mapping[str, str]) -> FreezeTarget:

@@ -89,9 +89,11 @@ def _frozen(layout: LayoutDefinitions, freezer: _Freezer, question: FreezeQuesti
         if candidate is None:
             continue
         graph.candidates[name] = candidate
+        # Checked job by job: a graph that is too large is never held in memory completely.
         if over := room.over(candidate):
             return FrozenGraph(errors=(candidate.error(f"pipeline {question.pipeline}: {over}"),))
     if not errors:
+        # Jobs that could not be frozen are missing from the graph, and it would report only what follows from that.
         errors += graph.resolve(lambda name: bool(layout.variants(name)))
     if errors:
         return FrozenGraph(errors=tuple(errors))
@@ -150,8 +152,10 @@ class _Freezer:
         pipeline = layout.pipelines.get(question.pipeline)
         if mix.abstract:
             text = f"job {name} is abstract: it is there to be inherited from, not to be run"
+        # Config-projects are trusted to attach any job to any project.
         elif mix.allowed is not None and not mix.config_attached and question.project not in mix.allowed:
             text = f"job {name} may not be run for {question.project}: its allowed-projects do not name it"
+        # Before review, a proposal could make the job print its secrets.
         elif mix.post_review and pipeline is not None and not pipeline.post_review:
             text = f"job {name} is post-review; pipeline {question.pipeline} runs before review"
         elif not mix.has_run and not job.noop:

@@ -75,6 +75,7 @@ class Graph:
         needed = set(wanted)
         while wanted:
             for d in self.candidates[wanted.pop()].job.dependencies:
+                # A soft dependency waits for a job that runs anyway, and never makes one run.
                 if not d.soft and d.name in self.candidates and d.name not in needed:
                     needed.add(d.name)
                     wanted.append(d.name)

@@ -70,6 +70,7 @@ class Mix:
             self._values["description"] = body["description"]
         self._places(stanza, body, attaching)
         secrets = self._books.add(stanza, body, len(self._inheritance), attaching)
+        # Unreviewed code could read these secrets, and children in other projects could bring such code along.
         if secrets.restrict and not self.post_review:
             self.post_review = True
             if not secrets.passed_only:
@@ -101,6 +102,7 @@ class Mix:
             raise VariantRefused(f"job {self.name} is protected; {where} may not undo it", stanza, "protected")
 
     def _flags(self, stanza: Stanza, body: Table, of: str) -> None:
+        # Another name begins a child, which is abstract only if it says so itself.
         if of != self._last_name:
             self.abstract, self._intermediate = bool(body.get("abstract")), bool(body.get("intermediate"))
         self._last_name = of
@@ -136,6 +138,7 @@ class Mix:
 
     def _unite(self, key: str, value: Any, *, replace: bool) -> None:
         known: list[Any] = [] if replace else list(self._values.get(key, []))
+        # Lists of files may be long, and only texts can be looked up by hash.
         words = {one for one in known if isinstance(one, str)}
         known += [one for one in as_list(deep_plain(value)) if one not in (words if isinstance(one, str) else known)]
         self._values[key] = known
@@ -160,6 +163,7 @@ class Mix:
 
     def _narrow(self, names: Iterable[str]) -> None:
         known = frozenset(names)
+        # A variant can only narrow: a child must not let in a project that its parent keeps out.
         self.allowed = known if self.allowed is None else self.allowed & known
 
     def _require(self, stanza: Stanza, entry: str | Table) -> None:
@@ -218,6 +222,7 @@ class Mix:
         fields = {JOB[key].field: value for key, value in values.items() if JOB[key].field}
         fields |= _image(values.get("image", ""))
         pre_s, timeout_s = fields.get("pre_timeout_s"), fields.get("timeout_s")
+        # Different variants may have set them, so neither stanza alone is wrong.
         if pre_s and timeout_s and pre_s > timeout_s > 0:
             fields["pre_timeout_s"] = timeout_s
         return FrozenJob(

@@ -49,6 +49,7 @@ def _flatten(
         if given not in known:
             raise UnknownNodeset(f"the nodeset {given!r} is not defined{nearest(given, known)}", "Nodeset Not Found")
         path, given = (*path, given), known[given].body
+    # Both: a chain of names is deep, and nodesets that each name two others double at each level.
     if len(path) > ALTERNATIVES_MAX or len(found) > ALTERNATIVES_MAX:
         raise UnknownNodeset(f"there are more than {ALTERNATIVES_MAX} alternatives", MEANING)
     alternatives = entries(given.get("alternatives"), 0)

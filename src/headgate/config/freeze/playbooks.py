@@ -68,12 +68,14 @@ class Books:
         for path, _ in entries(body.get("preserve-home-paths"), 0):
             if path not in self._home_paths:
                 self._home_paths.append(path)
+        # Asked before this variant adds its own playbooks: only those of its parents receive what it passes on.
         untrusted_parent = bool(passed) and any(not b.trusted for b in (*self.pre_run, *self.run, *self.post_run))
         self._pass(passed)
         if "run" in body:
             self.run = self._books(stanza, body, "run", level, own)
         self.pre_run += self._books(stanza, body, "pre-run", level, own)
         post = self._books(stanza, body, "post-run", level, own)
+        # From the inside out: what a child has set up is taken down before what its parents have.
         self.post_run = post + self._books(stanza, body, "cleanup-run", level, own) + self.post_run
         foreign = "secrets" in body and bool(entries(body["secrets"], 0)) and not stanza.source.trusted
         return JobSecrets(foreign or untrusted_parent, not foreign)
@@ -93,6 +95,7 @@ class Books:
                 semaphores=() if isinstance(book, str) else tuple(s for s, _ in entries(book.get("semaphores"), 0)),
                 cleanup=key == "cleanup-run" or (not isinstance(book, str) and book.get("cleanup", False)),
                 ignore_result=key == "cleanup-run",
+                # A role that an untrusted variant adds would run with the rights and secrets of a trusted playbook.
                 roles=tuple(self._trusted_roles if source.trusted else self.roles),
                 secrets=secrets,
                 preserve_home_paths=tuple(self._home_paths),
@@ -132,6 +135,7 @@ class Books:
     def _secret(self, stanza: Stanza, name: str, secret: str) -> PlaybookSecret:
         found = self._layout.singles["secret"].get(secret)
         project, connection = stanza.source.project, stanza.source.connection
+        # A secret belongs to the project that defines it; a job elsewhere must not take it by its name.
         if found is None or found.source.project != project:
             raise UnknownSecret(f"the secret {secret!r} is not defined in {project}")
         if "oidc" in found.body:

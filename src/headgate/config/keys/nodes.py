@@ -57,6 +57,7 @@ def _label_itself(value: Any, spot: ValueSpot) -> None:
 def _amounts(value: Any, spot: ValueSpot) -> None:
     mapping.see(value, spot)
     for kind, most in value.items():
+        # YAML has `.inf` and `.nan`; no amount is ever above NaN, so it would be no limit.
         number = isinstance(most, int | float) and not isinstance(most, bool) and math.isfinite(most) and most >= 0
         if most is not None and not number:
             raise spot.wrong(f"says of {kind} how much there may be: a number of at least 0, not {show(most)}")
@@ -220,6 +221,7 @@ def _host_key(value: Any, spot: ValueSpot) -> None:
 
 def _address(value: Any, spot: ValueSpot) -> None:
     text.see(value, spot)
+    # A program that gets it as an argument would take a leading dash for an option.
     if not _ADDRESS.fullmatch(value) or value.startswith("-"):
         raise spot.wrong(f"must be a host name or an address, not {show(value)}")
 

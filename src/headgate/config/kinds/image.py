@@ -40,6 +40,7 @@ class ImageName:
     @staticmethod
     def read(text: str) -> ImageName:
         """Parse a name; one without a registry refers to Docker Hub. Raise BadImageName."""
+        # The length first: Python's engine backtracks in nested repetitions.
         found = _NAME.fullmatch(text) if len(text) <= NAME_SIZE_MAX else None
         if found is None:
             raise BadImageName(f"{text[:80]!r} is not a name of an image: REGISTRY/NAME:TAG, or NAME@sha256:DIGEST")

@@ -47,6 +47,7 @@ def misread(name: str, what: str) -> str:
 
 def _name(name: str, what: str, line: int, warnings: list[Wrong]) -> None:
     """Refuse the name localhost, and warn about a name that may be misread. Raise Wrong."""
+    # Playbooks that say `localhost` mean the executor, and would run on the machine.
     if name == "localhost":
         raise Wrong(f"a {what} cannot be named {name}: that is the executor", line)
     if why := misread(name, what):

@@ -202,6 +202,7 @@ class _ConnectionSettings:
                 raise Wrong(f"the connection {connection!r} supports no requirements", line)
             table(value, driver.require, f"requirement of {connection}", self._warnings, line)
             named = next((key for key in driver.named if key in value), "")
+            # Where the server does not check who pushes, anybody could approve under the name of somebody else.
             if named and connection not in self._tenant.bound:
                 text = (
                     f"{named} asks for people by name, and nothing says that the server of {connection!r} binds a name "

@@ -25,6 +25,7 @@ def holds(rule: AuthorizationRule, claims: Mapping[str, Any], tenant: str = "", 
 def _found(claims: Mapping[str, Any], name: str) -> Any:
     """Return the claim of this name or, if there is none, the value at this dotted path; `_MISSING` if there is
     neither."""
+    # The whole name comes first: names of claims may be URLs, which contain dots.
     if name in claims:
         return claims[name]
     value: Any = claims
@@ -46,4 +47,5 @@ def _claim(value: Any, wanted: Any, tenant: str) -> bool:
         wanted = wanted.replace("{tenant.name}", tenant)
     if isinstance(value, list):
         return wanted in value
+    # In Python, `1 == True`: without the types, a claim of another kind would fulfil the rule.
     return bool(type(value) is type(wanted) and value == wanted)

@@ -113,6 +113,7 @@ class _File:
             return tuple(deep_plain(as_list(stanza.get(key))))
 
         def names_or_all(key: str) -> tuple[str, ...] | None:
+            # An empty list allows nothing; a missing one allows everything.
             return names(key) if key in stanza else None
 
         root, warnings = stanza.get("web-root", ""), list[Wrong]()

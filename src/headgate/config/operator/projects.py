@@ -50,6 +50,7 @@ def _no_config_project_is_configured(found: list[TenantProject], line: int) -> N
     for project in found:
         for other in trusted if project.configure_projects else ():
             rules = project.configure_projects
+            # Otherwise an untrusted project could choose the jobs that test changes of trusted playbooks.
             if any_whole(rules, other.name) or any_whole(rules, other.project):
                 raise Wrong(f"configure-projects of {project.name} includes the config-project {other.name}", line)
 

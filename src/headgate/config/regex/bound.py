@@ -59,11 +59,15 @@ def _repeat(arguments: Any, length: int, *, atomic: bool) -> MatchCost:  # as pa
     least, most, body = arguments
     each = _sequence(body, length)
     width = body.getwidth()[0]
+    # Rounds that match something are limited by the length of the subject; the engine ends a loop after an empty one.
     rounds = max(int(least), min(int(most), length // max(1, width) + 1))
+    # The body matches in one way, so only the number of rounds varies: `[ab]*` has length + 1 ways.
     if each.ways == 1:
         ways = rounds + 1
         steps = min(MANY, ways * (each.steps + 1))
     else:
+        # Every round multiplies the ways: `(a|ab)*`. The powers themselves would take long to compute, hence the test
+        # first.
         ways = sum(each.ways**n for n in range(rounds + 1)) if rounds * each.ways.bit_length() < 60 else MANY
         steps = min(MANY, ways * (each.steps + 1))
     return MatchCost(1 if atomic else min(MANY, ways), steps)

@@ -89,6 +89,7 @@ class Walk:
             start = self._compiled(self._pattern, self._pattern.state.flags, _Node(_END, full, None))
             groups: Groups = (None,) * self._pattern.state.groups if self._refers else ()
             return self._run(start, 0, groups) is not None
+        # A pattern that is nested too deeply to be compiled here counts as one that takes too long.
         except RecursionError as error:
             raise Exhausted from error
 
@@ -109,6 +110,7 @@ class Walk:
         if not items:
             return next
         key = (id(items[0]), len(items), flags)
+        # Bodies of loops are compiled once a round, from the same items.
         engine = self._leaves.get(key)
         if engine is None:
             engine = self._leaves[key] = t.engine(items, flags)
@@ -127,6 +129,8 @@ class Walk:
         if kind in t.REPEATS:
             least, most, body = arguments
             greedy = kind is not t.MIN_REPEAT
+            # Where order cannot affect the result, rounds that match nothing need no state of their own: `seen` ends
+            # them.
             loop = _Loop(body, flags, least, most, greedy=greedy, idles=self._ordered and body.getwidth()[0] == 0)
             if kind is t.POSSESSIVE_REPEAT:
                 return _Node(t.ATOMIC_GROUP, _Node(_LOOP, loop, _Node(_END, False, None)), next)
@@ -155,12 +159,14 @@ class Walk:
         waiting, seen = [(start, at, groups)], set[tuple[_Node, int, Groups]]()
         while waiting:
             state = waiting.pop()
+            # All that follows depends on the state alone, so one that is met again leads nowhere that was not tried.
             if state in seen:
                 continue
             seen.add(state)
             self._spend()
             node, at, groups = state
             if node.kind is not _END:
+                # A stack: the alternative that the engine tries first must be on top.
                 waiting += reversed(self._steps(node, at, groups))
             elif not node.data or at == len(self._subject):
                 return at, groups
@@ -182,6 +188,7 @@ class Walk:
             return [(yes if held is not None and held[1] >= 0 else no, at, groups)]
         assert next is not None, "all others have something after them"
         if kind is _OPEN:
+            # The end -1 marks a group that is open: nothing matches a reference to it yet.
             return [(next, at, (*groups[:data], (at, -1), *groups[data + 1 :]))]
         if kind is _CLOSE:
             held = groups[data]
@@ -200,11 +207,13 @@ class Walk:
         loop: _Loop = node.data
         assert node.next is not None, "a loop has an end"
         out = (node.next, at, groups)
+        # A round that matched nothing is the last, as in Python's engine; otherwise `(a*)*` would never end.
         if loop.count >= loop.most or (loop.count >= loop.least and loop.last == at):
             return [out]
         key = at if loop.idles else -1
         body = loop.again.get(key)
         if body is None:
+            # After the least number of rounds, all rounds of an endless loop are alike, and one node stands for them.
             settled = loop.endless and loop.count >= loop.least and not loop.idles
             back = node if settled else _Node(_LOOP, loop.following(at), node.next)
             body = loop.again[key] = self._compiled(loop.body, loop.flags, back)

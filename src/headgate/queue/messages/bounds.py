@@ -114,8 +114,7 @@ class ApplicationUsage:
 
     def saw(self, app: str, messages: int, size_bytes: int) -> None:
         """Record the usage in the database, which excludes pending writes."""
-        # A write that is committed while the usage is read counts twice; that errs on the safe side, for KNOWN_S at
-        # most.
+        # A write that is committed while the usage is read may count twice, or not at all, until it is read again.
         more = self._pending.get(app, (0, 0))
         self._seen[app] = _Seen(messages + more[0], size_bytes + more[1], self.now_s())
 

@@ -155,8 +155,8 @@ class SqliteDatabase:
             # With `normal`, WAL does not sync at each commit: a power failure would lose messages whose posts were
             # answered.
             self._connection.execute("pragma synchronous = full")
-            # Without `autoincrement` a new queue could get the number of a removed one, and with it the messages and
-            # keys that are still being deleted.
+            # Without `autoincrement` a new queue could get the number of a removed one, and with it the messages that
+            # are still being deleted.
             serial = "integer primary key autoincrement"
             self._connection.execute(SCHEMA.format(serial=serial, rowless=" without rowid", binary="", packed=""))
         except (apsw.Error, OSError) as error:

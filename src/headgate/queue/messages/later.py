@@ -114,7 +114,7 @@ def deliver(database: Database, now_ns: int, node: int) -> list[tuple[str, Queue
         (now_ms, PARTITIONS_AT_ONCE),
     )
     delivered, chars = list[tuple[str, QueuePartition]](), 0
-    # The order of locks is that of posts, so a delivery and a post never wait for each other.
+    # The order of locks is that of posts, so a delivery and a post never wait for each other in a circle.
     for queue, partition in sorted(due):
         known = queues.named(database, queue)
         if known is None:

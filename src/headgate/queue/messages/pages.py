@@ -55,7 +55,7 @@ def backlog(database: Database, queue: int, partition: int, after: Position, now
     behind = f"{here} and (ticks, id) > (?, ?)"
     place: Row = (queue, partition, now_ms)
     ahead: Row = (*place, after.ticks, after.id)
-    # Each of these follows the primary key and touches COUNT_MAX rows at most, however long the partition is.
+    # Each of these follows the primary key and ends early, however long the partition is.
     newest = database.execute(f"select id {here} order by ticks desc, id desc limit 1", place)
     oldest = database.execute(f"select ticks {behind} order by ticks, id limit 1", ahead)
     counted = database.execute(f"select count(*) from (select 1 {behind} limit ?) as found", (*ahead, COUNT_MAX))

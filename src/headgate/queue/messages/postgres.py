@@ -30,8 +30,8 @@ class PostgresDatabase:
                 serial = "bigint generated always as identity primary key"
                 quick = connection.execute(_LZ4).fetchone()
                 packed = "compression lz4" if quick is not None else ""
-                # Positions are compared as bytes in Python, too; the collation of the database may order letters and
-                # digits differently.
+                # Python compares ids by code points; the collation of the database may order letters and digits
+                # differently.
                 schema = SCHEMA.format(serial=serial, rowless="", binary='collate "C"', packed=packed)
                 connection.execute(schema.encode())
         except psycopg.Error as error:

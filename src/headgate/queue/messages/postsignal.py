@@ -63,6 +63,5 @@ class PostSignal:
         for listeners in self._listeners.values():
             for listener in listeners:
                 listener.tell(None)
-                # One that follows a queue reads its partitions only when it is told of one of them.
                 if listener.queue is not None:
                     listener.tell(QueuePartition(listener.queue))

@@ -53,7 +53,7 @@ def partition_statuses(database: Database, queue: QueueRecord, now_ms: int, grou
     }
     groups: dict[int, list[GroupShape]] = {}
     leases = "select crew, partition, worker, expires_ms, ticks, id from lease where queue = ? and ? in ('', crew)"
-    # Each row costs two counts, so their number is limited as well as each count: at most 400 times 1,000 rows.
+    # Each row costs two counts, so the number of rows is limited as well as each count.
     for name, partition, worker, expires_ms, ticks, id in database.execute(
         f"{leases} order by partition, crew limit ?", (queue.id, group, GROUPS_MAX)
     ):

@@ -107,7 +107,7 @@ class PartitionRunner:
         """Run until the partition is left; return True if the queue no longer exists."""
         retry_s = 0.1
         while not self.leaving:
-            self._wake.clear()
+            self._wake.clear()  # Before the step: a post during it ends the rest at once.
             self.rank.stirs()
             try:
                 if not await self._step():
@@ -154,7 +154,7 @@ class PartitionRunner:
                 if self._called_away():
                     break
                 if first == 0:
-                    await self._commit(steps.begun(self.now, page[-1].message_id))
+                    await self._commit(steps.begun(self.now, page[-1].message_id))  # Before a job has any of them.
                 try:
                     if not await self._first(page[first : first + self._policy.batch]):
                         return True
@@ -181,7 +181,7 @@ class PartitionRunner:
         self.now = steps.begun(self.now, last)
         if len(batch) > 1:
             log.info("%s: a batch of %s failed (%s); each is tried alone", self.partition, len(batch), error)
-            await self._commit(steps.failed_together(self.now, last))
+            await self._commit(steps.failed_together(self.now, last))  # After a crash, too, each is tried alone.
             return False
         await self._failed(batch[0], error)
         return False
@@ -222,7 +222,7 @@ class PartitionRunner:
         async with self._slot(id) as granted:
             if not granted or self._called_away():
                 return
-            await self._commit(steps.tried(self.now, id, tally.opened(me)))
+            await self._commit(steps.tried(self.now, id, tally.opened(me)))  # A crash now counts as unsure only.
             self._open(id, tally.opened(me).handed())
             try:
                 error = await self._try([message], max(tally.recorded + 1, 2), HANDED_S)
@@ -264,7 +264,7 @@ class PartitionRunner:
             error = self._verdict[1]
         else:
             error = Failed(why) if tally.failed >= self._policy.attempts or tally.rejected else Vanished(why)
-        await self._processor.bury(message, tally, error)
+        await self._processor.bury(message, tally, error)  # First: if it is repeated, its key removes the copy.
         self._verdict = None
         await self._commit(self._dealt_with(id))
 
@@ -338,7 +338,7 @@ class PartitionRunner:
             raise
         timer.cancel()
         for task in begun:
-            await task
+            await task  # Raises GuardLost where the partition is given up.
 
     def _due_ms(self, tries: int, error: BaseException) -> int:
         if isinstance(error, RetryLater):

@@ -156,7 +156,7 @@ class PartitionSharing:
         self._path, self.name = entry.path, entry.path.rpartition("/")[2]
         self.processor.worker = f"{self.name} {self.host}"
         await self.mirror.ready()
-        # A mirror that does not show this worker yet would give it no share, and it would hand back what it has.
+        # A mirror that does not show this worker yet would give it no share.
         await self.mirror.reached(entry.path, entry.version)
 
     async def run(self) -> None:

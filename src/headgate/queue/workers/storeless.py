@@ -104,7 +104,7 @@ class LeaseWorker:
                 self.well = True
             except (SourceDown, PostRefused, QueueGone) as down:
                 self._failed("the queues could not be listed: %s", down)
-            # A server that has just failed is asked again soon, because nothing is processed until it answers.
+            # A worker whose first listing failed processes nothing until one succeeds.
             await _either(self._listing_due.wait(), self.pace.discover_s if self.well else RETRY_MAX_S)
 
     def _wanted(self, partitions: Iterable[QueuePartition]) -> set[Want]:
