@@ -130,6 +130,7 @@ class LayoutDefinitions:
         known = self.remembered.get(project)
         if known is None:
             source = self.source(project)
+            # Every item that is frozen asks for this, and there may be many patterns.
             fits = [s for s in self.patterns if self.configures(s, source)]
             known = self.remembered[project] = self.projects.get(project, []) + fits
         return known

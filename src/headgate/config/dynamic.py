@@ -215,6 +215,7 @@ class TenantLayouts:
         return {project: found for project, found in changed.items() if found}
 
     def _propose(self, parsed: dict[str, dict[str, ParsedBranch]]) -> _Proposal:
+        # Nothing is derived from a proposal, so it needs no index.
         everything = exchanged(self.landed, parsed, keep=False)
         # Playbooks of config-projects have the executor's rights and secrets: before review, nobody may run their own.
         usable = {project: found for project, found in parsed.items() if not self.landed.source(project).trusted}

@@ -92,6 +92,7 @@ class Worker:
             over.set()
 
         async def work() -> None:
+            # Each line holds one lease at a time, so there are as many as partitions may be processed at once.
             lines = [self._line(http, one, over) for one in self._jobs for _ in range(one.concurrency)]
             await run_until(asyncio.Event(), *lines)
             ended.set()
@@ -158,6 +159,7 @@ class Worker:
     ) -> None:
         """Work through messages until none are left or `stop` is set; then give the lease back."""
         while not stop.is_set():
+            # Waiting a second is cheaper than giving a partition back and taking it again between two posts.
             found = await self._ask(http, "GET", f"{path}?wait=1", None)
             if found is None or not found.messages:
                 break

@@ -119,6 +119,7 @@ def _circles(layout: Layout) -> Iterator[ConfigError]:
             TopologicalSorter(above).prepare()
         except CycleError as error:
             circle = list(error.args[1])
+            # Each name in the circle is a parent of the next one.
             first, parent = circle[1], circle[0]
             stanza = next(s for s in layout.jobs[first] if s.body.get("parent") == parent)
             text = f"the parents of jobs go in a circle: {' -> '.join(reversed(circle))}"

@@ -121,6 +121,7 @@ def _shallow(text: str, values_max: int) -> None:
     # Counting characters is far cheaper than parsing, and overestimates: nearly every file passes here and is parsed
     # once.
     deep = brackets + max((len(m.group()) for m in _INDENT.finditer(text)), default=0) >= DEPTH_MAX
+    # Twice, since between two separators there may be an empty value besides.
     if not deep and 2 * sum(map(text.count, _SEPARATORS)) < values_max:
         return
     depth = values = 0

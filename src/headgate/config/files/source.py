@@ -97,6 +97,7 @@ def snippet(text: str, line: int) -> str:
     first, last = max(1, line - CONTEXT_LINES), min(len(lines), line + CONTEXT_LINES)
     width = len(str(last))
     shown = (
+        # Text of others may hold control characters, or be a single line of megabytes.
         f"{'>' if n == line else ' '} {n:{width}} | {one_line(lines[n - 1], LINE_SHOWN_MAX)}"
         for n in range(first, last + 1)
     )

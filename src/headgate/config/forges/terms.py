@@ -157,6 +157,7 @@ def counts(vote: Vote, wanted: Mapping[str, Any], now_ms: int | None) -> bool:
         return False
     if now_ms is None:
         return True  # ages matter only on entry
+    # A vote of unknown age is neither old nor new enough.
     old_ms = now_ms - vote.since_ms if vote.since_ms else None
     if "older-than" in wanted and (old_ms is None or old_ms <= age_ms(wanted["older-than"])):
         return False

@@ -35,6 +35,7 @@ class FreezeTarget(NamedTuple):
     def _names(self) -> tuple[str, ...]:
         if self.branch:
             return (self.branch,)
+        # A tag is on no branch, so it counts as on all that contain its commit.
         return (self.ref, *self.containing) if self.ref.startswith("refs/tags/") else (self.ref,)
 
 

@@ -125,6 +125,7 @@ class Books:
         for entry, _ in entries(body.get("secrets"), 0):
             settings: Any = {"name": entry} if isinstance(entry, str) else entry
             is_passed = settings.get("pass-to-parent", False)
+            # A secret that no playbook receives may be missing; checking the configuration only warns of it.
             if needed or is_passed:
                 secret = self._secret(stanza, settings["name"], settings.get("secret", settings["name"]))
                 own.append(secret)

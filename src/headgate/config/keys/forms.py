@@ -167,6 +167,7 @@ def any_of(checks: list[Check]) -> Check:
         problem = f"means nothing to any driver: {show(value)}"
         if not accepted:
             raise spot.wrong(problem)
+        # The driver is unknown here, so the one that complains least is taken for the right one.
         least = min(accepted, key=len)
         unknown = any(wrong.name == UNKNOWN_WORD for wrong in least)
         spot.warnings += [Wrong(f"{spot.what} {problem}", spot.line, UNKNOWN_WORD, "warning")] if unknown else least

@@ -122,6 +122,7 @@ ANSIBLE_VERSIONS = ("9", "11")
 ANSIBLE_DEFAULT = ANSIBLE_VERSIONS[-1]
 """Version for jobs and tenants that set none."""
 HOME_PATHS_FORBIDDEN = (".ssh/config", ".kube/config")
+# Ansible follows the last five: `ansible_connection: local` would run the tasks for a machine on the executor.
 RESERVED_VARS = frozenset(
     [
         "zuul",

@@ -42,6 +42,7 @@ def check_stanza(
             check_nodeset(body, line, warnings, named=True)
         case "section" | "provider":
             known = _OPEN_TABLES[kind]
+            # The driver may be known only from a section above, so its keys are checked once both are combined.
             driver = {key: _DRIVER_KEY for key in body if key not in known} if isinstance(body, Table) else {}
             table(body, {**known, **driver}, kind, warnings, line)
         case _:

@@ -67,9 +67,11 @@ def beginning(pattern: Any) -> str:
     while rest and rest[0] not in _SPECIAL:
         char, rest = rest[0], rest[1:]
         if char == "\\":
+            # `\d` and the like stand for no single character.
             if not rest or rest[0].isalnum():
                 break
             char, rest = rest[0], rest[1:]
+        # A character that may be left out does not belong to every match.
         if rest.startswith(_REPEATS):
             break
         found += char

@@ -181,6 +181,7 @@ class _File:
             for role, at in entries(given, line):
                 if role not in roles and role not in BUILT_IN_ROLES:
                     wrong.append(Wrong(f"there is no role {role!r}", at, "Role Not Found"))
+        # YAML reads `9` as a number.
         version = str(stanza.get("default-ansible-version", ANSIBLE_DEFAULT))
         if version not in ANSIBLE_VERSIONS:
             text = f"there is no Ansible version {version}; there are {', '.join(ANSIBLE_VERSIONS)}"

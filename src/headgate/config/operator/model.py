@@ -119,6 +119,7 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether only the machine that started the item qualifies."""
 
 
+# Cached properties need the `__dict__` that `dict=True` gives.
 class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     name: str
     projects: tuple[TenantProject, ...]

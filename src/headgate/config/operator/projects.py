@@ -93,6 +93,7 @@ class _Reader:
 
     def _project(self, name: str, line: int, settings: Mapping[str, Any]) -> TenantProject:
         host = self._at.canonical_hostname
+        # The file may also name a project canonically.
         short = name.removeprefix(f"{host}/")
         if not short:
             raise Wrong("a project must have a name", line)

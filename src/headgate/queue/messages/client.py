@@ -197,9 +197,11 @@ class MessageClient:
         return PartitionBacklog(found.waiting, found.newest, found.oldest_waiting, found.delayed)
 
     async def happenings(self) -> AsyncIterator[MessageNews]:
+        # A stream has no end that could be awaited; only silence shows that it is broken.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=SILENCE_MAX_S)
         headers = {"Accept": "text/event-stream"}
         try:
+            # The first URL is one that answers: `ask` moves the others behind it.
             async with self._http.get(self._urls[0], headers=headers, timeout=timeout) as answer:
                 if answer.status >= 500:
                     raise SourceDown(f"{self._urls[0]} answers {answer.status}")

@@ -166,6 +166,7 @@ class SqliteDatabase:
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
         with _translated():
+            # All rows at once: a cursor left open would keep its view of the file, and the journal would only grow.
             return self._connection.execute(sql, tuple(values)).fetchall()
 
     def insert(self, table: str, columns: str, rows: Sequence[Row]) -> None:

@@ -52,11 +52,13 @@ def take(database: Database, wanted: LeaseRequest, moment: LeaseMoment) -> Messa
         places = [((queue.id, wanted.group, row[0]), Position(*row[2:4])) for row in strand]
         if not any(_waits(database, place, at, moment.now_ms) for place, at in places):
             continue
+        # Another server may insert the same rows now; neither fails, and the update below decides.
         for place in (place for place, _ in places if place[2] not in known):
             values = (*place, 0, "", "", 0, START.ticks, START.id, START.ticks, START.id, 0)
             marks = ", ".join("?" * len(values))
             database.execute(f"insert into lease values ({marks}) on conflict do nothing", values)
         head, epoch, _, id, _ = strand[0]
+        # Whoever presents the name counts as the holder, so nobody must be able to guess it.
         token, taken = secrets.token_hex(16), "update lease set epoch = ?, worker = ?, expires_ms = ?, token = ?"
         whose = (epoch + 1, wanted.worker, until(moment, wanted.ttl_s))
         # Two servers may see the same free strand; the epoch lets one of them win, and its rows of lower priority

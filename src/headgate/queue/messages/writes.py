@@ -51,6 +51,8 @@ def put_ids(database: Database, put: MessagePut) -> None:
             (*place, put.body, expires_ms),
         )
         database.execute(
+            # Later posts get ids behind this one, though its time may lie ahead of the clock: who reads on must not
+            # miss them.
             "update lane set last_ticks = ? where queue = ? and partition = ? and last_ticks < ?",
             (ticks_of(id), queue.id, partition, ticks_of(id)),
         )
@@ -75,6 +77,7 @@ def purge(database: Database, now_ms: int, most: int) -> int:
     """Remove at most `most` messages that have expired or belong to removed queues, forget old keys, and return the
     number removed."""
     database.execute(
+        # PostgreSQL knows no limit of a `delete` itself.
         "delete from posted where (queue, key) in (select queue, key from posted where expires_ms <= ? limit ?)",
         (now_ms, most),
     )

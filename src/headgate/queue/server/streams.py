@@ -97,6 +97,7 @@ async def _after(
     while True:
         since = places.get(partition, page.since)
         skip = partition in places or page.exclusive
+        # Reads are inclusive, so the message that was sent last is read again and left out.
         found = await site.board.read(queue, partition, since, limit=STREAM_PAGE + 1)
         fresh = [one for one in found if not (skip and one.message_id == since.id)]
         for one in fresh:

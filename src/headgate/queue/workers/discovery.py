@@ -111,6 +111,7 @@ def _marked(
 ) -> tuple[Op, ...]:
     place = app.progress(partition)
     if there:
+        # A queue that is made again within GONE_KEPT_MS goes on where it was; its ids follow those before.
         return (place.put(replace(progress, gone_ms=0)),) if progress.gone_ms else ()
     if not progress.gone_ms:
         # Its owner notices by itself, when the server tells it that the queue is gone, and records that in its own

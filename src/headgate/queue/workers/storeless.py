@@ -87,6 +87,7 @@ class LeaseWorker:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
+            # An error that nobody expected ends the worker: otherwise one queue would be without one, unnoticed.
             self._failure = self._failure or error
             self._over.set()
 
@@ -199,6 +200,7 @@ class LeaseWorker:
         try:
             while not self._over.is_set():
                 async with self.caller.place(route.job, self._over) as got:
+                    # Without messages the slot and the lease go back at once, for partitions that have some.
                     if not got or not await self._slice(held, route):
                         break
             await held.leasing.give_back(held.queue, held.lease)
