@@ -240,6 +240,7 @@ def _refusals(landed: Layout, refused: Branches, known: Collection[ConfigError])
 
 
 def _counts(source: TenantProject, branch: str) -> bool:
+    # What has landed on a dynamic branch is not read; what is proposed there counts all the same.
     return included(source, branch) or (source.is_dynamic(branch) and not source.trusted)
 
 

@@ -32,6 +32,7 @@ class Layout(LayoutDefinitions):
         try:
             return bool(sections(self, pipeline, project, target))
         except Undecided:
+            # The item then enters, and freezing shows it the pattern.
             return True
 
     def freeze(

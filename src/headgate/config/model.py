@@ -239,6 +239,7 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(s.name for s in self.semaphores if s.resources_first)
 
 
+# Cached properties need the `__dict__` that `dict=True` gives.
 class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Hold the jobs of one item, in order; empty when its project takes no part in the pipeline."""
 

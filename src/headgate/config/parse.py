@@ -233,6 +233,7 @@ _UNDASHED = re.compile(rf"(?:{'|'.join(map(re.escape, KINDS))}):(?=\s|$)")
 def _undashed(text: str, wrong: Wrong) -> Wrong:
     """Replace a YAML error by one that shows where a stanza lacks its dash; return any other error unchanged."""
     lines = text.splitlines()
+    # The parser may notice a missing dash only on a line below it.
     for line in range(min(wrong.line, len(lines)), max(0, wrong.line - 3), -1):
         if wrong.text.startswith("this is not YAML") and (found := _UNDASHED.match(lines[line - 1])):
             return Wrong(f"this stanza lacks its dash: write `- {found[0]}`, and indent what is below it", line)

@@ -163,6 +163,7 @@ def _anywhere(text: str) -> Compiled:
     flags = _FLAGS.match(text)
     begin = flags[0] if flags is not None else ""
     end = "\n)" if "x" in begin else ")"  # in verbose mode, the pattern may end with a comment
+    # Matchers only match at the start, so the pattern itself passes over what comes before.
     return compiled(f"{begin}(?:(?s:.)*?)(?:{text[len(begin) :]}{end}")
 
 

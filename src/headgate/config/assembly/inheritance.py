@@ -51,6 +51,7 @@ _LENT = ("volume-size", "volume-type", "iops", "throughput", "userdata")
 
 def canonical(stanza: Stanza) -> str:
     """Return the canonical name of a provider, image, flavor or label: its project, URL-quoted, and its own name."""
+    # Quoted, the project has no slash, and the first one ends it.
     return f"{quote(stanza.source.project, safe='')}/{stanza.name}"
 
 
@@ -200,6 +201,7 @@ def _labels(
             continue
         shell = "kubectl" if driver == "kubernetes" else "ssh"
         image = {"connection-type": shell, **image}
+        # The cluster's API leads to a pod, so it has no port.
         if image["connection-type"] != "kubectl":
             image = {"connection-port": 5986 if image["connection-type"] == "winrm" else 22, **image}
         lent = {key: one[key] for one in (image, flavor) for key in _LENT if key in one}
@@ -221,4 +223,5 @@ def _labels(
 
 
 def _digest(value: Any) -> str:
+    # Equal content must have one digest in every process: with another one, machines would be made anew.
     return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:16]

@@ -93,6 +93,7 @@ def _changed(old: Layout, new: Layout) -> Iterator[Key]:
     }
     if any(kind == "label" for kind, _ in keys):
         keys |= {key for layout in (old, new) if layout.index is not None for key in layout.index.claims}
+    # Definitions of a project with several branches apply to their own branch only, so the number of branches matters.
     rebranched = {p for p, _ in touched if old.branches.get(p, ()) != new.branches.get(p, ())}
     for key in keys:
         if _contents(old.admitted(key)) != _contents(new.admitted(key)):

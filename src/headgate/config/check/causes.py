@@ -17,6 +17,7 @@ from headgate.config.parse import ParsedBranch
 
 _STANZA = re.compile(r" *- +([a-z-]+):")
 _NAME = re.compile(r"(?:^ +|[{,] *)name: *([^,}\n]+)", re.MULTILINE)
+# Errors are texts without codes; these follow the texts of `assembly.references` and `freeze`.
 _MISSING = tuple(
     re.compile(text)
     for text in (
@@ -120,6 +121,7 @@ def _root(finding: GraphFinding, lost: Mapping[str, ConfigError], missing: Colle
     for _ in range(DEPTH_MAX):
         about = missed(error, missing)
         cause = lost.get(about)
+        # An error that reports what it leaves out itself would be its own cause.
         if cause is None or cause == error:
             break
         error, direct = cause, False

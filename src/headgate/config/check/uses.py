@@ -84,6 +84,7 @@ def _children(layout: Layout, job: str) -> Iterator[Child]:
             parent = stanza.body.get("parent", default)
             if isinstance(parent, str) and parent != name:
                 below.setdefault(parent, {}).setdefault(name, stanza)
+    # On a stack, reversed, so that children come off in the order of their definition.
     seen, waiting = {job}, [Child(1, *pair) for pair in reversed(below.get(job, {}).items())]
     while waiting:
         child = waiting.pop()
@@ -112,6 +113,7 @@ def _broken(layout: Layout, other: Layout, projects: frozenset[str]) -> tuple[Gr
     known = {(e.name, e.text, e.project, e.branch, e.path) for e in layout.errors}
     fresh = [GraphFinding(e) for e in other.errors if (e.name, e.text, e.project, e.branch, e.path) not in known]
     for graph in graphs(other, projects):
+        # A graph that has errors already says nothing about the removal.
         if not layout.freeze(graph.pipeline, graph.project, graph.branch).errors:
             fresh += frozen(other, graph)
     return tuple(fresh)

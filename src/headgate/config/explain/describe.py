@@ -96,6 +96,7 @@ def parents(found: FrozenJob) -> list[str]:
 
 def variant(text: str) -> dict[str, Any]:
     """Parse an entry of `FrozenJob.inheritance`, `job project branch path:line`, into a mapping (JSON)."""
+    # The path is last because it may contain spaces.
     name, project, branch, place = [*text.split(" ", 3), "", "", ""][:4]
     path, _, line = place.rpartition(":")
     return {"job": name, "project": project, "branch": branch, "path": path, "line": int(line or 0)}

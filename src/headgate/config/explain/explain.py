@@ -79,6 +79,7 @@ class Explainer:
 
 
 def _decided(wanted: list[Rule], irrelevant: list[Rule], files: tuple[str, ...]) -> tuple[bool, str]:
+    # The decision is that of `freeze._files_match`; this one also keeps the reason.
     if not wanted and not irrelevant:
         return True, "runs whatever the files"
     if not files:

@@ -176,6 +176,7 @@ def either(*checks: Check) -> Check:
         for check in checks[:-1]:
             warnings: list[Wrong] = []
             try:
+                # Warnings of a check that fails are dropped: the value is meant in another way.
                 check.see(value, ValueSpot(spot.line, spot.what, warnings))
             except Wrong:
                 continue
@@ -229,6 +230,7 @@ def table(stanza: Any, keys: Keys, what: str, warnings: list[Wrong], line: int =
         if key is None:
             raise Wrong(f"{_a(what)} has no key {name!r}{nearest(name, list(keys))}", stanza.at(name))
         key.check.see(value, ValueSpot(stanza.at(name), f"{name} of {_a(what)}", warnings))
+        # A setting that is switched off has nothing to lose.
         if key.idle and value not in (None, False):
             warnings.append(idle(f"{name} of {_a(what)}", key.idle, stanza.at(name)))
     for name, key in keys.items():

@@ -43,10 +43,12 @@ def required_results(check: Any) -> dict[str, str]:
 def _results(seen: TermSubject) -> dict[str, str]:
     """Map each pipeline to the result that it reported for this patchset."""
     mine = (one for one in seen.known.checks if one.commit == seen.change.commit)
+    # Pipelines of other tenants may have the same names.
     return {one.pipeline: one.result for one in mine if one.tenant == seen.tenant}
 
 
 def _unchecked(wanted: object, seen: TermSubject) -> str:
+    # Asked on entry only: that pipeline may run again meanwhile, and must not take out an item that was let in.
     results = _results(seen) if seen.now_ms is not None else {}
     for name, result in required_results(wanted).items() if seen.now_ms is not None else ():
         if results.get(name) != result:

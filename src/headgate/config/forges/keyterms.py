@@ -157,6 +157,7 @@ def triggered(dialect: Dialect, trigger: Mapping[str, Any], seen: TermSubject) -
     ]
     readings = [seen]
     if seen.happening is None and dialect.events_of:
+        # Comparing states shows the kind of an event, but not which of several it was: any of them may match.
         readings = [seen._replace(happening=one) for one in dialect.events_of.get(seen.kind, ())]
     return any(all(term.holds(value, reading) for term, value in terms) for reading in readings)
 

@@ -46,6 +46,7 @@ def _scored_by_committers(least: int, seen: TermSubject) -> bool:
         for one in seen.details.votes or ()
         if one.who.permission in ("write", "admin") and one.who.name not in ("", seen.change.owner)
     ]
+    # If the votes are unknown, none are counted: a least score of 0 must not be met by that.
     return seen.details.votes is not None and votes.count("thumbsup") - votes.count("thumbsdown") >= least
 
 

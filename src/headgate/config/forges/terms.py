@@ -174,6 +174,7 @@ def asks_of_us(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
     """Return whether a requirement on a change that has entered concerns something that Headgate itself reports."""
     if seen.now_ms is not None:
         return False
+    # Headgate's own vote changes while it tests the item; asking for the old one again would take the item out.
     named = "username" in wanted and found_in(wanted["username"], seen.details.us)
     return named or not seen.ours.isdisjoint(wanted)
 

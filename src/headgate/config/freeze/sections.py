@@ -147,6 +147,7 @@ def _may_be(parameter: Parameter, value: Any) -> bool:
 
 def deep_merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """Merge nested mappings; other values of `over` replace those of `under`."""
+    # A new mapping, because parsed tables are shared by all layouts.
     merged = dict(under)
     for key, value in over.items():
         old = merged.get(key)

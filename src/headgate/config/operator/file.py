@@ -149,6 +149,7 @@ class _File:
             disallowed_labels=names("disallowed-labels"),
             use_nodepool=stanza.get("use-nodepool", True),
             web_root=f"{root.rstrip('/')}/" if root else "",
+            # An unknown one refuses the tenant, see `_unknown`.
             semaphores={name: semaphores[name] for name in names("semaphores") if name in semaphores},
             admin_rules=names("admin-rules"),
             access_rules=names("access-rules"),

@@ -103,6 +103,8 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return whether a change of these files (None: not known) on this branch changes the configuration."""
         if not self.loads:
             return False
+        # Unknown files may be configuration. A dynamic branch is read for its changes only, so each of them brings its
+        # own.
         return files is None or self.is_dynamic(branch) or touches(files, self.extra_config_paths)
 
 

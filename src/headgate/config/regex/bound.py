@@ -48,6 +48,7 @@ def _item(item: t.Item, length: int) -> MatchCost:
     if kind is t.ATOMIC_GROUP or kind in t.LOOKS:
         return MatchCost(1, _sequence(arguments if kind is t.ATOMIC_GROUP else arguments[1], length).steps)
     if kind is t.GROUPREF:
+        # A reference is compared character by character.
         return MatchCost(1, length + 1)
     if kind is t.GROUPREF_EXISTS:
         found = [_sequence(one, length) for one in arguments[1:] if one is not None]

@@ -69,4 +69,5 @@ def same(one: str, other: str, flags: int) -> bool:
     """Return whether two characters are equal under these flags."""
     if one == other or not flags & re.IGNORECASE:
         return one == other
+    # The engine itself is asked: it has pairs of its own, such as `k` and the Kelvin sign.
     return re.match(re.escape(one), other, flags & ~re.VERBOSE) is not None

@@ -224,6 +224,7 @@ class Walk:
 
     def _looked(self, node: _Node, next: _Node, at: int, groups: Groups) -> Sequence[tuple[_Node, int, Groups]]:
         body, back = node.data
+        # Python allows lookbehinds of a fixed width only, so there is one place to begin.
         inside = self._run(body, at - back, groups) if at >= back else None
         if node.kind is t.ASSERT_NOT:
             return [(next, at, groups)] if inside is None else []

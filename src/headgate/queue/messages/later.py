@@ -83,6 +83,7 @@ class HeldBack:
             database.execute(
                 "insert into awaited (queue, partition, look_ms, held_ms) values (?, ?, ?, ?)"
                 " on conflict (queue, partition) do update set held_ms = excluded.held_ms, look_ms ="
+                # SQLite and PostgreSQL have different names for the lesser of two values.
                 " case when awaited.look_ms < excluded.look_ms then awaited.look_ms else excluded.look_ms end",
                 (*queue_partition, look_ms, self.held.get(queue_partition, 0)),
             )

@@ -89,6 +89,7 @@ def fail(
     forget(database, held, one.message_id)
     # In the table, 0 means that no attempt is due.
     due_ms = max(until(moment, delay_s), 1)
+    # The old row was deleted because `insert` copies rows and cannot replace one.
     values = (*held.place, one.message_id, tries, died, 0, due_ms, failure.error[:ERROR_MAX_CHARS])
     database.insert("tried", "queue, crew, partition, id, failed, died, handed, due_ms, error", [values])
 

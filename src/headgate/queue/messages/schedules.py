@@ -140,6 +140,7 @@ def post_due(database: Database, moment: LeaseMoment) -> list[tuple[str, QueuePa
         # It was valid when it was stored; an update of the time zone data may have removed its zone.
         except InvalidPost as refused:
             moments, then_ms, problem = [], moment.now_ms + AGAIN_S * 1000, str(refused)
+        # The comparison with the time read above lets one server post for it, and finds schedules that were changed.
         sql = "update schedule set next_ms = ?, trouble = ? where queue = ? and name = ? and next_ms = ? returning 1"
         if not database.execute(sql, (then_ms, problem, queue, name, before_ms)):
             continue  # another server was quicker
@@ -191,7 +192,8 @@ def _next_ms(cron: str, zone: str, after_ms: int) -> int:
         found = next_in(schedule(cron), datetime.fromtimestamp(after_ms / 1000, UTC), ZoneInfo(zone))
     except BadTime as bad:
         raise InvalidPost({"cron": str(bad)}) from bad
-    # Names are paths to ZoneInfo: it raises ValueError for one that leaves its directory, and OSError for a directory.
+    # Names are paths to ZoneInfo: it raises ValueError for one that leaves its directory, and in some versions OSError
+    # for a directory.
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise InvalidPost({"zone": f"{zone[:60]!r} is not a time zone, such as UTC or Europe/Berlin"}) from error
     if found is None:

@@ -118,4 +118,5 @@ def _unknown(why: str) -> AccessDenied:
 
 def _hashed(key: str) -> bytes:
     """Return the hash of a key: looking it up takes as long for a nearly right key as for any other."""
+    # A text that cannot be encoded is an unknown key, and no error of the server.
     return hashlib.sha256(key.encode(errors="replace")).digest()

@@ -139,7 +139,9 @@ class JobCaller:
             if _is_async(hook):
                 return await _awaited(hook(*arguments), limit_s)
             answer = await self._in_thread(hook, arguments, limit_s)
+            # A plain function may return a coroutine, as a lambda around an async one does.
             return await _awaited(answer, limit_s) if inspect.isawaitable(answer) else answer
+        # Raised in a task, these would end the loop at once, with partitions not given back.
         except (SystemExit, KeyboardInterrupt) as end:
             # As Python and shells do it: no code is 0, a text is 1, and an interrupt is 128 and the number of SIGINT.
             code = end.code if isinstance(end, SystemExit) else 130

@@ -46,6 +46,7 @@ def partition_statuses(app: Application, entries: Iterable[Entry]) -> dict[Queue
     found: dict[QueuePartition, PartitionStatus | None] = {}
     for path, value in by_path.items():
         partition = app.partition_of(path)
+        # Owners and controls have names of partitions, too.
         if partition is None or path != app.progress(partition).path:
             continue
         control = by_path.get(app.controls(partition).path)

@@ -22,6 +22,7 @@ class BlockingClient:
 
     def post(self, queue: str, body: str, *, partition: int | None = None, ttl_s: int | None = None) -> None:
         """Post a message once, however often the network fails. Raise SourceDown, QueueGone or PostRefused."""
+        # The fresh key lets the client repeat a request whose answer was lost.
         self._wait(self.source.post(NewMessage(queue, body, fresh(), partition, ttl_s)))
 
     def create_queue(self, queue: str, partitions: int = 1) -> None:

@@ -47,6 +47,7 @@ class QueueWorker:
                 async with self.store.session(f"queue-worker@{self.host}", ttl_s=self.ttl_s) as session:
                     await self._live(session, stop)
                     return
+            # Its partitions went with the session; the next one takes a share anew.
             except (SessionLost, GuardLost) as lost:
                 log.warning("%s; joining anew", lost)
                 self._remember()
