@@ -51,8 +51,8 @@ def put_ids(database: Database, put: MessagePut) -> None:
             (*place, put.body, expires_ms),
         )
         database.execute(
-            # Later posts get ids behind this one, though its time may lie ahead of the clock: who reads on must not
-            # miss them.
+            # Later posts get ids behind this one, even if its time lies ahead of the clock: readers that follow the
+            # order must not miss them.
             "update lane set last_ticks = ? where queue = ? and partition = ? and last_ticks < ?",
             (ticks_of(id), queue.id, partition, ticks_of(id)),
         )
