@@ -50,6 +50,7 @@ def _flood(arena: Arena) -> None:
     arena.propose(ATTACKER, "first", {"first": "x\n"})
     refs = []
     for number in range(FLOOD):
+        # Amended, so that each proposal is a single commit on the same head.
         run_git("commit", "-q", "--allow-empty", "--amend", "-m", f"flood {number}", at=work)
         refs.append(f"{run_git('rev-parse', 'HEAD', at=work)}:refs/for/master/flood{number}")
     run_git("push", "-q", "origin", *refs, at=work)
@@ -75,6 +76,7 @@ def measure(rounds: int = ROUNDS) -> TextTable:
     table = TextTable("attack", "quiet", "attacked", "ratio", "slowest", title=title)
     for name, begin in ATTACKS.items():
         with tempfile.TemporaryDirectory() as root, Arena(Path(root)) as arena:
+            # The first landing fills caches, and is not counted.
             arena.neighbours_land()
             quiet = [arena.neighbours_land() for _ in range(rounds)]
             begin(arena)

@@ -38,6 +38,7 @@ sandbox = none
 EIGHT = "builds = 8\n"
 """Continuation of the last section of SETTINGS: the number of simultaneous builds."""
 WINDOW = 20
+# The kernel hands the script to `true`, which ignores it: no job can cost less.
 NO_TIME = "#!/bin/true\n"
 CHANGES_MAX = 200
 
@@ -68,6 +69,7 @@ def landed(
 ) -> None:
     """Wait until `count` changes have landed, and call `look` repeatedly meanwhile."""
     end = time.monotonic() + deadline_s
+    # A change lands as one merge commit, whatever its own commits are.
     words = ("git", "-C", str(repositories.hub / "code"), "rev-list", "--count", "--merges", f"{before}..master")
     while time.monotonic() < end:
         if int(subprocess.run(words, capture_output=True, text=True, check=True).stdout) >= count:
@@ -130,6 +132,7 @@ def latency(pushes: int) -> dict[str, float]:
             found = []
             for n in range(pushes):
                 running.repositories.propose("code", f"t{n}", page(n))
+                # Headgate's look at the proposal must not fall into the measured time.
                 time.sleep(0.3)
                 begin = time.monotonic()
                 running.repositories.approve("code", f"t{n}")
@@ -164,6 +167,7 @@ def gate_of(changes: int, jobs: int = 5) -> dict[str, float]:
 def in_flight(changes: int, jobs: int) -> float:
     """Return the peak memory in MB while the gate tests so many changes at once, with all jobs of all of them running
     together, and until all have landed."""
+    # Each job waits for a shared lock of this file until all of them have begun.
     with tempfile.TemporaryDirectory() as name, open(Path(name) / "hold", "w") as hold:
         fcntl.flock(hold, fcntl.LOCK_EX)
         held = f"#!/bin/sh\nexec flock -s {hold.name} true\n"
@@ -187,6 +191,7 @@ def apart(changes: int, jobs: int = 5) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name, etcd(Path(name) / "etcd") as server:
         root = Path(name)
         repositories = Repositories(root)
+        # EIGHT continues the last section of the settings, and the store is another section behind it.
         prepare(root, repositories, jobs, f"{EIGHT}[store]\nurl = etcd://127.0.0.1:{server.port}\n")
         programs = {kind: Program([HEADGATE, kind, "--config", "../headgate.conf"], root / kind) for kind in COMPONENTS}
         try:
@@ -194,6 +199,7 @@ def apart(changes: int, jobs: int = 5) -> dict[str, float]:
                 program.start()
             for n in range(changes):
                 repositories.propose("code", f"t{n}", page(n))
+            # Counted from here: reading the configuration and the proposals is not what is measured.
             before, used = repositories.head("code"), {kind: _cpu_s(program) for kind, program in programs.items()}
             for n in range(changes):
                 repositories.approve("code", f"t{n}")

@@ -79,6 +79,7 @@ async def fill(store: Store, places: InventoryMap, size: int) -> None:
     first = an_object(0, size)
     together = OPS_MAX // (1 + len(entries.indexes(places, first, True)))
     parts = [range(start, min(size, start + together)) for start in range(0, size, together)]
+    # In parts: tens of thousands of coroutines at once would swell the process, whose memory is measured later.
     for start in range(0, len(parts), 100 * FILLING):
         await asyncio.gather(*(some(numbers) for numbers in parts[start : start + 100 * FILLING]))
 
@@ -105,6 +106,7 @@ class Measured:
 
     async def create(self) -> tuple[float, float]:
         """Measure, in turns, a creation by the service and a transaction of the same entries without checks."""
+        # In turns, so that whatever else the machine does hits both alike.
         created, raw = [], []
         for _ in range(3 * ROUNDS):
             new = self._new()
@@ -144,6 +146,7 @@ class Measured:
         items = tuple(PropertyFilter(key, "3") for key in keys)
         wanted = PropertyConditions(require_items=items, require_tags=("t1",) if tag else ())
         one = Filter((PARTITION,), (TYPE,), "blue", wanted=wanted)
+        # The first search may read what later ones have in memory; it is not counted.
         await self.inventory.page(CALLER, [one], limit=1_000)
         before = self.store.counts.reads
         matches = len((await self.inventory.page(CALLER, [one], limit=1_000)).objects)
@@ -173,6 +176,7 @@ class Measured:
             found = await self.store.list(self.inventory.places.objects.path)
             [o for o in (Object.from_wire(entry.value) for entry in found) if wanted.holds(o)]
 
+        # Three rounds only: each reads every object.
         return await median_ms(one, 3)
 
     async def watch(self) -> float:
@@ -180,6 +184,7 @@ class Measured:
         found = []
         for _ in range(ROUNDS):
             event = asyncio.ensure_future(self._next_event_s(await self.inventory.journal.now()))
+            # Let the watcher begin before the change.
             await asyncio.sleep(0)
             await self.inventory.apply(CALLER, [Create(self._new())])
             began = time.perf_counter()
@@ -229,6 +234,7 @@ async def filled(backend: Backend, size: int) -> AsyncIterator[Measured]:
         await inventory.journal.wait_for(await inventory.journal.now())
         yield Measured(inventory, size)
     finally:
+        # The journal never ends by itself.
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 

@@ -70,6 +70,7 @@ def measure() -> dict[str, tuple[float, float]]:
 async def _measured(settings: RunnerSettings) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as name:
         runner = ProcessRunner(Path(name, "builds"), Path(name, "logs"), Empty(), settings)
+        # The first build makes what all later ones share, so its time is not counted.
         await _build(runner)
         begin_s, used_s = time.perf_counter(), _used_s()
         for _ in range(BUILDS):

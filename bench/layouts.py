@@ -37,6 +37,7 @@ class Cost(NamedTuple):
 
 def measure(projects: int) -> Cost:
     tenant, texts = _tenant(projects), _texts(projects)
+    # Garbage of the texts must not be freed in the middle, which would hide memory of the layout.
     gc.collect()
     before_bytes = psutil.Process().memory_info().rss
     cache = ParseCache()
@@ -46,6 +47,7 @@ def measure(projects: int) -> Cost:
     one, (name, text) = "hub.example/org/p7", next(iter(texts["hub.example/org/p7"]["master"].items()))
     proposed = []
     for n in range(PROPOSALS):
+        # Each proposal has another value, so that no cache can answer it.
         other = {one: {"master": {name: text.replace("retries: 0", f"retries: {n + 100}")}}}
         proposed.append(_timed(lambda other=other: layouts.proposed(other, (one, "master")))[0])  # type: ignore[misc]
     changed = {**texts, one: {**texts[one], "master": {name: text + "\n# more\n"}}}

@@ -74,6 +74,7 @@ def _measured() -> Iterator[tuple[str, Taken]]:
 async def _phases(installed: Environments | None, version: str) -> Taken:
     taken = Taken()
     with tempfile.TemporaryDirectory() as name:
+        # Builds run as other users, who must get through this directory.
         Path(name).chmod(0o755)
         runners = []
         for warm in (True, False):
@@ -81,12 +82,14 @@ async def _phases(installed: Environments | None, version: str) -> Taken:
             settings = RunnerSettings(sandbox="bwrap", warm_ansible=warm, ansible=installed)
             runners.append(ProcessRunner(place / "builds", place / "logs", Trivial(), settings))
         with _timed(taken):
+            # One of each kind in turn, so that a busy machine disturbs both alike.
             for number in range(PHASES + 1):
                 for runner in runners:
                     await _build(runner, version)
                 if number == 0:  # which made what all have
                     taken.copy_s.clear()
                     taken.new_s.clear()
+        # A phase that silently fell back to a new process would make the comparison worthless.
         assert runners[0].zygotes.copies == PHASES + 1, "each was a copy"
         for runner in runners:
             await runner.close()

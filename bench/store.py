@@ -37,6 +37,7 @@ One = Callable[[int], Awaitable[object]]
 
 async def rate(one: One, count: int) -> float:
     """Return operations per second, with so many in flight."""
+    # The workers share one iterator: together they do exactly `count` operations.
     numbers = iter(range(count))
 
     async def worker() -> None:
@@ -91,6 +92,7 @@ def _plain_etcd(link: EtcdLink, root: str, round: int) -> dict[str, One]:
 
 async def _compared(plain: Callable[[int], dict[str, One]], backend: Networked) -> dict[str, tuple[float, float]]:
     """Compare both clients.  `backend` watches, as every process does: watched data need no reading on ZooKeeper."""
+    # An open watch, whose first answer has come, as in every process of Headgate.
     watch = backend.watch("")
     await anext(watch)
     best: dict[str, tuple[float, float]] = {}
@@ -100,6 +102,7 @@ async def _compared(plain: Callable[[int], dict[str, One]], backend: Networked) 
             count = COUNT // TOGETHER if name.startswith(str(TOGETHER)) else COUNT
             found = await rate(raw[name], count), await rate(ours[name], count)
             before = best.get(name, (0.0, 0.0))
+            # The best of each: a busy machine only ever makes a round slower.
             best[name] = max(found[0], before[0]), max(found[1], before[1])
     await backend.close()
     return best

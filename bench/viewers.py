@@ -61,6 +61,7 @@ class Cost:
 @contextlib.contextmanager
 def kept_busy() -> Iterator[None]:
     """Keep the machine busy meanwhile, with programs that give way to everybody."""
+    # nice 19: the noise takes only time that the gate leaves.
     programs = [subprocess.Popen(["nice", "-n", "19", sys.executable, "-c", NOISE]) for _ in range(NOISES)]
     try:
         yield
@@ -103,6 +104,7 @@ def once(condition: str) -> Cost:
             port, before = int(found[1]), running.repositories.head("code")
             for n in range(CHANGES):
                 running.repositories.propose("code", f"t{n}", page(n))
+            # None of them has started anything yet: only the one that is entered below does.
             conditions = {BUSY: kept_busy(), WATCHED: watched(port, VIEWERS)}
             with conditions.get(condition, contextlib.nullcontext()):
                 pages_s, cpu_s, began_s = spent_on_pages(port), running.cpu_s, time.monotonic()
@@ -129,6 +131,7 @@ def measure() -> dict[str, Cost]:
 
 def look_on(port: int, viewers: int) -> None:
     """Act as the viewers: read and discard."""
+    # Each viewer takes a descriptor, and shells allow 1,024.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     selector, heard, come = selectors.DefaultSelector(), set[int](), 0
@@ -149,6 +152,7 @@ def look_on(port: int, viewers: int) -> None:
             if key.fileobj.recv(1 << 20):
                 heard.update({key.fd} if key.data == STREAM else ())
             elif key.data == STREAM:
+                # The end of a stream: the measurement would go on with fewer viewers than it names.
                 raise SystemExit("a viewer was let go")
             else:
                 selector.unregister(key.fileobj)
@@ -158,6 +162,7 @@ def look_on(port: int, viewers: int) -> None:
             print("there", flush=True)
         while next_s and time.monotonic() >= next_s:
             ask(STATUS)
+            # After a delay, at most one second's polls are made up for; the others never happened.
             next_s = max(next_s + every_s, time.monotonic() - 1)
 
 

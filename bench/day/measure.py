@@ -82,6 +82,7 @@ async def _day(plan: DayPlan, hub: DayHub, here: Running, root: Path, periodic: 
     try:
         async with asyncio.timeout(DAY_MAX_S):
             await asyncio.wait({following, coming}, return_when=asyncio.FIRST_COMPLETED)
+            # It never ends by itself, so it has failed: awaiting it raises the error.
             if following.done():
                 await following
             await coming
@@ -116,6 +117,7 @@ async def _started(here: Running) -> None:
             now = [used[kind] for kind in LIVING]
             pairs = zip(now, before, strict=True) if before else ()
             rest = [
+                # A process at rest uses next to no CPU, and starts no git.
                 one.cpu_s - other.cpu_s < RESTING_S * len(here.programs[kind]) and one.git_s == other.git_s
                 for kind, (one, other) in zip(LIVING, pairs, strict=False)
             ]

@@ -58,6 +58,7 @@ class Past:
         ]
 
     def _ask(self, question: str, *given: object) -> list[tuple]:  # type: ignore[type-arg]  # of any columns
+        # Read-only: the reader must neither create the file nor hold up the recorder.
         with sqlite3.connect(f"file:{self._file}?mode=ro", uri=True, timeout=30) as connection:
             return connection.execute(question, given).fetchall()
 
@@ -80,6 +81,7 @@ class Past:
             WHERE pipeline = 'gate' AND buildset.final GROUP BY buildset.uuid ORDER BY ended_ms"""
         found, before_ms = list[float](), defaultdict[str, int](int)
         for topic, result, ended_ms, built_ms in self._ask(question):
+            # A change cannot land before the one ahead of it; only the rest of the wait is Headgate's.
             ready_ms = max(built_ms or 0, before_ms[queue[topic]])
             if result == "SUCCESS" and built_ms:
                 found.append((ended_ms - ready_ms) / 1000)

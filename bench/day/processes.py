@@ -120,6 +120,7 @@ def _usage(program: Program, requests: int) -> Usage:
         raise RuntimeError(f"{program.command} has ended: {program.log.read_text(errors='replace')[-2000:]}")
     process = psutil.Process(program.process.pid)
     used = process.cpu_times()
+    # The peak, which a look at the current size would miss.
     peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
     assert peak is not None, "Linux tells of every process"
     git_s = used.children_user + used.children_system

@@ -101,6 +101,7 @@ def _dramatiq(root: Path, threads: int) -> Iterator[object]:
     with program(redis, root):
         time.sleep(0.5)
         sys.path.insert(0, str(root))
+        # The module of an earlier measurement has a broker at another port.
         sys.modules.pop("bench_actors", None)
         try:
             import bench_actors  # type: ignore[import-not-found]  # written just now
@@ -197,6 +198,7 @@ def skip_locked_latency(url: str, tries: int, size_bytes: int) -> list[float]:
         worker = threading.Thread(target=work)
         worker.start()
         for n in range(tries):
+            # Pauses of different lengths, so that posts fall into all phases of the poll interval.
             time.sleep(0.02 + 0.1 * n / tries)
             began_s = time.time()
             connection.execute("insert into plain (body) values (%s)", ("x" * size_bytes,))
@@ -223,6 +225,7 @@ def raw_sqlite(root: Path, count: int, size_bytes: int) -> float:
     import apsw
 
     connection = apsw.Connection(str(root / "raw.sqlite"))
+    # Each commit is on disk when it returns, as it is with ours.
     connection.execute("pragma journal_mode = wal; pragma synchronous = full")
     connection.execute("create table raw (id integer primary key, body text)")
     began_s = time.time()

@@ -45,6 +45,7 @@ async def _warm(port: int, partitions: int) -> None:
     """Wait until the worker owns the queue."""
     async with MessageClient.open([f"http://127.0.0.1:{port}/v1/queuey/"], KEY) as source:
         await source.create("bench", partitions)
+    # Long enough for a worker to see the new queue and take its partitions.
     await asyncio.sleep(3)
 
 

@@ -47,9 +47,11 @@ def install_versions(config: str | None, every: bool, wheels: Path | None, versi
     if every and versions:
         raise click.UsageError("name versions, or say --all")
     wanted = ANSIBLE_VERSIONS if every else versions or (ANSIBLE_DEFAULT,)
+    # All names are checked before the first version is installed.
     for version in wanted:
         known(version)
     environments = _environments(config)
+    # A version that is named twice is installed once.
     for version in dict.fromkeys(wanted):
         found = install(environments, version, say=say, wheels=wheels.absolute() if wheels else None)
         say(f"{found.name} is installed in {found.place}")

@@ -81,6 +81,8 @@ def _note_approval(config: str | None, url: str | None, project: str, change: st
         at = pages(config, url)
         at.post(f"{at.of(_having(config, project)[0])}/approval", body)
     except UserError as why:
+        # No Headgate answers, or there are no pages: with a store that can be opened here, the action is recorded
+        # anyway.
         try:
             asyncio.run(noted(read(find(config)), ManualAction("approve", f"{change} of {project}", reason, project)))
         except UserError:
@@ -160,6 +162,7 @@ def _having(config: str | None, project: str) -> tuple[str, str]:
 async def _push(url: str, branch: str, topic: str, kind: str) -> tuple[str, bool]:
     """Push the ref of this kind; return the proposed commit, and whether the ref named it already."""
     proposed, ref = f"refs/for/{branch}/{topic}", f"refs/{kind}/{branch}/{topic}"
+    # An empty repository makes this independent of the work tree and of what has been fetched there.
     with tempfile.TemporaryDirectory() as name:
         repository = Path(name)
         try:
@@ -167,8 +170,10 @@ async def _push(url: str, branch: str, topic: str, kind: str) -> tuple[str, bool
             await git("fetch", "-q", "--", url, f"+{proposed}:{proposed}", at=repository, remote=True)
             commit = (await git("rev-parse", proposed, at=repository))[1].strip()
             _, output = await git("ls-remote", "--", url, ref, at=repository, remote=True)
+            # Pushing the same commit again changes nothing on the server, so that no event would come of it.
             if again := output.split("\t")[0] == commit:
                 return commit, again
+            # An approval of an earlier patchset may be there, and the new commit is usually no descendant of it.
             await git("push", "-q", "-f", "--", url, f"{proposed}:{ref}", at=repository, remote=True)
         except GitError as error:
             raise UserError(f"{url} {proposed}: {error}") from error

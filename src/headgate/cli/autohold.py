@@ -25,6 +25,7 @@ class _Holds(click.Group):
     """Add an autohold when given a project and no command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # `autohold PROJECT JOB` is short for `autohold add`; a project with the name of a command needs the long form.
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
             args = ["add", *args]
         return super().parse_args(ctx, args)

@@ -45,6 +45,8 @@ def _shares(counts: list[int], rows: int) -> list[int]:
     shares = [0] * len(counts)
     wanting = [n for n, count in enumerate(counts) if count]
     rows = max(rows, len(wanting))
+    # Only pipelines that want more lines take part in the next round, so it ends when all are served or no line is
+    # left.
     while wanting and rows >= len(wanting):
         each = rows // len(wanting)
         for n in wanting:

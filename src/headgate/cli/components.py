@@ -43,6 +43,7 @@ def _where(work: Callable[..., None]) -> Callable[..., None]:
 @click.pass_context
 def command(context: click.Context, config: str | None, url: str | None, as_json: bool) -> None:
     """Show the processes that take part; pause, unpause or stop them."""
+    # The options may also stand before the subcommand, which then takes them from here.
     context.obj = (config, url)
     if context.invoked_subcommand is not None:
         return

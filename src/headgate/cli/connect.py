@@ -146,6 +146,7 @@ def connected(url: str, names: Sequence[str], driver: str = "") -> ConnectedFile
     if not names:
         raise UserError(f"name the repositories to gate, such as: headgate init --connect {url} team/api team/app")
     for name in names:
+        # Names become paths, patterns and YAML, so only harmless characters are allowed.
         if not _NAME.fullmatch(name) or ".." in name or name.endswith("/"):
             raise UserError(f"{name!r} is not a name of a repository below {url}, such as team/api")
     forge = FORGES[driver]
@@ -157,6 +158,7 @@ def connected(url: str, names: Sequence[str], driver: str = "") -> ConnectedFile
     projects = "\n".join(f"          - {_text(name)}" for name in names)
     pipelines = _pipelines(driver)
     jobs = JOBS.format(
+        # `re.escape` writes `\-`, which is right and reads badly in a file for people.
         pattern="|".join(re.escape(name).replace("\\-", "-") for name in names),
         queue="" if "- queue:" in pipelines else QUEUE,
     )
@@ -175,6 +177,7 @@ def _text(name: str) -> str:
 
 def _split(url: str) -> SplitResult:
     try:
+        # `%(` would be read as a variable in the settings, and a leading dash as an option by git.
         if not url.isprintable() or url.startswith("-") or "%(" in url:
             raise ValueError(f"{url!r} is not an address of a git server or a forge")
         return urlsplit(url)
@@ -200,4 +203,5 @@ def _pipelines(driver: str) -> str:
     if driver != "git":
         return (files("headgate.cli.scenario.forges") / f"{driver}.yaml").read_text()
     text = (files("headgate.cli") / "example" / "repositories" / "config" / "zuul.yaml").read_text()
+    # Jobs of the example are left out; those for the named repositories follow.
     return text.partition("- job:")[0]

@@ -132,6 +132,7 @@ def _parameter(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise UserError(f"--parameter {text}: say NAME=VALUE")
+    # Only these forms are JSON: a text such as 1.10 would become the number 1.1.
     if value in ("true", "false") or value.startswith("["):
         try:
             return name, json.loads(value)

@@ -17,6 +17,7 @@ def writable(settings: Settings, section: str, option: str, default: str, mode: 
     path = settings.place(section, option, default)
     try:
         private_directory(path, mode)
+        # Permission bits do not tell everything, such as a read-only file system: try it, before the first build does.
         with tempfile.TemporaryFile(dir=path):
             return path
     except OSError as error:

@@ -38,6 +38,7 @@ def connected(
     for name, section in settings.connections.items():
         driver = section.get("driver") or "git"
         if is_forge(driver):
+            # As everywhere in the settings, an option without a value counts as not set.
             filled = {key: value for key, value in section.items() if value}
             given = DriverOptions(
                 name, filled, settings.path.parent, engine, lambda: int(time.time() * 1000), limits(name)

@@ -61,6 +61,7 @@ def _imported(module: str, name: str) -> Any:
         try:
             importlib.import_module(module)
         finally:
+            # Freezing moves what has just been imported out of the collector's sight for good.
             gc.freeze()
             gc.enable()
     return getattr(importlib.import_module(module), name)
@@ -72,6 +73,7 @@ def _missing(name: str, missing: MissingPackage) -> click.Command:
     def refuse(words: tuple[str, ...]) -> None:
         raise missing
 
+    # `--help` and completion list all commands, so a missing package must be no error until its command is used.
     return click.Command(
         name,
         callback=refuse,

@@ -92,11 +92,13 @@ def install(
             _write_down(at, "headgate.pages", "true" if pages else "false")
         say(f"installed {updating}")
         where = _Where(page.rstrip("/"), "") if page else _where(known, at)
+        # The poke comes before the hook that calls it, which ignores a missing one.
         if poke_text:
             say(f"installed {install_poke(at, poke_text)}")
         if where is not None or people or poke_text:
             text = _post_receive_text(where) if where is not None else _text("post-receive")
             say(f"installed {install_hook(at, 'post-receive', text)}")
+        # Last, since it waits up to 30 s for an answer, and a server that is away is no reason to install less.
         if poke_text:
             tried(at, poke_text)
         if where is None:
@@ -147,6 +149,7 @@ def _where(settings: Settings | None, at: Path) -> _Where | None:
         for project in tenant.projects:
             source = sources.get(project.connection)
             local = source.git_dir(project.project) if source is not None else None
+            # Compare real paths: people name a repository through links that the settings do not use.
             if local is not None and local.resolve() == at.resolve():
                 return _Where(f"{root}/t/{quote(name, safe='')}", project.project)
     return None
@@ -191,6 +194,7 @@ def install_hook(at: Path, name: str, text: str) -> Path:
     try:
         with hooks_of(at) as hooks:
             known = text_of(hooks, name)
+            # Somebody else's hook may enforce rules of its own: replacing it would switch them off without a word.
             if known is not None and MARKS[name] not in known:
                 other = (
                     "run `headgate hook` and call what it prints from yours"

@@ -39,6 +39,8 @@ def read_ini(path: Path, environment: Mapping[str, str]) -> IniFile:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: cannot be read: it is not UTF-8 ({error.reason} at byte {error.start})") from error
+    # With a default section, options of [DEFAULT] would appear in all others; here it is an ordinary section, which
+    # `settings` refuses.
     parser = configparser.ConfigParser(interpolation=None, default_section="")
     try:
         parser.read_string(text, str(path))
@@ -57,6 +59,7 @@ def read_ini(path: Path, environment: Mapping[str, str]) -> IniFile:
         raise UserError(
             f"{path}:{line}: {quoted.strip()} is neither a heading, `[web]`, nor `option = value`"
         ) from error
+    # configparser keeps no lines, so they are found by a second, simple pass over the text.
     lines = _lines(text)
     found = IniFile(path, {}, lines)
     sections = {
@@ -85,6 +88,7 @@ def filled(value: str, where: str, environment: Mapping[str, str]) -> str:
         name = match["name"]
         if name is None:
             return "%"
+        # Other variables are refused: a settings file of somebody else could read, for instance, cloud credentials.
         if not name.startswith(VARIABLES):
             raise UserError(
                 f"{where}: %({name})s: only variables whose names begin with {' or '.join(VARIABLES)} are used"

@@ -94,16 +94,19 @@ def _written(
     """Write the files and the repositories, and the operator's token if the settings can be read already. Raise
     UserError."""
     hub = directory / "repositories"
+    # Look at everything first: a directory is never left half written because one file exists.
     for path in (*(directory / name for name in texts), *((hub,) if repositories else ())):
         if path.exists():
             raise UserError(f"{path} is there already; nothing was written")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
+            # The settings contain the password of the key store, and are private before they have any content.
             (directory / name).touch(0o600 if name == SETTINGS[0] else 0o666)
             (directory / name).write_text(text)
         if repositories:
             asyncio.run(_repositories(repositories, hub))
+        # With --connect for a forge, the settings name variables that are not set yet, so that they cannot be read.
         if startable:
             operator_token(read(directory / SETTINGS[0]))
     except OSError as error:
@@ -118,6 +121,7 @@ async def _repositories(repositories: Mapping[str, Mapping[str, str]], hub: Path
         bare = hub / name
         bare.mkdir(parents=True)
         await git("init", "-q", "--bare", "-b", BRANCH, str(bare))
+        # A pushed refs/for/master would keep everybody else from proposing: git has no ref below another ref.
         install_update(bare)
         with tempfile.TemporaryDirectory() as work:
             for path, text in content.items():

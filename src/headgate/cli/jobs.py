@@ -73,6 +73,7 @@ def _bounds(settings: Settings) -> ProcessBounds:
         disk_max_bytes=size_bytes("disk_max_mb"),
         files_max=count("files_max"),
         open_files_max=count("open_files_max"),
+        # A file larger than what the build may have on disk is beyond the limit anyway.
         file_size_max_bytes=size_bytes("file_size_max_mb") or size_bytes("disk_max_mb"),
         tmp_size_max_bytes=size_bytes("tmp_size_max_mb"),
         output_max_bytes=size_bytes("output_max_mb"),
@@ -91,6 +92,7 @@ def _paths(settings: Settings, trust: str) -> Paths:
 
 def _hidden(settings: Settings) -> tuple[Path, ...]:
     """Return the paths that hold credentials, or belong to other builds. Raise UserError."""
+    # git_dir has the repositories of all tenants, log_dir the output of all builds.
     places = (
         ("merger", "git_dir"),
         ("executor", "job_dir"),
@@ -102,12 +104,14 @@ def _hidden(settings: Settings) -> tuple[Path, ...]:
     named = (settings.place(section, option, "") for section, option in places if settings.get(section, option))
     store = log_store(settings)
     log_roots = (store.root,) if isinstance(store, LogDirectory) else ()
+    # Agents and tools of the executor's user keep keys there, whatever the settings say.
     return (settings.path, settings.state_dir, *named, *log_roots, Path.home() / ".ssh")
 
 
 def _network(settings: Settings) -> NetworkChoice:
     """Read what builds may reach on the network. Raise UserError."""
     at = f"{settings.path}: [executor]"
+    # An empty value for trusted playbooks stands for the general one.
     every, trusted = (settings.get("executor", f"sandbox_network{which}") for which in ("", "_trusted"))
     try:
         deny = tuple(read_nets(settings.get("executor", "sandbox_network_deny")))

@@ -55,6 +55,7 @@ class _RepeatedRecord:
 def cause_of(record: logging.LogRecord) -> tuple[ProblemCause, str]:
     """Return the cause of a problem and its place, such as a project: the arguments of the record before the cause."""
     given = record.args if isinstance(record.args, tuple) else ()
+    # Numbers are left out: a count or a delay differs each time.
     words = [str(one)[:WORD_MAX] for one in given if not isinstance(one, int | float)]
     error = record.exc_info[1] if record.exc_info else None
     text = f"{type(error).__name__}: {error}"[:WORD_MAX] if error is not None else words.pop() if words else ""
@@ -84,6 +85,7 @@ class LastingProblems(logging.Handler):
         self._lasting: dict[ProblemCause, _RepeatedRecord] = {}
         self._alarms: set[float] = set()
         """Times at which functions given to `wake` will be called."""
+        # The handler's own lock, which `handle` holds around `emit`: alarms, which come in other threads, take it, too.
         self._guarded = self.lock or threading.RLock()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -97,6 +99,8 @@ class LastingProblems(logging.Handler):
             self._out.handle(record)
             return
         now_s = self._clock_s()
+        # Taken out and put in again: the order of the dictionary is that of last use, so that the oldest can be
+        # dropped.
         known = self._lasting.pop(cause, None)
         if known is None or now_s - known.seen_s > FORGOTTEN_S:
             if known is not None:
@@ -108,6 +112,7 @@ class LastingProblems(logging.Handler):
             self._lasting[cause] = known  # at the end: the first one is the one not seen for the longest time
             self._count(known, bare, place, now_s)
         if len(self._lasting) > PROBLEMS_MAX:
+            # Bounded: texts of others, such as names of refs, could otherwise fill the memory with problems.
             self._tell(self._lasting.pop(next(iter(self._lasting))), now_s)
 
     def flush(self) -> None:
@@ -119,6 +124,7 @@ class LastingProblems(logging.Handler):
 
     def _count(self, known: _RepeatedRecord, record: logging.LogRecord, place: str, now_s: float) -> None:
         known.record, known.place, known.seen_s = record, place, now_s
+        # Beyond the limit a place counts as a repetition: the sets must not grow without end.
         if place not in known.places and len(known.places) < PLACES_MAX:
             known.places.add(place)
             known.others[place] = None
@@ -131,6 +137,7 @@ class LastingProblems(logging.Handler):
 
     def _arm(self, now_s: float) -> None:
         due_s = min((one.due_s for one in list(self._lasting.values())), default=NEVER_S)
+        # An alarm that is due earlier will look at this one, too, and set the next.
         if due_s < min(self._alarms, default=NEVER_S):
             with contextlib.suppress(RuntimeError):  # there are too many threads, or the process is ending
                 self._wake(max(0.0, due_s - now_s), lambda: self._look(due_s))
@@ -155,6 +162,7 @@ class LastingProblems(logging.Handler):
             notes.append(f"{times} more in {duration(int((now_s - known.line_s) * 1000))}")
             known.reminders += 1
         if known.repeats or known.others:
+            # A copy: the record itself is the text of later lines.
             summary = copy.copy(known.record)
             summary.msg = f"{text} ({'; '.join(notes)})" if notes else text
             self._out.handle(summary)

@@ -48,6 +48,7 @@ class TextFormatter(logging.Formatter):
 
 def _worth_saying(record: logging.LogRecord, line: str) -> dict[str, str]:
     """Return the subject's fields that the line does not contain; at level info without ids."""
+    # People see each id once: most messages contain the change or the job already.
     words = {word.strip(".,:;") for word in line.split()}
     every = record.levelno != logging.INFO
     return {k: v for k, v in _about(record).items() if v not in words and (every or k in NAMES)}
@@ -70,8 +71,11 @@ def set_up(form: str = "text", level: str = "info") -> None:
     out = logging.StreamHandler()
     out.setFormatter(Json() if form == "json" else TextFormatter())
     lasting = LastingProblems(out)
+    # On the handler, not on a logger: filters of loggers do not see the records of their children.
     lasting.addFilter(_Subject())
+    # Libraries may have set up logging when they were imported; `force` replaces that.
     logging.basicConfig(level=level.upper(), handlers=[lasting], force=True)
     for noisy in _NOISY:
+        # Never below the level of the root, so that `level = error` silences these, too.
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
     logging.getLogger(_QUIET).setLevel(logging.ERROR)

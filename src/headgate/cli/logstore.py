@@ -23,6 +23,7 @@ def log_store(settings: Settings) -> LogStore | None:
     url = settings.get("logs", "url")
     at = f"{settings.path}: [logs]"
     if not url:
+        # An option that does nothing is an error: its author believes, for instance, that logs go to a bucket.
         _needless(settings, at, ("endpoint", "access_key", "secret_key_file", "root"), "there is no url")
         return None
     scheme, separator, _ = url.partition("://")
@@ -35,6 +36,7 @@ def log_store(settings: Settings) -> LogStore | None:
     _needless(settings, at, ("endpoint", "access_key", "secret_key_file"), "url is a directory")
     place = settings.place("logs", "url", "") if not separator else Path(urlsplit(url).path)
     own = settings.place("executor", "log_dir", "logs")
+    # Otherwise the executor's own logs would count as stored ones, and stored ones as its own.
     if place.resolve().is_relative_to(own.resolve()) or own.resolve().is_relative_to(place.resolve()):
         raise UserError(f"{at} url: {place} and {own}, where executors write logs, must lie apart")
     return LogDirectory(place, LOG_MODES[settings.get("executor", "log_access")])
@@ -56,6 +58,7 @@ def _bucket(settings: Settings, url: str, at: str) -> LogStore:
     if endpoint and (urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint).hostname):
         raise UserError(f"{at} endpoint: it is a URL, as https://minio.example:9000, not {endpoint!r}")
     key, secret = settings.get("logs", "access_key"), _secret(settings, at)
+    # Half a pair would silently fall back to the credentials of the machine.
     if bool(key) != bool(secret):
         raise UserError(f"{at} access_key and secret_key_file are given both, or neither")
     try:
@@ -76,6 +79,7 @@ def _secret(settings: Settings, at: str) -> str:
         return ""
     path = settings.place("logs", "secret_key_file", "")
     try:
+        # As ssh does with its keys: a secret that others can read is refused, not used with a warning.
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise UserError(f"{at} secret_key_file: others may read {path}; `chmod 600` it")
         return path.read_text()[:SECRET_MAX_BYTES].strip()

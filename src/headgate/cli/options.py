@@ -380,6 +380,7 @@ def add(known: dict[str, Option], driver: str, settings: Mapping[str, Connection
     """Add the options of a driver; the help of a shared option says what it means for each driver."""
     for name, (kind, default, doc) in settings.items():
         was, text = known.get(name), f"{driver}: {doc}"
+        # Several drivers have options of one name, such as `server`: the first one's kind counts, the texts are joined.
         known[name] = Option(kind, default, text) if was is None else was._replace(doc=f"{was.doc} {text}")
 
 

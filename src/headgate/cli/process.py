@@ -63,10 +63,16 @@ def _by_ssh(settings: Settings, found: Mapping[str, str]) -> Access | None:
     paths = {name: str(settings.path.parent / Path(found[name]).expanduser()) for name in SSH if found.get(name)}
     if not paths:
         return None
+    # BatchMode: nobody is there to answer a prompt. ControlPath: a shared master connection would carry the key of
+    # another connection. ServerAliveInterval: a dead server ends git instead of blocking it for ever.
     options = {"BatchMode": "yes", "ControlPath": "none", "ServerAliveInterval": "30"}
     if "sshkey" in paths:
+        # Without IdentitiesOnly, ssh offers the agent's keys first, and the server may know one of them as somebody
+        # else.
         options |= {"IdentitiesOnly": "yes", "IdentityFile": f'"{paths["sshkey"]}"'}
     if "known_hosts" in paths:
+        # Only the operator's file vouches for the server: no system-wide file may add hosts, and ssh must not write its
+        # own findings into it. The quotes keep a path with blanks in one piece, as ssh splits these values itself.
         options |= {"StrictHostKeyChecking": "yes", "UpdateHostKeys": "no"}
         options |= {"UserKnownHostsFile": f'"{paths["known_hosts"]}"', "GlobalKnownHostsFile": "/dev/null"}
     words = ["ssh", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
@@ -156,6 +162,7 @@ def _shown(found: Mapping[str, str]) -> str:
 
 def _baseurl(settings: Settings, url: str) -> str:
     """Return the base URL with `~` expanded; a relative directory is relative to the settings file."""
+    # `host:path` is git's short form of an ssh address, not a relative directory.
     if "://" in url or url.startswith(("/", "~")) or ":" in url.split("/")[0]:
         return os.path.expanduser(url)
     return str((settings.path.parent / url).absolute())
@@ -198,6 +205,7 @@ def tenant_text(settings: Settings) -> str:
         raise UserError(f"{path}: {what}: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
         raise UserError(f"{path}: it did not print the tenant file within {SCRIPT_TIMEOUT_S} s") from error
+    # The end of a program's output says why it failed; the beginning may be pages of progress.
     if done.returncode:
         raise UserError(f"{path}: it ended with status {done.returncode}: {done.stderr.strip()[-1000:]}")
     return done.stdout
@@ -241,8 +249,10 @@ async def _of_our_format(backend: Backend) -> Backend:
     place = Map().system.formats
     try:
         entry = await backend.get(place.path)
+        # A new store has no such entry, which then stands for the first format.
         refuse(place.decode(entry.value) if entry else Formats(1), codec.FORMAT)
     except (StoreError, ValueError) as error:
+        # Without this a rejected store would keep its lock or its connection for as long as the process lives.
         await backend.close()
         raise (user_error(error) if isinstance(error, StoreError) else UserError(str(error))) from error
     return backend

@@ -46,6 +46,7 @@ class WorkTree:
 
     async def refs(self, *names: str) -> dict[str, str]:
         """Map refs to commits at the remote."""
+        # The `--` keeps a remote whose name begins with a dash from being an option of git.
         out = await self.says("ls-remote", "--", self._remote, *names, remote=True)
         return {name: commit for commit, name in (line.split("\t") for line in out.splitlines() if "\t" in line)}
 
@@ -84,13 +85,17 @@ class WorkTree:
         known = await self.says(
             "config", "--get", "--default", "", "user.email", remote=True
         )  # the user's own settings
+        # The environment comes first, as it does for git.
         mine = os.environ.get("GIT_AUTHOR_EMAIL") or known
         return bool(mine) and there.owner.casefold().endswith(f"<{mine.casefold()}>")
 
     async def push(self, *steps: tuple[str, str, str]) -> None:
         """Push steps (ref, expected commit, new commit): all or none."""
+        # An empty expectation demands that the ref does not exist. Whatever somebody else pushed since this process
+        # looked makes the push fail instead of being overwritten.
         leases = [f"--force-with-lease={ref}:{seen}" for ref, seen, _ in steps]
         specs = [f"{to}:{ref}" for ref, _, to in steps]
+        # Only several refs need an atomic push, which some servers cannot do.
         await self.says(
             "push", "-q", *(["--atomic"] if len(steps) > 1 else []), *leases, "--", self._remote, *specs, remote=True
         )
@@ -157,6 +162,7 @@ async def _withdraw(tree: WorkTree, branch: str, topic: str, *, force: bool) -> 
             f"{topic} is proposed by {proposal.owner} ({proposal.commit[:8]}); to withdraw it all the same: --force"
         )
     steps = [(ref, proposal.commit, "")]
+    # The approval goes in the same push: left alone, it would approve the commit if it were proposed again.
     steps += [(approved, seen, "") for seen in [(await tree.refs(approved)).get(approved)] if seen]
     await tree.push(*steps)
     say(f"Withdrew {topic} from {branch}: {proposal.commit[:8]}.  It leaves every queue; to propose it again:")

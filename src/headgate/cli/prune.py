@@ -66,8 +66,10 @@ async def _running(settings: Settings) -> set[str]:
     UserError."""
     if settings.store_url == MEMORY:
         raise UserError("the state is in the memory of another process, which removes what is old by itself")
+    # Beside a running Headgate: it need not stop for this.
     reader = await open_to_read(settings.store_url)
     try:
+        # Names of all path elements, not only builds: what must stay is recognised whatever its depth.
         return {name for entry in await reader.list(Map().executor.path) for name in entry.path.split("/")}
     finally:
         await reader.close()

@@ -60,6 +60,7 @@ def poke(config: str | None, url: str | None, connection: str) -> None:
 def poke_of(file: Path) -> str:
     """Return the text of the hook. Raise UserError for another text."""
     text = file.read_text(errors="replace")
+    # A template with its blanks is the file from the package, which has neither address nor secret.
     if _MARK not in text or _BLANKS in text:
         raise UserError(f"{file} is not what `headgate hook poke CONNECTION` prints where Headgate runs")
     return text
@@ -70,6 +71,8 @@ def install_poke(at: Path, text: str) -> Path:
     file = at / "hooks" / NAME
 
     def dress(made: int) -> None:
+        # Whoever can read the hook can poke, so it is for its owner and, in a shared repository, for the group that
+        # pushes.
         owner, mode = at.stat(), 0o500
         if os.geteuid() == 0:
             os.fchown(made, owner.st_uid, -1)
@@ -89,6 +92,8 @@ def install_poke(at: Path, text: str) -> Path:
 
 def tried(at: Path, text: str) -> None:
     """Poke once for a repository with the text of the hook, and return the result."""
+    # In a shell of gitolite, GL_REPO names another repository than the one that is tried, and the hook would believe
+    # it.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GL_")}
     try:
         done = subprocess.run(  # the given text, because another process may have replaced the file
@@ -104,6 +109,8 @@ def tried(at: Path, text: str) -> None:
         say(f"{at}: Headgate did not answer within {_TRY_MAX_S} s; pushes are seen at its next poll", err=True)
         return
     output = (done.stdout or done.stderr).strip()[:1_000]
+    # An accepted poke is answered with the hint that it left; any other answer, also with status 200, is not
+    # Headgate's.
     if '"hint"' in done.stdout:
         say(f"{at}: Headgate looks at it: {output}")
     else:

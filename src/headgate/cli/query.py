@@ -164,9 +164,11 @@ def _log(at: PageClient, build: Mapping[str, Any], name: str) -> str:
     if not place:
         raise UserError(f"build {build['uuid']} has no log")
     path = urlsplit(place).path
+    # The history stores addresses as they were; a token must not go to a log server of somebody else.
     ours = path.endswith(f"/logs/{build['uuid']}/")
     if not ours:
         raise UserError(f"its log is kept elsewhere, where no token of yours is sent: {place}{name}")
+    # From the tenant's part on: what is before it is the public address, which may be unreachable from here.
     return at.text(f"{path[path.rindex('/t/') :]}{name}")
 
 

@@ -58,6 +58,7 @@ class Settings:
     """Options in the file that have no effect here."""
 
     def get(self, section: str, option: str) -> str:
+        # An option that is set to nothing counts as not set, so that `%(NAME)s` of an empty variable gives the default.
         return self.values.get(section, {}).get(option) or OPTIONS[section][option].default
 
     def number(self, section: str, option: str, default: float = 0) -> float:
@@ -105,8 +106,10 @@ class Settings:
     def store_url(self) -> str:
         """Return the URL of the store; the path of an SQLite file is absolute.  Raise UserError if no kind of store has
         such a URL."""
+        # The order lets a `zuul.conf` work as it is: its [zookeeper] counts unless [store] says otherwise.
         url = self.get("store", "url") or self._zookeeper() or f"sqlite:///{self.state_dir / 'headgate.sqlite'}"
         if (scheme := scheme_of(url)) is None:
+            # Addresses with `@` may contain a password, which must not get into a log.
             shown = url.partition("://")[0] + "://…" if "@" in url else url
             *others, last = shapes()
             known = f"{', '.join(others)} or {last}"
@@ -133,6 +136,7 @@ class Settings:
         """Return the URL of the history's database; a relative SQLite file is relative to the settings file."""
         uri = self.get("database", "dburi") or f"sqlite:///{self.state_dir / 'history.sqlite'}"
         scheme, slashes, file = uri.partition(":///")
+        # A database in memory or a URI of SQLite is no path that could be resolved.
         if not scheme.startswith("sqlite") or not slashes or not file or file.startswith((":memory:", "file:")):
             return uri
         name, mark, query = file.partition("?")
@@ -156,6 +160,7 @@ class Settings:
         invalid time, or for one without a key before it."""
         found = dict[str, float]()
         for app, keys in self.values.get("application_keys", {}).items():
+            # Each word is seen with the one before it, since a time belongs to the key in front of it.
             for before, word in pairwise(["", *keys.split()]):
                 if word.startswith(UNTIL):
                     found[before] = self._until(app, before, word.removeprefix(UNTIL))
@@ -214,6 +219,8 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
         if kind == section:
             values[section] = found
         else:
+            # The names may be quoted, so that configparser does not notice that `[connection a]` and `[connection "a"]`
+            # are one.
             name = section.partition(" ")[2].strip("\"' ")
             if name in named[kind]:
                 wrong.append(f"{ini.at(section)}: there are two sections [{section}]")
@@ -343,8 +350,10 @@ def _wrong(kind: str, value: str) -> str:
             number = float(value)
         except ValueError:
             return f"must be a number, not {value!r}"
+        # `float` also accepts `inf` and `nan`, which no timeout or limit can use.
         return "" if number >= 0 and math.isfinite(number) else f"must be a number of at least 0, not {value!r}"
     if kind == "integer":
+        # `number` reads every value as a float, which is exact up to 2 ** 53.
         least, most = (int(limit) for limit in limits.split(",")) if limits else (0, 1 << 53)
         if not re.fullmatch(r"[+-]?[0-9]+", value):
             return f"must be a whole number, not {value!r}"

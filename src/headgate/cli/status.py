@@ -38,6 +38,7 @@ def command(config: str | None, url: str | None, tenant: str | None, once: bool)
     if once or not terminal.moves:
         terminal.print(board(look()))
         return
+    # The first look may fail loudly: before anything was seen, the address is probably wrong.
     seen = board(look())
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the terminal is restored
     with suppress(KeyboardInterrupt), LiveDrawing(terminal, screen=True) as live:

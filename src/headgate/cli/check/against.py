@@ -72,6 +72,8 @@ class ReferenceServer:
         self.url = url
         self._base = url.rstrip("/").removesuffix("/api")
         headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+        # httpx drops the Authorization header when a redirect leads to another server, so the token stays with this
+        # one.
         self._client = httpx.AsyncClient(headers=headers, timeout=TIMEOUT_S, follow_redirects=True, transport=transport)
         self._free = asyncio.Semaphore(AT_ONCE_MAX)
 
@@ -90,6 +92,7 @@ class ReferenceServer:
                     raise UserError(f"{url}: {str(error) or type(error).__name__}") from error
                 if status not in _BUSY or attempt == ATTEMPTS_MAX:
                     return _answer(url, status, body)
+                # Later attempts wait longer: the server has just said that it has too much to do.
                 await asyncio.sleep(PAUSE_S * attempt)
         raise AssertionError("the last attempt answers")
 
@@ -118,6 +121,7 @@ def _answer(url: str, status: int, body: bytes) -> _Answer:
 
 def _plain(page: str) -> str:
     """Return the text of an error page: its paragraph, if there is one, without control characters."""
+    # Servers explain errors in HTML; what is shown in a terminal must contain no control characters of theirs.
     found = re.search(r"<p>(.*?)</p>", page, re.DOTALL)
     text = html.unescape(re.sub(r"<[^>]*>", " ", found[1] if found else page))
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:WHY_MAX_CHARS]
@@ -160,6 +164,7 @@ async def compared(
         return found
 
     found: list[Compared] = []
+    # A large tenant has tens of thousands of graphs; made into tasks all at once, they would all be in memory.
     for start in range(0, len(wanted), 10 * AT_ONCE_MAX):
         part = wanted[start : start + 10 * AT_ONCE_MAX]
         found += await asyncio.gather(*(one(*each) for each in part))

@@ -151,10 +151,13 @@ def _tell_of_settings(given: ReadingOptions) -> None:
 def _against(given: ReadingOptions, only: beside.Only, server: beside.ReferenceServer, limit: int, json_: bool) -> int:
     """Compare with the server, and return the exit status. Raise ConfigErrors for the tenant file, UserError."""
     tenants = given.load().tenants
+    # Tenants without the named projects are not compared; if none has them all, the comparison itself says which is
+    # missing.
     having = {n: one for n, one in tenants.items() if all(one.tenant.find(name) for name in only.projects)} or tenants
     counted = sys.stderr.isatty()
 
     def count(done: int, of: int) -> None:
+        # A progress line is only for people: in a log, each carriage return would add to one endless line.
         if counted:
             sys.stderr.write(f"\r{done:,} of {of:,} graphs{'' if done < of else chr(10)}")
             sys.stderr.flush()
@@ -232,6 +235,7 @@ def _show(found: Mapping[str, TenantProblem], how: _Shown) -> None:
 def _opened(given: ReadingOptions, tenants: dict[str, LoadedTenant]) -> dict[str, LoadedTenant]:
     """Add an error for each secret that cannot be opened, if the repositories of this installation are read. Raise
     UserError."""
+    # With --repos the files are those of any installation, whose keys are not in the store of these settings.
     if given.repos is not None:
         return tenants
     settings = read(find(given.config))

@@ -53,6 +53,7 @@ class TenantProblem(NamedTuple):
 def pipelines_of(found: LoadedTenants, *, complete: bool) -> frozenset[str] | None:
     """Return the pipelines of all tenants together, or None unless the tenant file is `complete` and all of it
     could be loaded."""
+    # With part of the tenants missing, a pipeline that nobody uses here may be used there.
     if not complete or found.refused:
         return None
     return frozenset(name for loaded in found.tenants.values() for name in loaded.layout.pipelines)
@@ -64,6 +65,7 @@ def findings(
     """Return all findings. If projects are named (canonical names), freeze only their graphs."""
     layout = loaded.layout
     places = list(graphs(layout, projects))
+    # Freezing takes nearly all of the time, and no graph depends on another.
     ended = spread(lambda place: frozen(layout, place), places)
     return [
         *map(GraphFinding, loaded.errors),
@@ -86,6 +88,7 @@ def problems_of(
     if before is None:
         found = findings(loaded, pipelines, projects)
     else:
+        # Only projects that the difference reaches are frozen, twice; all others have the same graphs in both states.
         touched = reached(before.layout, loaded.layout)
         touched = touched if projects is None else touched & projects
         found = new(findings(before, pipelines, touched), findings(loaded, pipelines, touched))
@@ -101,6 +104,7 @@ def new(before: Sequence[GraphFinding], after: Sequence[GraphFinding]) -> list[G
 
 def _identity(one: GraphFinding) -> tuple[str, str, str, str, str, tuple[CheckedGraph, ...]]:
     error = one.error
+    # Without the line: an error that only moved would otherwise count as new.
     return error.name, error.text, error.project, error.branch, error.path, one.graphs
 
 

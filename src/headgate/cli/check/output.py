@@ -55,6 +55,7 @@ def as_json(problem: TenantProblem) -> dict[str, Any]:
     for cause in problem.causes:
         first = len(errors)
         for error in cause.errors:
+            # The graphs belong to the cause: repeated for each consequence they would multiply the output.
             graphs = [graph._asdict() for graph in cause.graphs] if error is cause.error else []
             errors.append({**located(problem, error), "cause": None if error is cause.error else first, "ends": graphs})
     return {"errors": errors, "counts": {**counts(problem.loaded), "errors": failures(problem, "error")}}

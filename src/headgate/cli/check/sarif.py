@@ -23,6 +23,7 @@ def log(tenants: Mapping[str, TenantProblem]) -> dict[str, Any]:
     names = list(dict.fromkeys(result["ruleId"] for result in results))
     rules = [{"id": name, "shortDescription": {"text": _when(name)}} for name in names]
     driver = {"name": "headgate", "version": __version__, "semanticVersion": __version__, "rules": rules}
+    # Columns are counted in characters, as Python does; without this, readers count UTF-16 units.
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
@@ -39,6 +40,7 @@ def _result(tenant: str, problem: TenantProblem, cause: Cause) -> dict[str, Any]
         "level": error.severity,
         "message": {"text": error.text},
         "locations": [_location(problem, error)],
+        # Forges recognise an alert by this across commits, so it must not depend on lines.
         "partialFingerprints": {"headgate/v1": _fingerprint(error)},
         "properties": {"tenant": tenant, "ends": [graph._asdict() for graph in cause.graphs]},
     }
@@ -56,6 +58,7 @@ def _fingerprint(error: ConfigError) -> str:
 def _location(problem: TenantProblem, error: ConfigError) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if error.path:
+        # A path is a URI here: a blank or `#` in a file name would break it.
         found["artifactLocation"] = {"uri": quote(error.path)}
         if error.line:
             extent = problem.extent(error)

@@ -24,6 +24,7 @@ def trees(loaded: LoadedTenant, root: Path) -> dict[str, Path]:
             host = source.project.removesuffix(f"/{source.name}")
             found[source.project] = place_of(root, source.connection, host, source.name)
         except UnreadableRepository:
+            # A project that is not below the root is simply not compared.
             continue
     return found
 
@@ -42,6 +43,7 @@ def _directory(loaded: LoadedTenant, root: Path) -> Iterator[tuple[str, Files]]:
     """Yield each project in the directory with its files by branch. Raise UserError."""
     for project, place in trees(loaded, root).items():
         source = loaded.tenant.by_canonical[project]
+        # A config-project is read on one branch only.
         only = source.load_branch if source.trusted else ""
         try:
             files = read(place, source.config_paths, only)

@@ -54,6 +54,7 @@ class Editor:
         await self._look(params.text_document.uri, everything=False)
 
     async def _changed(self, params: types.DidChangeTextDocumentParams) -> None:
+        # Each key stroke starts a wait, and only the wait of the last one finds its own number still current.
         uri = params.text_document.uri
         turn = self._typed[uri] = self._typed.get(uri, 0) + 1
         await asyncio.sleep(PAUSE_S)
@@ -74,7 +75,9 @@ class Editor:
         if path is None:
             return
         document = self.server.workspace.text_documents.get(uri)
+        # The text is taken from the editor, not from the event: several changes may have arrived meanwhile.
         self._session.write(path, document.source if document is not None else None)
+        # The form of the file is checked in milliseconds; graphs take longer and come as a second message.
         self._tell(path)
         frozen = 0
         for _ in self._session.refresh(self._session.file(path), everything=everything):
@@ -85,6 +88,7 @@ class Editor:
 
     def _tell(self, path: Path) -> None:
         problems = self._session.problems(path)
+        # An editor keeps diagnostics until it is told otherwise, so files without problems must be published as empty.
         for gone in self._shown.get(path, set()) - set(problems):
             problems[gone] = []
         self._shown[path] = {where for where, found in problems.items() if found}
@@ -95,6 +99,7 @@ class Editor:
 
     def _diagnostic(self, path: Path, one: Problem) -> types.Diagnostic:
         extent, lines = one.extent, self._lines(path)
+        # The protocol counts from 0 and, with most editors, in UTF-16 units.
         start = self._codec.position_to_client_units(lines, types.Position(extent.line - 1, extent.column - 1))
         end = self._codec.position_to_client_units(lines, types.Position(extent.end_line - 1, extent.end_column - 1))
         text = f"{one.error.text}\nbecause of {one.because}" if one.because else one.error.text
@@ -118,6 +123,7 @@ class Editor:
         checked yet."""
         path = _path(params.text_document.uri)
         lines = self._lines(path) if path is not None else []
+        # Hovering must be right for text that the pause after typing still holds back.
         if path is not None and params.text_document.uri in self.server.workspace.text_documents:
             self._session.write(path, "".join(lines))
         at = self._codec.position_from_client_units(lines, params.position)

@@ -75,6 +75,7 @@ class EditorSession:
         self._alone: dict[Path, str] = {}
         """Texts of files that belong to no tenant."""
         for tenant in self._tenants.values():
+            # Nothing has been frozen yet, so everything counts as stale.
             tenant.stale |= {source.project for source in tenant.loaded.tenant.projects}
 
     # --- files
@@ -104,15 +105,19 @@ class EditorSession:
             return
         for tenant in self._tenants.values():
             had = tenant.loaded.files.get(file.project, {}).get(file.branch, {})
+            # Saving an unchanged file must not freeze anything again.
             if file.project in tenant.loaded.tenant.by_canonical and had.get(file.path, "") != text:
                 new = tenant.loaded.with_files({file.project: {file.branch: {**had, file.path: text}}})
+                # Stale projects add up over several edits; only freezing takes them out again.
                 tenant.stale |= reached(tenant.loaded.layout, new.layout)
                 tenant.loaded, tenant.layout_findings = new, None
 
     def refresh(self, file: ProjectFile | None, *, everything: bool) -> Iterator[None]:
         """Freeze the affected projects again, one at a time: at least the project of the file."""
         for tenant in self._tenants.values():
+            # The file's own project comes first: its errors are what the person at the editor waits for.
             waiting = sorted(tenant.stale, key=lambda project: (file is None or project != file.project, project))
+            # A base job reaches every project: freezing them all after each pause in typing would take too long.
             for project in waiting if everything else waiting[:NEARBY_MAX]:
                 layout = tenant.loaded.layout
                 tenant.ended[project] = [one for graph in graphs(layout, {project}) for one in frozen(layout, graph)]
@@ -140,6 +145,7 @@ class EditorSession:
                 because = f"{place(cause)}: {cause.text}" if cause is not None and cause != error else ""
                 exact = extent(error, texts.get(error.path, ""))
                 problem = Problem(error, exact, because)
+                # Several tenants, or several graphs, report one mistake: it is shown once per line.
                 found.setdefault(root / error.path, {}).setdefault((missed(error) or error.text, error.line), problem)
         return {where: list(problems.values()) for where, problems in found.items()}
 
@@ -154,6 +160,7 @@ class EditorSession:
         """Check the form of a file outside all tenants: nothing else of it can be checked."""
         source = TenantProject("", "", "", trusted=True)
         text = self._alone.get(path, "")
+        # Any file outside a tenant's work trees may be open, such as a playbook, which is no configuration.
         if path.suffix != ".yaml" or not any(part in str(path) for part in ("zuul.yaml", "zuul.d/")):
             return
         for error in parse_branches(source, {"": {"zuul.yaml": text}})[""].errors:
@@ -196,6 +203,7 @@ class EditorSession:
         try:
             question = chosen({"": loaded}, name, file.project, None, file.branch)
         except UserError:
+            # The file's project need not run the job that it mentions.
             question = chosen({"": loaded}, name, None, None, None)
         where = question.place
         at_place = (where.pipeline, where.project.project) if where is not None else ("", "")
@@ -220,4 +228,5 @@ def _cut(lines: list[str]) -> str:
 
 
 def _fenced(text: str, language: str = "") -> str:
+    # Text of a configuration could otherwise end the fence, and go on as Markdown of its own.
     return f"```{language}\n{text.replace('```', '` ` `')}\n```"

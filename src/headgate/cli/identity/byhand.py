@@ -42,10 +42,12 @@ class ManualAction(NamedTuple):
 async def recorded(store: Store, deed: ManualAction, settings: Settings) -> AsyncIterator[None]:
     """Record the action as begun, and then its result. Raise StoreError."""
     action, place = _action(deed, _tenant(settings, deed.project)), Map().history.by_hand
+    # Before the action: a crash leaves an action without a result in the record, not one that nobody knows of.
     await store.commit([], place.append(action))
     try:
         yield
     except Exception as error:
+        # The text of an unexpected error may contain a secret or a password of a URL; its type does not.
         outcome = str(error) if isinstance(error, UserError | SecretError) else f"failed: {type(error).__name__}"
         await store.commit([], place.append(replace(action, outcome=line(outcome, TEXT_MAX_CHARS))))
         raise
@@ -89,6 +91,7 @@ def _tenant(settings: Settings, project: str) -> str:
         text, known = tenant_text(settings), known_connections(settings, connections(settings))
         found = parse_tenant_file(text, str(settings.tenant_config), known).tenants
     except (UserError, ConfigErrors):
+        # The record counts, not the tenant in it: a broken tenant file must not stop what repairs it.
         return ""
     return next((name for name, tenant in found.items() if tenant.find(project) is not None), "")
 

@@ -26,6 +26,7 @@ from headgate.cli.settings import NAME, Settings, find, read
 from headgate.cli.terminal.say import say
 from headgate.services.requests import ANSWER_WAIT_MAX_S
 
+# urllib cannot tell who listens at the other end, so the kernel's tables are read.
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 LISTENS = "0A"
 EVERYWHERE_OR_LOOPBACK = {
@@ -48,6 +49,7 @@ def owners(port: int, tables: tuple[str, ...] = TABLES) -> set[int]:
             continue
         for words in (line.split() for line in lines):
             address, _, number = words[1].partition(":")
+            # The kernel writes addresses in hex, in the machine's byte order: 0100007F is 127.0.0.1.
             if words[3] == LISTENS and int(number, 16) == port and address in EVERYWHERE_OR_LOOPBACK:
                 found.add(int(words[7]))
     return found
@@ -63,6 +65,7 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    # Returning None makes urllib raise HTTPError for the redirect.
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> None:
@@ -132,9 +135,11 @@ class PageClient:
             try:
                 request = urllib.request.Request(url, data, headers, method=method)
                 with _opened(request, TIMEOUT_S, self.tls) as answer:
+                    # A bound, since whatever listens at the address may send without end.
                     found: bytes = answer.read(ANSWER_SIZE_MAX_BYTES)
                     return found
             except urllib.error.HTTPError as error:
+                # Only answers that say that nothing was done are repeated: a second POST would otherwise act twice.
                 pause_s = _again_s(error)
                 if pause_s is None or time.monotonic() + pause_s > end:
                     raise UserError(f"{url}: {_reason(error)}") from error
@@ -146,6 +151,7 @@ class PageClient:
 def _unreached(url: str, error: Exception) -> UserError:
     """Return the error to raise when a server gives no answer; retrying does not help when its certificate is
     refused."""
+    # An attacker in between looks like this; waiting and repeating would be the wrong advice.
     if isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError):
         return UserError(f"{url}: its certificate is refused ({error}); name its authority as [tls] ca")
     return AwayError(f"{url}: no Headgate answers there ({error}); is `headgate run` running?")
@@ -155,6 +161,7 @@ def _again_s(error: urllib.error.HTTPError) -> float | None:
     """Return the delay after which to ask again, if the answer says that nothing was done and that a retry may
     succeed."""
     retry_after = error.headers.get("Retry-After", "")
+    # 422 and 503 with Retry-After are the API's words for what is still being read; 429 is not repeated.
     early = error.code in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.UNPROCESSABLE_ENTITY)
     return float(retry_after) if early and retry_after.isascii() and retry_after.isdigit() else None
 
@@ -171,6 +178,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
 def _opened(
     request: urllib.request.Request, timeout_s: float, tls: ssl.SSLContext | None
 ) -> Any:  # a response of urllib
+    # A proxy of the environment would receive the token, and could not reach this machine's loopback anyway.
     direct = [urllib.request.ProxyHandler({})] if _is_here(request.host.rpartition(":")[0] or request.host) else []
     opener = urllib.request.build_opener(_NoRedirects, *direct, urllib.request.HTTPSHandler(context=tls))
     return opener.open(request, timeout=timeout_s)
@@ -184,9 +192,11 @@ def pages(config: str | None, url: str | None) -> PageClient:
     settings = _settings(config, url)
     base = url.rstrip("/") if url else _address(_needed(settings))
     named = base == profile.url
+    # The profile's token goes to the profile's server only, whatever address the command line names.
     token = everywhere("auth_token") or os.environ.get(VARIABLE, "") or (profile.token if named else "")
     if not token and settings is not None and _ours(base, settings):
         token = known_token(settings)
+        # Any user of this machine may listen on a port while Headgate is down, and would receive the operator's token.
         _not_a_stranger(base, settings)
     if everywhere("insecure") or (named and not profile.verify):
         return PageClient(base, token, _unchecked(), profile.tenant)
@@ -237,6 +247,7 @@ def _address(settings: Settings) -> str:
 
 def _here(settings: Settings) -> str:
     host, port = settings.get("web", "listen_address"), settings.get("web", "port")
+    # A wildcard is an address to listen on; to connect there means loopback.
     host = _EVERYWHERE.get(host, host)
     scheme = "https" if settings.get("tls", "certificate") else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -247,6 +258,7 @@ def _alive(base: str, settings: Settings) -> bool:
     try:
         request = urllib.request.Request(f"{base}/health/live")
         with _opened(request, ALIVE_S, _trusting(base, settings)) as answer:
+            # Any program may listen at this port: only Headgate's own words count.
             return bool(json.loads(answer.read(ANSWER_SIZE_MAX_BYTES)) == {"alive": True})
     except (OSError, ValueError, HTTPException):
         return False
@@ -263,7 +275,9 @@ def _trusting(base: str, settings: Settings) -> ssl.SSLContext | None:
         tls.load_verify_locations(*own)
     except OSError as error:
         raise UserError(f"{own[0]}: the certificate cannot be used: {error}") from error
+    # The certificate itself is the anchor, even if an authority has signed it.
     tls.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    # On this machine the name in it does not matter: people connect to localhost, it is for the public name.
     tls.check_hostname = False
     return tls
 
@@ -297,6 +311,7 @@ def _not_a_stranger(base: str, settings: Settings) -> None:
     at = urlsplit(base)
     if not _is_here(at.hostname or ""):
         return
+    # Besides this user: root, and whoever owns the files, as Headgate usually has a user of its own.
     trusted = {os.geteuid(), 0, *_owner(settings.path), *_owner(settings.state_dir), *_owner(token_file(settings).path)}
     strangers = owners(at.port or 80) - trusted
     if strangers:

@@ -52,6 +52,7 @@ def profile(name: str, named: Path | None = None) -> Profile:
     if not parser.has_section(name):
         raise UserError(f"{file}: there is no profile [{name}]; there are {', '.join(sections) or 'none'}")
     written = parser[name].get(TOKEN_KEY, "")
+    # As ssh does with its keys: a token that others may have read must not be used.
     if written and not _REFERENCE.fullmatch(written) and file.stat().st_mode & 0o077:
         raise UserError(f"{file}: it holds a token and others may read it: chmod 600 {file}")
     return _read(f"{file}: [{name}]", parser[name])
@@ -63,6 +64,7 @@ def _read(where: str, section: configparser.SectionProxy) -> Profile:
     if not options.get("url"):
         raise UserError(f"{where} needs a url")
     if options.get("username") and not options.get(TOKEN_KEY):
+        # Sending the password on to a server that does not expect it would give it away.
         raise UserError(f"{where} has a username: Headgate takes no passwords; put a token there, as {TOKEN_KEY}")
     verify = configparser.ConfigParser.BOOLEAN_STATES.get(options.get("verify_ssl", "true").lower())
     if verify is None:

@@ -18,6 +18,8 @@ def tls_of(settings: Settings, section: str = "tls", names: tuple[str, str, str]
     paths = [settings.get(section, name) for name in names]
     if not any(paths):
         return None if section == "tls" else tls_of(settings)
+    # The section counts as a whole: taking the missing half from [tls] would combine a certificate with the key of
+    # another.
     if not paths[0] or not paths[1]:
         raise UserError(f"{settings.path}: [{section}] needs both {names[0]} and {names[1]} for TLS")
     certificate, key, client_ca = (settings.place(section, name, "") for name in names)
@@ -30,6 +32,7 @@ def tls_of_finger(settings: Settings) -> Tls | None:
     names = ("tls_cert", "tls_key", "tls_ca")
     given = [bool(settings.get("fingergw", name)) for name in names]
     if not all(given):
+        # Half a setting must not end in a server without TLS that its admin believes to be protected.
         if any(given):
             raise UserError(f"{settings.path}: [fingergw] needs all of {', '.join(names)} for TLS, or none")
         return None
@@ -58,5 +61,6 @@ def as_client(settings: Settings) -> ssl.SSLContext | bool:
         found.load_cert_chain(tls.certificate, tls.key)
     except OSError as error:
         raise UserError(f"{settings.path}: [tls] certificate, key or ca cannot be used: {error}") from error
+    # Without [tls] ca, the anchor is our own certificate, even if an authority has signed it.
     found.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return found

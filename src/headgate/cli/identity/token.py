@@ -48,6 +48,7 @@ class TokenFile:
 
     def _exists(self) -> bool:
         try:
+            # lstat: a dangling link counts as present; opening it then says what is wrong.
             self.path.lstat()
         except (FileNotFoundError, NotADirectoryError):
             return False
@@ -62,8 +63,11 @@ class TokenFile:
             with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 file.write(secrets.token_urlsafe(32) + "\n")
                 file.flush()
+                # Durable before it has its name: after a power failure an empty token file would keep every process
+                # from starting.
                 os.fsync(file.fileno())
             with suppress(FileExistsError):
+                # link, unlike rename, never replaces: the first process wins, and the others read its token.
                 os.link(own, self.path)
         except OSError as error:
             raise self._wrong(f"the operator's token cannot be stored there: {error.strerror}") from error
@@ -72,8 +76,10 @@ class TokenFile:
 
     def _read(self, *, strictly: bool) -> str:
         """Read the token. Raise UserError, and PermissionError unless `strictly`."""
+        # In state_dir, a link can only be an attack; an operator's own file may well be one.
         follow = os.O_NOFOLLOW if self.ours else 0
         try:
+            # O_NONBLOCK: opening a FIFO that somebody put there would wait for ever.
             file = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | follow)
         except OSError as error:
             if isinstance(error, PermissionError) and not strictly:
@@ -95,12 +101,15 @@ class TokenFile:
     def _guarded(self, file: int) -> None:
         """Make the file readable by its owner alone. Raise UserError."""
         found = os.fstat(file)
+        # Whoever owns the file knows the token, or can replace it with one that they know.
         if found.st_uid not in (os.geteuid(), 0):
             raise self._wrong(f"it belongs to the user with id {found.st_uid}, who could name any token: remove it")
+        # An operator may let a group read the file that the settings name, but nobody else may write it.
         open_to_others = stat.S_IMODE(found.st_mode) & (0o077 if self.ours else 0o027)
         if not open_to_others:
             return
         try:
+            # Through the descriptor: by name, another file could be meant by now.
             os.fchmod(file, stat.S_IMODE(found.st_mode) & ~open_to_others)
         except OSError as error:
             why = f"others may read or change it, and that cannot be taken from them: {error.strerror}"

@@ -81,6 +81,7 @@ def _opened(file: str, mode: str) -> AbstractContextManager[IO[str]]:
     """Open the file without translating ends of lines: lines may end within a value."""
     if file == "-":
         return nullcontext(sys.stdin if mode == "r" else sys.stdout)
+    # The csv module needs untranslated ends of lines: a quoted value may contain one.
     return open(file, mode, encoding="utf-8", newline="")
 
 
@@ -116,6 +117,7 @@ class _Import:
 
     def _apply(self, part: Sequence[Row], steps: Sequence[pb.Step], what: str) -> dict[int, str]:
         """Perform the steps; return those whose objects exist already, and the server's answers."""
+        # In parts, one rejected row does not undo the others of its request.
         answer = self._client.call("Apply", steps=steps, in_parts=True)
         taken = {}
         for failure in answer.failures:
@@ -133,9 +135,12 @@ class _Import:
             existing.setdefault((old.type, old.name), []).append(old)
         changed: list[Row] = []
         patches: list[pb.Step] = []
+        # Both come from one dictionary, so they are in the same order.
         for (where, one), detail in zip(part, why.values(), strict=True):
             same = existing.get((one.type, one.name), [])
             same = [old for old in same if one.project in ("", old.project) and normal(one.uuid) in ("", old.uuid)]
+            # Names are unique in a project or a partition only: where several objects match, changing one would be a
+            # guess.
             if len(same) != 1:
                 self._refused((where, one), detail)
                 continue

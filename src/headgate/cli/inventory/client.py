@@ -43,6 +43,7 @@ class ServiceAddress:
         with needing("headgate inventory", "inventory"):
             import grpc  # 19 MB
         target = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        # Naming an authority is the sign that the service speaks TLS.
         if self.ca is None:
             return InventoryClient(self, grpc.insecure_channel(target))
         try:

@@ -58,6 +58,7 @@ def object_of(name: str, found: Mapping[str, Any], type: str) -> pb.Object:  # Y
         known, needed = (*known, "object_type"), ("name", "object_type")
     _only(name, found, known, needed)
     properties, tags = found.get("properties") or {}, found.get("tags") or []
+    # Property values are texts in the inventory, so structures have no place there.
     if not isinstance(properties, dict) or any(isinstance(one, dict | list) for one in properties.values()):
         raise UserError(f"{name}: properties is a mapping of texts, numbers, true or false")
     if not isinstance(tags, list):

@@ -66,6 +66,7 @@ def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> lis
     """Return the servers of the inventory: gRPC and, if a port is set, HTTP. Raise UserError."""
     host, port = settings.get("inventory", "listen_address"), settings.get("inventory", "port")
     sessions = _sessions(settings, inventory)
+    # With port 0 the number is known only once the server listens; etcd must not announce another one.
     served = asyncio.get_running_loop().create_future()
 
     def bound(number: int) -> None:
@@ -114,6 +115,7 @@ async def make_launcher(
     """Return the launcher, which gives machines to builds; `making` makes machines, if given. Raise UserError for
     an invalid label."""
     for tenant in tenants().values():
+        # A label with a typing error is an error of this start, not a request that waits for machines for ever.
         for name, label in tenant.labels.items():
             try:
                 expression(label)

@@ -47,6 +47,7 @@ def command(context: click.Context, /, config: str | None, repairing: bool, **gi
 
 async def _examined(settings: Settings, repairing: bool) -> tuple[list[InventoryFinding], int, int]:
     """Return the errors found, how many were repaired, and how many changed meanwhile."""
+    # Only a repair needs the lock of SQLite; everybody else looks beside the service.
     backend = await (_opened(settings) if repairing else open_store_to_read(settings))
     try:
         opened = Store(backend)

@@ -44,6 +44,7 @@ class InventoryCommands(LazyGroup):
     extras: ClassVar = dict.fromkeys(LATER, "inventory")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # After `--` everything is a value, even if it looks like an option.
         end = args.index("--") if "--" in args else len(args)
         if set(LATER) & set(args[:end]):  # these have options of their own
             return super().parse_args(ctx, args)

@@ -96,6 +96,7 @@ def _waited(client: InventoryClient, lease: pb.Lease, wait_s: int) -> pb.Lease:
     until = time.monotonic() + wait_s
     while lease.state == pb.Lease.WAITING:
         if time.monotonic() > until:
+            # If the lease is given at this very moment, this gives it back: nobody would use the machine.
             client.call("EndLease", id=lease.id)
             raise UserError(f"nothing came in {wait_s} s; {lease.ahead} were before it, and it waits no longer")
         time.sleep(min(LOOK_INTERVAL_S, max(0.0, until - time.monotonic())))

@@ -176,7 +176,9 @@ def _delete(type: str) -> click.Command:
         client = address.open()
         found = [find(client, type, one) for one in named]
         found += search(client, wanted(filters, type)) if filters else []
+        # An object may be named and match a filter, too; the second deletion would fail.
         for one in {one.uuid: one for one in found}.values():
+            # What changed since it was found may not match the filter any more, so its deletion is refused.
             removal = pb.Removal(uuid=one.uuid, expected_generation=one.generation)
             client.call("Apply", steps=[pb.Step(delete=removal)])
             if not address.quiet:

@@ -89,6 +89,7 @@ def _partitions(client: InventoryClient) -> list[pb.Partition]:
 
 
 def _partition(client: InventoryClient, named: str) -> pb.Partition:
+    # A uuid may be written with or without dashes.
     wanted = normal(named) if is_uuid(named) else named
     found = next((one for one in _partitions(client) if wanted in (one.uuid, one.name)), None)
     if found is None:

@@ -87,6 +87,7 @@ def _object(where: str, found: Any, type: str) -> Row:  # YAML or JSON
 def _json(source: IO[str], name: str, type: str) -> Iterator[Row]:
     """Read one object per line, or one array."""
     for number, line in enumerate(source, 1):
+        # One array is read as a whole; lines are read one by one, so that a file of any size needs little memory.
         if number == 1 and line.lstrip().startswith("["):
             array = _parsed(name, line + source.read())
             yield from (_object(f"{name}: object {n}", one, type) for n, one in enumerate(array, 1))
@@ -103,6 +104,7 @@ def _parsed(where: str, text: str) -> Any:  # JSON
 
 def _yaml(source: IO[str], name: str, type: str) -> Iterator[Row]:
     """Read documents, each an object or a list of them."""
+    # The parser in C is many times as fast, and some builds of PyYAML lack it.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     number = 0
     try:
@@ -120,6 +122,7 @@ def _csv(source: IO[str], name: str, type: str) -> Iterator[Row]:
         heads = next(reader, None)
         if heads is None:
             raise UserError(f"{name}: is empty; its first line names the columns: {','.join(FIELDS)}, and properties")
+        # Spreadsheet programs begin UTF-8 files with a byte order mark, which would belong to the first heading.
         heads[0] = heads[0].removeprefix("\ufeff")
         if twice := sorted({head for head in heads if heads.count(head) > 1}):
             raise UserError(f"{name}:1: column {twice[0]!r} is there twice")

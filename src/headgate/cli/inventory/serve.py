@@ -74,6 +74,7 @@ def with_given(settings: Settings, given: dict[str, object]) -> Settings:
         inventory["listen_address"] = inventory.pop("listen")
     for name in ("cert_path", "key_path", "client_ca_path"):
         if name in inventory:
+            # Paths on the command line are relative to the current directory, those of a file to the file.
             inventory[name] = str(Path(inventory[name]).absolute())
     values = {**settings.values, "inventory": {**settings.values.get("inventory", {}), **inventory}}
     if store:

@@ -20,6 +20,7 @@ def show(
     address: ServiceAddress, found: Sequence[Message], heads: Sequence[str], rows: Iterable[Sequence[str]]
 ) -> None:
     if address.json:
+        # Text of others in JSON is escaped for terminals, too.
         say(plain_json(json.dumps([as_dict(one) for one in found], indent=1, ensure_ascii=False)))
         return
     table = TextTable(*heads)

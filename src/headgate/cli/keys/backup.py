@@ -70,6 +70,7 @@ def read_backup(document: Mapping[str, Any], where: str) -> Backup:  # JSON
         if len(parts) != 5 or parts[0] != "keystorage" or parts[4] != SECRETS:
             left_out[path] = _ELSEWHERE.get(parts[-1], _OTHER)
             continue
+        # Names of projects contain slashes, so they are quoted to be one element of the path.
         connection, project = unquote_plus(parts[1]), unquote_plus(parts[3])
         if project.partition("/")[0] != unquote_plus(parts[2]):
             raise UserError(f"{where}: {line(path)}: project {project!r} is not below {unquote_plus(parts[2])!r}")
@@ -88,6 +89,7 @@ def _versions(record: Any, where: str) -> Iterator[Version]:  # JSON
         raise UserError(f"{where}: this is not a record of keys: {error}") from error
     if found.schema != SCHEMA:
         raise UserError(f"{where}: its schema is {found.schema}; only {SCHEMA} is known")
+    # Two keys of one number would leave open which of them opens a secret.
     numbers = [one.version for one in found.keys]
     if not numbers or min(numbers) < 0 or len(set(numbers)) != len(numbers):
         raise UserError(f"{where}: its versions are {numbers}; each is a number of its own from 0")

@@ -54,6 +54,7 @@ def command(
         raise click.UsageError("say for whom: --tenant and --project, or --public-key FILE")
     plain = _plain(infile)
     try:
+        # Editors and `echo` end a file with a line break, which is hardly ever part of a password.
         pieces = rsa.encrypt(pem, plain if no_strip else plain.rstrip())
     except BadKey as error:
         raise UserError(f"{public_key or 'the answer of the server'}: {error}") from error
@@ -70,6 +71,7 @@ def _secret(name: str, field: str, pieces: list[str]) -> Iterator[str]:
 def _plain(file: Path) -> bytes:
     if str(file) != "-":
         return file.read_bytes()
+    # At a terminal the value is not shown, and does not get into the history of the shell.
     if sys.stdin.isatty():
         found = click.prompt("Value to encrypt", hide_input=True, err=True)
         assert isinstance(found, str), "a prompt answers with text"

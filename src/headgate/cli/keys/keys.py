@@ -97,6 +97,7 @@ def show(config: str | None, project: str | None) -> None:
         return await keys.public(*await _find(keys, settings, project or ""))
 
     if project:
+        # Reading works beside a running Headgate; only a missing key needs the store to be opened for writing.
         say(_run(config, known, write=False) or _run(config, made, write=True), nl=False)
     else:
         _run(config, body, write=False)
@@ -118,6 +119,7 @@ def export(config: str | None, file: Path, projects: tuple[str, ...]) -> None:
         if missing:
             raise UserError(f"there is no key of {', '.join(missing)}")
         exported = Exported(tuple(ExportedProject(*found, every[found]) for found in wanted))
+        # The file is private before it has any content.
         file.touch(0o600)
         file.write_bytes(msgspec.json.format(msgspec.json.encode(exported)) + b"\n")
         say(f"Wrote the keys of {len(wanted)} projects to {file}; they open only with the same password.")
@@ -152,11 +154,13 @@ def import_(config: str | None, overwrite: bool, password_file: Path | None, rea
             )
             for one in wanted
         }
+        # Importing the same file again, after an interruption, must not count as a conflict.
         same = {
             key_project
             for key_project in fresh
             if key_project in known and _publics(known[key_project]) == _publics(fresh[key_project])
         }
+        # Everything is checked before the first key is written.
         for key_project in fresh:
             if key_project in known and key_project not in same and not overwrite:
                 raise UserError(f"{key_project} has another key already; nothing was imported. --overwrite replaces it")
@@ -257,6 +261,8 @@ def retire(config: str | None, url: str | None, reason: str, lossy: bool, projec
 
     wanted = {"reason": reason, "retire": version, "lossy": lossy}
     deed = ManualAction("retire-key", f"{version} of {project}", reason, project)
+    # Only a running Headgate has the layouts that tell which secrets need the key, so it is asked unless loss is
+    # accepted.
     try:
         left = _run(config, body, write=True, deed=deed) if lossy else _change_there(config, url, project, wanted)
     except Busy:
@@ -352,6 +358,7 @@ async def _backend(settings: Settings, *, write: bool) -> Backend:
     url = settings.store_url
     if url == "memory:":
         raise UserError("[store] url is memory: its content ends with its process; keys need a store that stays")
+    # The reader of SQLite needs no lock, which a running Headgate holds.
     if url.startswith("sqlite:///") and not write and Path(url.removeprefix("sqlite:///")).exists():
         return SqliteReader(url.removeprefix("sqlite:///"))
     settings.state_dir.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,8 @@ def unopenable(settings: Settings, layout: Layout) -> list[ConfigError]:
     """Return an error for each secret that they do not open; return none when no keys are stored. Raise UserError."""
     url = settings.store_url
     file = url.removeprefix("sqlite:///")
+    # Without stored keys there is nothing to compare with, as on the machine of somebody who only edits configuration.
+    # Opening a missing SQLite file would create it.
     if not settings.get("keystore", "password") or url == "memory:" or (file != url and not Path(file).exists()):
         return []
 

@@ -79,6 +79,7 @@ def access_of(settings: Settings, file: Callable[[], TenantFile], context: Conte
         return Rules(now.rules, now.roles, now.api_root)
 
     sessions = None
+    # Only an OpenID Connect provider has a login page; bearer tokens of the other drivers need no session.
     if context is not None and any(realm.authenticator.provider for realm in realms):
         sessions = LoginSessions(context, settings.get("web", "root"), int(settings.number("web", "login_max")))
     figures_open = settings.get("web", "metrics") == "everybody"
@@ -94,14 +95,17 @@ def _origin(url: str, settings: Settings) -> str:
     """Return the origin of a URL. Raise UserError."""
     try:
         parts = urlsplit(url)
+        # Reading `port` raises ValueError for a port above 65535, so it belongs into the `try`, too.
         port = f":{parts.port}" if parts.port not in (None, USUAL_PORTS.get(parts.scheme)) else ""
     except ValueError:
         parts, port = urlsplit(""), ""
     host = parts.hostname or ""
+    # A browser's Origin header has neither path nor user: such an entry could never match, and nobody would notice.
     if parts.scheme not in USUAL_PORTS or not host or parts.path.strip("/") or parts.query or "@" in parts.netloc:
         raise UserError(
             f"{settings.path}: [web] dashboards: {url!r} is no origin; give scheme and host: https://zuul.example"
         )
+    # `hostname` has lost the brackets of an IPv6 address; browsers send them.
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"
 
 
@@ -112,6 +116,8 @@ def reader(log_root: Path, remote: RemoteLogs, stored: KeptLogs | None) -> ReadL
     async def read(build: str, path: str) -> AsyncGenerator[bytes, None]:
         try:
             if (found := await logs.content(build, path)) is not None:
+                # Close at once when the reader stops early; otherwise the file stays open until the generator is
+                # collected.
                 async with aclosing(found.read(0, found.size_bytes)) as content:
                     async for piece in content:
                         yield piece
@@ -133,10 +139,13 @@ async def add_scheduler(process: Process, *, read: bool = False) -> None:
     schedulers are."""
     settings, context = process.settings, process.context
     at, ours = process.git, {name: one.forge for name, one in process.forges.items()}
+    # A tenant file that cannot be loaded falls back to the one in effect before; `refused` says why.
     text, file, refused = await begun(settings, context, at)
     forges: dict[str, ForgeWatch] = {n: GitForge(c, process.engine, {}) for n, c in plain(settings).items()}
     forges |= ours
     most = (int(settings.number("scheduler", f"config_reading_max_{unit}")) for unit in ("s", "bytes"))
+    # Configuration that a change proposes is read in another process, with limits on time and size: no file that
+    # somebody pushes can stop the scheduler.
     judge = ApartJudge(JudgeLimits(*most))
     process.stack.push_async_callback(judge.close)
     context.judging = Judging(judge)
@@ -161,6 +170,7 @@ async def add_scheduler(process: Process, *, read: bool = False) -> None:
         if read or settings.get("scheduler", "prometheus_port"):
             works["the figures of the whole"] = process.tells
         tended_ones = [tended(context, what, run, session) for what, run in works.items()]
+        # The event is never set: this ends by cancellation alone, when the membership ends or the session is lost.
         await run_until(asyncio.Event(), scheduler.run(session), *tended_ones)
 
     process.join(Membership(context, "scheduler"), body)
@@ -180,9 +190,12 @@ async def add_executor(process: Process) -> None:
     earlier = reader(log_root, await remote(settings, context, process.stack), kept_logs(settings))
     runner = ProcessRunner(job_dir, log_root, process.engine, found, process.keys, fleet(settings, context), earlier)
     process.stack.push_async_callback(runner.close)
+    # Sweep before the first build is accepted: what a dead executor left still holds processes and disk space.
     await runner.sweep(partial(held_in_store, context))
     load = MachineLoad(
         job_dir,
+        # A machine that does everything has a load of its own making; refusing builds there would hold its only gate
+        # up.
         number("executor", "load_multiplier", math.inf if process.scheduler else LOAD_MULTIPLIER),
         number("executor", "min_avail_mem"),
         number("executor", "min_avail_hdd"),
@@ -247,6 +260,7 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))
     root = urlsplit(settings.get("web", "root")).hostname
     names = [root] if root else []
+    # Beside a scheduler, requests have the smaller share of the loop, so that many viewers cannot delay its turns.
     share = SHARE_ALONE if process.scheduler is None else SHARE_BESIDE
     turns = PeerTurns(share, observe=lambda cpu_s: context.observer.shown("request", cpu_s))
     app, works = await front(
@@ -257,11 +271,13 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     process.servers.append(
         serve(app, host, port, process.stop, bound, tls=tls, names=names, shared=True, dashboards=pages)
     )
+    # Beside a scheduler, the scheduler's own work reports the metrics of the whole system already.
     process.join(member, process.tells if process.scheduler is None else _forever)
 
 
 async def add_everything(process: Process, bound: Callable[[int], None]) -> None:
     """Add all components that `headgate run` consists of."""
+    # The scheduler comes first: the others look at `process.scheduler` for their tenants, shares and limits.
     await add_scheduler(process, read=True)
     await add_merger(process)
     await add_executor(process)
@@ -288,6 +304,7 @@ def add_monitor(process: Process, kind: str, *, always: bool, announce: Callable
         return
     access = access_of(settings, lambda: process.tenancy.file)
     app, tls = create_process_app(process.vitals, access, process.logs), tls_of(settings)
+    # An address of the loopback is announced as it is: under the name of the host nobody would reach it.
     name = host if host in ("127.0.0.1", "::1", "localhost") else process.context.hostname
 
     def bound(number: int) -> None:

@@ -40,6 +40,7 @@ async def add_fingergw(process: Process, *, alone: bool = True) -> None:
         try:
             await serve(gateway.answer, host, port, process.stop, bound, tls)
         except UserError as error:
+            # The usual port, 79, is privileged: a gate must not stay down because it may not serve finger.
             if alone:
                 raise
             log.error("logs are not served over finger: %s", error)

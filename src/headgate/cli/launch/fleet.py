@@ -25,6 +25,7 @@ def fleet(settings: Settings, context: Context) -> Callable[[], Collection[str]]
     known = named(settings)
 
     def now() -> Collection[str]:
+        # Ask the registry at each call: executors and servers join after this process has started.
         return {*known, *_registered(context)}
 
     return now

@@ -72,6 +72,7 @@ async def _queues(
 def own_queues(settings: Settings, key: str = "") -> str:
     """Return the URL of the queues that are served here, for the application with this key. Raise UserError."""
     apps = [app for app, keys in settings.application_keys.items() if not key or key in keys]
+    # Guessing among several applications could post one application's messages into another's queues.
     if len(apps) > 1 or (key and not apps):
         raise UserError(
             f"{settings.path}: which application's queues are meant is said by the app_key: one of [application_keys]"

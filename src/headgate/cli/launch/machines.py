@@ -63,6 +63,7 @@ def _making(
 
     async def seal(plain: bytes) -> Sealed:
         if keys is None:
+            # Fail rather than store the secret unencrypted: everybody who can read the store would have it.
             raise SecretError("a machine has a secret that cannot be kept: set [keystore] password")
         return await keys.sealed(*NODES, plain)
 
@@ -81,6 +82,7 @@ def _making(
 
 def _image_roots(settings: Settings, context: Context) -> tuple[str, ...]:
     """Return the addresses below which images that jobs build may be."""
+    # A job chooses the URL of its image: without this list it could make the launcher fetch from any internal host.
     own = [f"{context.root_url}/t/"] if context.root_url else []
     logs = [settings.get("logs", "root")] if settings.get("logs", "root") else []
     return (*own, *logs, *settings.get("launcher", "image_sources").split())

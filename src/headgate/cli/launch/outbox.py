@@ -78,6 +78,7 @@ async def _reporter(
 
             return ObjectReporter(name, objects(), section["partition"], section["project"])
         case driver if driver in REPORTERS:
+            # An option that is set to nothing counts as missing, as everywhere in the settings.
             filled = {key: value for key, value in section.items() if value}
             try:
                 given = ReporterOptions(filled, settings.path.parent, lambda: trusting(*authorities(settings)), stack)

@@ -97,6 +97,7 @@ class Process:
     def forges(self) -> dict[str, Connected]:
         """Return the forges of the settings, which all components here share. Raise UserError."""
         if self._connected is None:
+            # The limits of an account apply to all processes together, so they are agreed on through the store.
             shared = SharedLimits(self.context)
             self._connected = connected(self.settings, lambda: self.engine, shared.of)
             if self._connected:
@@ -172,9 +173,12 @@ class Process:
         done = asyncio.Event()
 
         async def members() -> None:
+            # The event is never set: `run_until` is used for its other rule, that the first failure ends all the
+            # others.
             await run_until(asyncio.Event(), *self.works)
             done.set()
 
+        # `done` ends the mirror and the servers, which never end by themselves, once every member was asked to stop.
         await run_until(done, self.context.mirror.run(), members(), *self.servers)
 
 
@@ -189,11 +193,13 @@ async def process(
         return int(time.time() * 1000)
 
     try:
+        # The directory must be private before anything is written into it: it holds keys and the operator's token.
         private_directory(settings.state_dir)
     except OSError as error:
         raise UserError(f"[scheduler] state_dir: {settings.state_dir} cannot be made: {error.strerror}") from error
     async with AsyncExitStack() as stack:
         figures = ProcessMetrics()
+        # Everything below needs the store; until it answers, `reached` serves nothing but health.
         backend = measured(await reached(settings, ports), figures.store, now_ms)
         stack.push_async_callback(backend.close)
         store = Store(backend, ttl_s=settings.session_timeout_s)

@@ -59,6 +59,7 @@ class Retention:
             own = self.own
 
             async def drop(build: str) -> None:
+                # Removing thousands of files takes seconds, which the event loop must not wait for.
                 await asyncio.to_thread(remove, own / build)
 
             return await prune(LogDirectory(own), self.policy, now_ms, running, dry=dry, drop=drop)
@@ -83,7 +84,9 @@ def retention(settings: Settings, history: HistoryKeeper | None, *, own: bool) -
 
 async def pruned(found: Retention, context: Context) -> None:
     """Remove old logs and buildsets every hour, until cancelled."""
+    # With an empty mirror every build would count as over, and the logs of running builds would be removed.
     await context.mirror.ready()
+    # A retention without limits is false: there is nothing to do, and the task ends.
     while found:
         try:
             done = await found.logs(context.now_ms(), lambda build: not over(context, build)())
@@ -91,6 +94,7 @@ async def pruned(found: Retention, context: Context) -> None:
             if done.builds or done.files or buildsets:
                 log.info("removed as the settings say: %s; %s buildsets of the history", done, buildsets)
         except (LogStoreError, HistoryUnavailable) as error:
+            # An outage of the log store or the database loses nothing: what is old is still there in an hour.
             log.error("what is old cannot be removed, trying again in an hour: %s", error)
         await asyncio.sleep(PRUNE_INTERVAL_S)
 
@@ -130,6 +134,7 @@ def uploads(
     )
 
     async def works_on() -> None:
+        # As in `pruned`: without the mirror, builds that run would count as over.
         await context.mirror.ready()
         await found.run()
 

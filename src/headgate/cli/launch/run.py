@@ -27,6 +27,7 @@ from headgate.services.formats import TooOld
 
 log = logging.getLogger("headgate.settings")
 
+# A thousand viewers alone need more than the 1,024 descriptors that most systems allow by default.
 DESCRIPTORS = 65_536
 TOLD_MAX = 5
 """Options without effect that the log names one by one."""
@@ -140,6 +141,7 @@ def _start(config: str | None, verbose: bool, kind: str, made: Made) -> None:
     """Start the process of this `kind`; empty means all components in one process. Raise UserError with the status
     NEEDS_A_HAND."""
     try:
+        # An old git would fail later, in the middle of a merge or a build; the web needs none.
         if kind in ("", "scheduler", "merger", "executor"):
             check_git()
         settings = read(find(config))
@@ -148,6 +150,8 @@ def _start(config: str | None, verbose: bool, kind: str, made: Made) -> None:
         _allow_descriptors()
         asyncio.run(run(settings, made, ports=_health_ports(settings, kind)))
     except UserError as error:
+        # Most such errors are in files that somebody must correct; a supervisor that restarts at once would only fill
+        # the log. The unit in packaging/systemd prevents restarts at this status.
         error.status = NEEDS_A_HAND
         raise
 
@@ -164,6 +168,7 @@ def _tell_of_idle(settings: Settings) -> None:
 def _allow_descriptors() -> None:
     """Raise the soft limit on descriptors to the hard one: shells set a low one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # The hard limit cannot be exceeded without privileges, so asking for more would only fail.
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
@@ -214,6 +219,7 @@ async def run(
 
 def _first_then(loop: asyncio.AbstractEventLoop, first: Callable[[], None], stop: asyncio.Event) -> Callable[[], None]:
     def on_signal() -> None:
+        # The handler replaces itself: whoever sends the signal twice does not want to wait for builds.
         loop.add_signal_handler(signal.SIGTERM, stop.set)
         first()
 

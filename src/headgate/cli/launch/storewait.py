@@ -38,6 +38,7 @@ async def reached(settings: Settings, ports: Sequence[tuple[str, int]]) -> Backe
     try:
         return await open_store(settings)
     except StoreAway as error:
+        # Only an absent server is waited for: a wrong URL or a newer format does not get better with time.
         away = _Away(int(time.time() * 1000), str(error))
     log.warning("the store cannot be used, and is waited for: %s", away.away_why)
     over, found = asyncio.Event(), list[Backend]()
@@ -49,6 +50,7 @@ async def reached(settings: Settings, ports: Sequence[tuple[str, int]]) -> Backe
 
     tls = tls_of(settings)
     served = [serve(app, host, port, over, lambda port: None, tls=tls) for host, port in ports]
+    # This returns only after the waiting servers are closed, so that the components can bind the same ports.
     await run_until(asyncio.Event(), waiting(), *served)
     log.info("the store can be used, after %.1f s", time.time() - away.away_since_ms / 1000)
     return found[0]

@@ -45,6 +45,7 @@ async def _before(settings: Settings, context: Context, at: dict[str, GitConnect
     in_effect, why = await _stored(context), wrong[:WORDS_MAX_CHARS]
     if in_effect is None:
         return None
+    # The earlier file must be valid as a whole: otherwise one broken file would merely replace another.
     with suppress(UserError):
         found = tenant_file(settings, at, in_effect.text)
         if not found.refused:
@@ -52,6 +53,7 @@ async def _before(settings: Settings, context: Context, at: dict[str, GitConnect
             return (
                 in_effect.text,
                 found,
+                # The same error keeps its first time: a restart does not make an old problem look new.
                 RepositoryProblem(in_effect.refused_ms if in_effect.refused == why else context.now_ms(), why),
             )
     return None

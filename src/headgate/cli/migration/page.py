@@ -57,6 +57,7 @@ def _taken(settings: Settings) -> dict[str, list[str]]:
     found = {section: list(options) for section, options in settings.values.items() if options}
     found |= {f"connection {name}": list(options) for name, options in settings.connections.items() if len(options) > 1}
     found |= {f"auth {name}": list(options) for name, options in settings.authenticators.items() if options}
+    # Sections may be quoted in zuul.conf; the settings have them without quotes.
     idle = {(re.sub("[\"']", "", one.section), one.option) for one in settings.idle}
     return {section: [name for name in names if (section, name) not in idle] for section, names in found.items()}
 
@@ -88,6 +89,7 @@ def _differences(settings: Settings) -> Iterator[str]:
         driver = section.get("driver") or "git"
         if driver == "git" and not section.get("poll_delay"):
             yield f"[connection {name}] poll_delay is not set: repositories are looked at every 30 s, not every 2 hours"
+        # Only whether it is there, without importing it: this page must not need the library.
         if driver == "mqtt" and find_spec("aiomqtt") is None:
             yield f"[connection {name}]: it needs a library: pip install 'headgate[mqtt]'"
         if driver == "elasticsearch":

@@ -19,6 +19,7 @@ def described(path: Path) -> dict[str, Connection]:
 
     Raises UserError.
     """
+    # Any INI file must be readable, also one that the reference tolerates: no interpolation, repeated sections.
     parser = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
     try:
         parser.read_string(path.read_text(), str(path))

@@ -92,6 +92,8 @@ def _details(d: AttributeDifference) -> Iterator[Detail]:
             yield "" if number else d.path, text
         if gone or come:
             return
+        # The short texts are the same: either only the order differs, or something that they leave out, so all is
+        # shown.
         if sorted(old) == sorted(new) and old != new:
             yield d.path, f"in another order: {', '.join(new)}"
         else:

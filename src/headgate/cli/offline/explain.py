@@ -99,6 +99,7 @@ def _only(found: Explained, wanted: str) -> tuple[Attribute | Elements, ...]:
     """Find the attribute, in the spelling of the configuration or of the output, and its content. Raise
     ReadingError when there is none."""
     known = {word: one for one in found.attributes for word in (one.path, spoken(one.path))}
+    # By identity: both spellings of one attribute may match.
     fits = {id(one): one for word, one in known.items() if word == wanted or word.startswith(f"{wanted}.")}
     if not fits:
         names = sorted({spoken(one.path).partition(".")[0] for one in found.attributes})
@@ -200,6 +201,7 @@ def _variants(target: ExplainTarget, found: Explained) -> Iterator[str]:
     rows = [(str(variant.step), _named(variant), _place(variant)) for variant in found.variants]
     left = list(_left_out(target, found))
     more = len(left) - LEFT_OUT_MAX
+    # A line `and 1 more` would take the place of the one definition that it stands for.
     left = left if more <= 1 else left[:LEFT_OUT_MAX]
     width = max((len(name) for _, name, _ in (*rows, *left)), default=0)
     yield "made of, each over the ones before:"

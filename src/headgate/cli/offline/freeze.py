@@ -93,6 +93,7 @@ def _places(loaded: LoadedTenant, chosen: Chosen) -> list[GraphPlace]:
 
 def _having(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> Iterator[LoadedTenant]:
     """Yield tenants that have the project and the pipeline. Raise UserError when none has."""
+    # With several tenants, a project or pipeline need be known to only one of them.
     wrong: list[UserError] = []
     for loaded in tenants.values():
         try:
@@ -142,6 +143,7 @@ def _diff(tenants: Mapping[str, LoadedTenant], chosen: Chosen, directory: Path, 
         name = loaded.tenant.name
         new = loaded.with_files(proposal(loaded, directory, chosen.branch))
         projects = reached(loaded.layout, new.layout)
+        # Of both states: a project or a pipeline may be new, and another one gone.
         pairs = dict.fromkeys(
             place for state in (loaded, new) for place in _places(state, chosen) if place.project.project in projects
         )

@@ -56,6 +56,7 @@ def default_branch(loaded: LoadedTenant, source: TenantProject) -> str:
     """Return the default branch that the stanzas name, or otherwise the first of the repository."""
     branches = loaded.branches.get(source.project, {})
     named = loaded.layout.default_branch(source.project)
+    # The stanzas may name a branch that does not exist, or whose configuration is not read.
     return named if named in branches else next(iter(branches), source.load_branch)
 
 
@@ -131,6 +132,7 @@ def _proposed(place: Path, source: TenantProject, now: dict[str, str]) -> dict[s
         except UnreadableRepository as error:
             raise UserError(str(error)) from error
     laid = {**now, **on_disk(place, source.config_paths)}
+    # An empty file stands for a deletion, which a directory beside the repository cannot show otherwise.
     return {path: text for path, text in laid.items() if text.strip()}
 
 

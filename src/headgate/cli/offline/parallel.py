@@ -26,22 +26,28 @@ def spread(work: Callable[[T], R], things: Sequence[T]) -> list[R]:
     count = min(PROCESSES_MAX, os.cpu_count() or 1, len(things) // WORTH_A_PROCESS)
     if count < 2 or "fork" not in multiprocessing.get_all_start_methods():
         return [work(thing) for thing in things]
+    # Fork, not spawn: layouts of large tenants are hundreds of megabytes, and children share them without a copy.
     context = multiprocessing.get_context("fork")
     lines: list[Connection[object, object]] = []
     processes = []
     for number in range(count):
         receiving, sending = context.Pipe(duplex=False)
+        # Every n-th thing: neighbours, such as the graphs of one project, cost alike, so that the shares take equally
+        # long.
         process = context.Process(target=_share, args=(work, things[number::count], sending), daemon=True)
         process.start()
+        # The child has its own copy; as long as this one is open, the death of the child is no end of file.
         sending.close()
         lines.append(receiving)
         processes.append(process)
     done: list[list[R]] = []
     try:
+        # In order: a later child blocks on a full pipe until its turn, and computes nothing more anyway.
         for line in lines:
             done.append(_received(line))
     finally:
         for process in processes:
+            # On success they have nothing left to do; after an error or an interrupt they work for nobody.
             process.kill()
             process.join()
     return [done[index % count][index // count] for index in range(len(things))]

@@ -63,10 +63,12 @@ class LoadedTenant:
 
     def with_files(self, proposed: Mapping[str, Files]) -> LoadedTenant:
         """Return the same tenant with other files on the branches named."""
+        # Files of a branch are replaced as a whole: what is missing in a proposal is deleted by it.
         files = {**self.files, **{name: {**self.files.get(name, {}), **found} for name, found in proposed.items()}}
         source, most = self.layout.source, self.layout.budgets
         again = {name: parse_branches(source(name), found, most) for name, found in proposed.items()}
         parsed = {**self.branches, **{name: {**self.branches.get(name, {}), **found} for name, found in again.items()}}
+        # Only the branches that were exchanged are parsed; the layout is linked again around them.
         layout = exchanged(self.layout, again, keep=True)
         return LoadedTenant(self.tenant, files, parsed, layout, self.unread, self.excluded)
 
@@ -128,6 +130,7 @@ class ReadingOptions:
         def one(source: TenantProject) -> Files | str:
             if not source.loads:
                 return {}
+            # A config-project counts on one branch, whatever else the repository has.
             wanted = source.load_branch if source.trusted else ""
             try:
                 host = hosts.get(source.connection, source.connection)
@@ -139,6 +142,7 @@ class ReadingOptions:
 
         def every(tenant: Tenant) -> list[Files | str]:
             """Read the projects of a tenant; tenants that read a project in the same way share the result."""
+            # These four decide what is read; projects with the same ones share the result.
             keys = [(p.project, p.trusted, p.load_branch, p.config_paths) for p in tenant.projects]
             fresh = {key: p for key, p in zip(keys, tenant.projects, strict=True) if key not in shared}
             shared.update(zip(fresh, spread(one, list(fresh.values())), strict=True))
@@ -210,6 +214,7 @@ def _found(file: TenantFile, files: Callable[[Tenant], Sequence[Files | str]], b
 
 async def _fetched(projects: Sequence[TenantProject], at: dict[str, GitConnection]) -> list[Files | str]:
     free = asyncio.Semaphore(FETCHES_MAX)
+    # A temporary copy: the merger's own repositories may be in use by a running Headgate.
     with tempfile.TemporaryDirectory() as name:
         engine = GitEngine(Path(name), at)
 

@@ -20,6 +20,7 @@ class UnreadableRepository(Exception):
 
 def place_of(root: Path, connection: str, hostname: str, project: str) -> Path:
     """Return the place of the project (by its short name) below `root`. Raise UnreadableRepository."""
+    # The same order for everybody: a directory per connection is exact, a bare name may be ambiguous.
     names = [f"{above}{project}{end}" for above in (f"{connection}/", f"{hostname}/", "") for end in ("", ".git")]
     found = next((place for name in names if (place := root / name).is_dir()), None)
     if found is None:
@@ -50,13 +51,17 @@ def is_repository(place: Path) -> bool:
 
 def _repository(place: Path, paths: tuple[str, ...], only: str) -> Files:
     repository = pygit2.Repository(str(place))
+    # The remote's HEAD is a name for another branch, not a branch.
     refs = [ref for ref in repository.references if ref != f"{_REMOTE}HEAD"]
     first = _target(repository, f"{_REMOTE}HEAD").removeprefix(_REMOTE)
     commits: dict[str, str] = {}
     for start in (_REMOTE, "refs/heads/"):
+        # Local branches come second and win: they are what the person at this work tree is editing.
         commits |= {ref.removeprefix(start): ref for ref in refs if ref.startswith(start)}
     current = _target(repository, "HEAD").removeprefix("refs/heads/")
+    # A clone made with --no-checkout has a branch and no files: reading the disk would find an empty configuration.
     edited = current if not repository.is_bare and any(entry.name != ".git" for entry in place.iterdir()) else ""
+    # The default branch first: much else takes the first branch for it.
     names = sorted({*commits, *([edited] if edited else [])}, key=lambda name: (name != first, name != current, name))
     if not names and not repository.is_bare:
         return {only or "master": on_disk(place, paths)}  # a commit is checked out, and no branch points to it
@@ -89,6 +94,7 @@ def _files(root: Path, path: str) -> Iterator[tuple[str, str]]:
     if place.is_file():
         yield path, place.read_text(errors="replace")
     elif place.is_dir():
+        # Sorted, since the order of stanzas decides, and that of a file system is by chance.
         for file in sorted(place.rglob("*")):
             if file.is_file() and (file.suffix == ".yaml" or file.name == ".zuul.ignore"):
                 yield str(file.relative_to(root)), file.read_text(errors="replace")
@@ -104,6 +110,7 @@ def at_revision(place: Path, paths: tuple[str, ...], revision: str) -> tuple[str
         try:
             tree = repository.revparse_single(revision).peel(pygit2.Tree)
         except (KeyError, ValueError, pygit2.GitError):
+            # Revisions may be any text of the user, so an unknown or an ambiguous one is no error of the repository.
             return None
         return _target(repository, "HEAD").removeprefix("refs/heads/"), texts(repository, tree, paths)
     except (pygit2.GitError, OSError, KeyError) as error:

@@ -74,6 +74,7 @@ def page() -> str:
     groups: dict[str, list[Handler]] = {}
     for route in ROUTES:
         if route.include_in_schema:
+            # Routes are grouped by the docstring of their module, which is the heading.
             groups.setdefault(inspect.getdoc(inspect.getmodule(route.fn)) or "", []).append(route)
     for title, routes in groups.items():
         lines += [f"## {title.splitlines()[0].rstrip('.')}", ""]
@@ -163,4 +164,5 @@ def _docs(shape: type[msgspec.Struct]) -> dict[str, str]:
         kind for kind in reversed(shape.__mro__) if issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct
     ]
     found = [one for kind in kinds for one in _FIELD.findall(inspect.getsource(kind))]
+    # msgspec keeps no texts of fields, so they are read from the source.
     return {name: " ".join(text.strip().strip('"').split()) for name, text in found if text}

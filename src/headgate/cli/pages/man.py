@@ -35,6 +35,7 @@ def pages(command: click.Command, context: click.Context, name: str = "headgate"
         for below in command.list_commands(context):
             found = command.get_command(context, below)
             assert found is not None, "it is in the list"
+            # Usage lines are made from the chain of contexts, so each command gets one below its group's.
             with click.Context(found, info_name=below, parent=context) as inner:
                 yield from pages(found, inner, f"{name}-{below}")
 
@@ -77,4 +78,5 @@ def roff(text: str) -> str:
     """Escape text so that roff shows it unchanged: no character begins a request or an escape."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     escaped = "".join(one if one.isascii() else f"\\[u{ord(one):04X}]" for one in escaped)
+    # A line that begins with a dot or a quote would be a request to roff.
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped

@@ -83,6 +83,7 @@ async def _posted(config: str, message: NewMessage, partitions: int, priorities:
         try:
             await at.client.post(message)
         except QueueGone:
+            # Try first and create afterwards: for queues that exist, which are nearly all, this is one request.
             await at.client.create(message.queue, partitions, priorities)
             await at.client.post(message)
             return True

@@ -24,6 +24,8 @@ DEAD = QueuePartition(DEAD_LETTERS)
 async def dead_letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str, DeadLetter, str]]:
     """Yield the id, the metadata and the body of the dead letters of one queue or of all, page by page."""
     try:
+        # The end is fixed before the first is read: a message that fails again becomes a new dead letter, and a replay
+        # would never end.
         newest = (await at.client.backlog(DEAD, START)).newest
     except QueueGone:
         return  # there are no dead letters yet
@@ -90,6 +92,8 @@ async def _replayed(config: str, ids: frozenset[str], queue: str) -> int:
         async for id, known, body in dead_letters(at, queue):
             if ids and id not in ids:
                 continue
+            # Post before deletion: a crash in between leaves the dead letter, and the key derived from its id lets the
+            # server recognise the second post.
             await at.client.post(NewMessage(known.queue, body, f"replay-{id}", known.partition))
             await at.client.delete(DEAD, id)
             count += 1

@@ -65,6 +65,7 @@ async def of_server(at: Operator, partitions: list[QueuePartition], only: str = 
 
 async def of_store(at: Operator) -> list[GroupStatus]:
     """Return the state of groups that share the store of the file; empty if it names none."""
+    # The server keeps their progress, and `of_server` reports it.
     if at.file.leases:
         return []
     return [

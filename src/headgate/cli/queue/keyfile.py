@@ -24,6 +24,7 @@ def own_key(directory: Path, app: str) -> str:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if not path.exists():
+            # O_EXCL: of two servers that start at once, one fails instead of overwriting the other's key.
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 file.write(secrets.token_hex(20) + "\n")
         key = path.read_text().strip()
@@ -61,17 +62,20 @@ class KeyFile:
                     await self._demanded.wait()
             except TimeoutError:
                 before, seen = seen, self._stamp()
+                # A file that changed since the last look may still be being written: it is read once two looks agree.
                 if seen is None or seen != before or seen == self._read_as:
                     continue
             self._demanded.clear()
             self._read_anew()
 
     def _read_anew(self) -> None:
+        # The stamp is taken before the file is read: a change during the reading is then seen as another change.
         path, self._read_as = self._settings.path, self._stamp()
         try:
             settings = read(path) if path.is_file() else self._settings
             self.keys.become(_keys_of(settings, self._given))
         except (UserError, OSError, ValueError) as error:
+            # A typing error in the settings must not lock every application out of a running server.
             log.error("keys of applications stay as they were: %s", error)
             return
         self._settings = settings

@@ -64,6 +64,8 @@ class Operator:
         UserError."""
         store_of(self.file)
         url = next((record.url for record in (await self.workers()).values() if record.url), "")
+        # A worker on SQLite holds the lock of its file, so it writes the record itself; its key or token proves who
+        # asks.
         if self.file.store_url.startswith(SQLITE) and url:
             await self._ask(url, partition, paused, seek)
             return
@@ -76,6 +78,7 @@ class Operator:
             await backend.close()
 
     async def _ask(self, url: str, partition: QueuePartition, paused: bool | None, seek: str | None) -> None:
+        # `lane` is the partition's name in the worker's protocol.
         wanted = {"lane": str(partition), "paused": paused, "seek": seek}
         headers = {"Authorization": f"Application {self.file.key}" if self.file.key else f"Bearer {self.token}"}
         try:
@@ -115,6 +118,7 @@ def store_of(file: WorkerFile) -> str:
 def token_of(file: WorkerFile) -> str:
     """Return the operator's token if the message servers run on this machine. Raise UserError."""
     at = [urlsplit(url) for url in file.urls]
+    # The token is all-powerful: with one server elsewhere among the addresses, it is sent to none of them.
     found = [token_for(one.hostname or "", one.port or 80) for one in at]
     return found[0] if all(found) else ""
 

@@ -77,6 +77,7 @@ async def _scheduled(config: str, queue: str, name: str, wanted: dict[str, Any])
         try:
             return await Calendar(at.client).schedule(queue, name, wanted)
         except QueueGone:
+            # Try first and create afterwards, as `post` does.
             await at.client.create(queue, *shape_for(wanted.get("priority", ""), wanted.get("partition")))
             return await Calendar(at.client).schedule(queue, name, wanted)
 

@@ -83,6 +83,7 @@ async def run(
 
 def _settings(config: str | None) -> Settings:
     """Read the file; without one, use the defaults of everything."""
+    # Without a file the defaults serve, as a message server needs no gate beside it.
     named = config or os.environ.get("HEADGATE_CONFIG") or next((p for p in SEARCHED if Path(p).is_file()), None)
     return read(Path(named)) if named else Settings(Path("headgate.conf").absolute(), {})
 

@@ -61,6 +61,7 @@ async def _listed(config: str) -> list[Row]:
             found = await of_server(at, _usual(await at.client.partitions()), at.file.group or DEFAULT_GROUP)
             return [msgspec.structs.asdict(one.shape()) for one in found]
         partition_statuses, workers = await at.partition_statuses(), await at.workers()
+        # Queues without a worker's record, and records of queues that the server does not list, are both shown.
         partitions = _usual({*await at.client.partitions(), *partition_statuses})
         shapes = [
             shape(partition, partition_statuses.get(partition), workers, known=partition in partition_statuses)

@@ -61,8 +61,10 @@ def command(config: str, verbose: bool) -> None:
         return
     if file.memory_max_mb:
         limit_bytes = file.memory_max_mb * 1_000_000
+        # The limit is on the address space: a greedy job gets a MemoryError, and the system need not kill the process.
         resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
     if file.ca_bundle:
+        # Jobs call other services with libraries of their own; requests and OpenSSL read these variables.
         os.environ["REQUESTS_CA_BUNDLE"] = os.environ["SSL_CERT_FILE"] = file.ca_bundle
     try:
         asyncio.run(run(file))
@@ -96,6 +98,7 @@ async def run(file: WorkerFile) -> None:
             bound.set()
 
         async def work() -> None:
+            # Join only with a known address: commands find the worker by the URL in its record.
             await bound.wait()
             await worker.run(stop)
             ended.set()
@@ -111,12 +114,15 @@ async def worker_of(file: WorkerFile) -> AsyncIterator[Worker]:
     routes = file.routes()
     caller = JobCaller(file.concurrency, file.threads)
     async with AsyncExitStack() as stack:
+        # The stack unwinds in reverse: the jobs' context is left while the client and the store still work, and threads
+        # end last.
         stack.callback(caller.close)
         token = "" if file.key else token_of(file)
         source = await stack.enter_async_context(MessageClient.open(file.urls, file.key, token, trust_of(file)))
         host = "-".join(filter(None, (socket.getfqdn(), str(os.getpid()), file.name)))
         if file.leases:
             context = await stack.enter_async_context(_context(file))
+            # Cut at the front: the process number and the name at the end tell workers of one host apart.
             yield _leasing(file, LeaseWorker(source, routes, caller, context, host[-NAME_MAX:]))
             return
         backend = await _opened(file)

@@ -93,6 +93,7 @@ class WorkerFile:
         at = self.places.get(name, str(self.path))
         if not colon or not module or not function:
             raise UserError(f"{at}: {name!r} names no function: write module.path:function")
+        # In front of the path, as Python does it for a script: the file's own jobs win over installed packages.
         beside = str(self.path.parent)
         if beside not in sys.path:
             sys.path.insert(0, beside)
@@ -160,6 +161,7 @@ def _file(ini: IniFile, get: _Values) -> WorkerFile:
         ca=ini.path.parent / ca if (ca := get.text("tls", "ca")) else None,
         places={name: ini.at(*at) for name, at in get.hooks.items()},
     )
+    # Without a job for all, a worker must not take partitions that it could not process.
     patterns = () if found.job else tuple(pattern for pattern, _, _ in found.queues)
     automatic = (get.text("partitions", "policy") or ("automatic" if connection else "manual")) == "automatic"
     only = frozenset(get.partition(text) for text in get.listed("partitions", "ids"))
@@ -206,6 +208,7 @@ class _Values:
         """Return the text of the option. Raise UserError when it is not a valid value."""
         of = OPTIONS["queue *" if section.startswith("queue ") else section][option]
         raw = self._ini.sections.get(section, {}).get(option, "")
+        # An option may have several lines, each with its own quotes and comment.
         value = "\n".join(filter(None, (self._bare(section, option, line) for line in raw.splitlines())))
         value = re.sub(r"\$\{(\w+)\}", lambda match: self._variable(section, option, match[1]), value)
         if not value:
@@ -274,6 +277,7 @@ def _wrong(of: WorkerOption, value: str, beside: Path) -> str:
     match of.kind:
         case "whole" | "number":
             adjective = "whole " if of.kind == "whole" else ""
+            # `float` would also accept `inf`, `nan` and `1_000`.
             good = re.fullmatch(r"[0-9]+" if adjective else r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?", value)
             wanted = f"must be a {adjective}number from {of.low:g} to {of.high:,.0f}"
             return "" if good and of.low <= float(value) <= of.high else wanted
@@ -299,6 +303,7 @@ def _wrong(of: WorkerOption, value: str, beside: Path) -> str:
 
 
 def _shown(option: str, value: str) -> str:
+    # A message about a wrong key ends up in a log, so it must not quote the key.
     return "what is there" if "key" in option else repr(value[:80])
 
 
@@ -312,6 +317,7 @@ def _extended(path: Path, environment: Mapping[str, str], depth: int) -> IniFile
             raise UserError(f"{path}: files extend one another more than {EXTENDS_MAX} deep")
         base = _extended(path.parent / name, environment, depth - 1)
         for section, options in base.sections.items():
+            # What the file says itself wins over what it extends.
             sections[section] = {**options, **sections.get(section, {})}
         lines = {**base.lines, **lines}
     return IniFile(path, sections, lines)

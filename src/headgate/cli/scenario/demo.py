@@ -56,6 +56,7 @@ def command(keep: bool, verbose: bool, directory: Path | None, forge: str, story
     """Play a scenario that shows what Headgate does.  The exit status is 0 only if everything is as expected."""
     check_git()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    # Builds that were just stopped may still write a file or two while the directory is removed.
     with tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as name:
         if story == "machines":
             sys.exit(machines.play(directory or Path(name), Terminal()))
@@ -78,6 +79,7 @@ async def _demo(root: Path, forge: str, keep: bool, verbose: bool) -> int:
 async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: bool, terminal: Terminal) -> int:
     """Play the scenario of the gate, and return the exit status; a signal ends all of it."""
     stop, served = asyncio.Event(), asyncio.Event()
+    # Handlers of this loop, before anything starts: an interrupt must end jobs and servers, too.
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with process(read(root / "headgate.conf"), stop) as system:
@@ -91,6 +93,7 @@ async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: b
         scenario = asyncio.ensure_future(_scenario(play, venue, system, served, terminal))
         try:
             await asyncio.wait([running, scenario], return_when=asyncio.FIRST_COMPLETED)
+            # The system alone ended: a signal, or an error, which awaiting it raises.
             if not scenario.done():
                 await running
                 terminal.print()
@@ -104,6 +107,7 @@ async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: b
             else:
                 terminal.print("Your turn: headgate demo --keep")
         finally:
+            # Stop the system before the scenario's result is read: its error, if any, must not leave processes behind.
             stop.set()
             await end(scenario)
             await running
@@ -111,8 +115,10 @@ async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: b
 
 
 async def _scenario(play: DemoPlay, venue: Venue, system: Process, served: asyncio.Event, terminal: Terminal) -> bool:
+    # With port 0, the address that is printed below is known only now.
     await served.wait()
     tenants = system.scheduler.tenants if system.scheduler else {}
+    # Without the layouts the first pushes would start nothing.
     await asyncio.gather(*(tenant.loaded.wait() for tenant in tenants.values()))
     await venue.attend(system)
     terminal.print()
@@ -153,6 +159,7 @@ def tested(status: StatusShape) -> int:
 async def _in_turn_s(system: Process, tenant: str, changes: int) -> float:
     """Return the seconds that the last builds of all changes in the gate would have taken one after another."""
     query = HistoryQuery({"pipeline": (GATE,), "final": (True,), "complete": (True,)}, limit=200)
+    # The recorder writes after the landing that people see, so the history is a little late.
     for _ in range(RECORDED_LOOKS):
         if len(await system.history.buildsets(tenant, query)) >= changes:
             break

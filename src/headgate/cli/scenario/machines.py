@@ -98,6 +98,7 @@ async def _nothing(_: Process) -> None:
 async def _burned_in(system: Process, lab: Lab, ports: list[int], terminal: Terminal) -> list[dict[str, str]]:
     """Add two new machines, and return the marks on each."""
     taken = system.context.map.cache.connection("lab").occasions.taken.path
+    # Wait until the connection has its first position: an object added before it would start nothing.
     await stage.until(system, lambda: bool(system.context.mirror.under(taken)))
     for uuid, name, cores, port in ((GOOD, "m1", "1", ports[0]), (SHORT, "m2", "4096", ports[1])):
         await stage.add_machine(system, uuid, name, {"cores": cores, **lab.properties(port)})
@@ -107,6 +108,7 @@ async def _burned_in(system: Process, lab: Lab, ports: list[int], terminal: Term
         marks = dict[str, str]()
         async with asyncio.timeout(stage.DEADLINE_S):
             while not marks:
+                # The revision is taken before the look: a change in between is then not missed.
                 revision = system.inventory.journal.revision
                 object, _ = await system.inventory.get(stage.ROOT, uuid)
                 marks = {key: value for key, value in object.properties.items() if key in ("burned-in", "broken")}

@@ -80,6 +80,7 @@ class DemoPlay:
         await self._propose(RENAME.project, "rename-add", dict(RENAME.content), RENAME.title)
         await self._propose(PERIMETER.project, "perimeter", dict(PERIMETER.content), PERIMETER.title, "rejected")
         await self._propose("app", "license", {"LICENSE": "Do what you like.\n"}, "Add a licence")
+        # A change that needs another one is proposed after it: its footer names the other's address.
         sub = {"core_sub.py": files.WITH_SUB, "test_own_sub.py": files.TEST_SUB}
         first = await self._propose("core", "sub", sub, "Subtract")
         gap = {"api_gap.py": files.USES_SUB, "test_gap.py": files.TEST_GAP}
@@ -98,6 +99,7 @@ class DemoPlay:
         await self._venue.checked([played.change for played in self.changes])
         for played in self.changes:
             await self._venue.approve(played.change)
+            # Nobody has to hear the last one: there is no later approval whose order could be wrong.
             if played is not self.changes[-1]:
                 await self._venue.heard(played.change)
 

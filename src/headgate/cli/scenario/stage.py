@@ -68,6 +68,7 @@ async def running(root: Path, settings: str, tenants: str, furnish: Furnish) -> 
     (root / "tenants.yaml").write_text(tenants)
     stop, served = asyncio.Event(), asyncio.Event()
     async with process(read(root / "headgate.conf"), stop) as system:
+        # Objects are there before the launcher starts, as in an inventory that somebody has kept for long.
         await system.inventory.begin()
         await system.inventory.admin.create_partition(ROOT, Partition(SITE, "site1"))
         provider = Object(SITE, PROVIDER, "", "6" * 32, "racks", {"kind": "static"})

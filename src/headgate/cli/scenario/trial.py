@@ -56,6 +56,7 @@ class Trial:
             done = subprocess.run(
                 [sys.executable, "-B", "-m", "unittest", "discover", "-p", "test_*.py"],
                 cwd=place / project,
+                # Without the user's environment, whose PYTHONPATH might have other modules of these names.
                 env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin"},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

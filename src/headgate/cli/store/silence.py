@@ -67,6 +67,7 @@ class SilenceWarningBackend:
     async def _awaited(self, work: Coroutine[Any, Any, T]) -> T:
         with _noticed(self._say):
             answer = await work
+        # A call that fails does not come here: an error is not an answer, and the warning stands.
         if self._silent:
             self._silent = False
             log.warning("the store %s answers again", self._name)
@@ -82,6 +83,7 @@ class SilenceWarningBackend:
         return await self._awaited(self._inner.commit(checks, ops))
 
     def watch(self, prefix: str) -> AsyncIterator[Change]:
+        # A watch is silent for as long as nothing changes, so it is not timed.
         return self._inner.watch(prefix)
 
     async def grant(self, ttl_s: float) -> Lease:

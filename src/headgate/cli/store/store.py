@@ -50,8 +50,10 @@ def export(config: str | None, store: str, file: Path) -> None:
     entries = _run(_listed(url))
     if file.exists():
         raise UserError(f"{file} exists; choose another name")
+    # The file gets its name only when it is complete: an interrupted export is never taken for a whole one.
     beside = file.with_name(file.name + ".part")
     try:
+        # Only the owner may read it: the tree includes the projects' private keys, although encrypted.
         with open(beside, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
             with closing(rows(history)) if history and exists(history) else nullcontext(()) as history_lines:
                 out.writelines(written(entries, url.rpartition("@")[2], history_lines))
@@ -76,6 +78,7 @@ def import_(config: str | None, store: str, file: Path) -> None:
     url = _url(config, store)
     try:
         with open(file, "rb") as lines:
+            # All of it is parsed before the store is opened: a damaged file imports nothing.
             found = parsed(lines, str(file))
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from error
@@ -110,12 +113,15 @@ def reset(config: str | None, store: str, keys: bool, yes: bool) -> None:
     async def body() -> int:
         backend = await open_url(url)
         try:
+            # Keys stay by default: without them no encrypted secret in any repository can ever be opened again.
             every = [entry for entry in await backend.list("") if keys or not inside(entry.path, KEYS_ROOT)]
             entries = [entry for entry in every if any(inside(entry.path, tree.root) for tree in trees())]
             if others := sorted({entry.path for entry in every} - {entry.path for entry in entries}):
                 say(f"left alone, for they are none of ours: {others[0]} and {len(others) - 1} more")
+            # Only entries of a living session have a lease, so one is enough to prove that a process is still running.
             if running := [entry.path for entry in entries if entry.lease is not None]:
                 raise UserError(f"Headgate is running here ({running[0]}); stop it first, nothing was removed")
+            # In reverse order children come before their parents: ZooKeeper deletes no node that has children.
             paths = sorted((entry.path for entry in entries), reverse=True)
             for start in range(0, len(paths), OPS_MAX):
                 await backend.commit([], [Delete(path) for path in paths[start : start + OPS_MAX]])
@@ -131,6 +137,7 @@ def _filled(history: str, file: Path) -> str:
     try:
         with open(file, "rb") as lines:
             history_lines = history_rows(lines)
+            # Look at the first row before the database is opened: a file without history must not touch it.
             first = next(history_lines, None)
             if first is None:
                 return "the file has no history"
@@ -145,6 +152,7 @@ def _history(config: str | None, store: str) -> str:
     try:
         settings = find(config)
     except UserError:
+        # `--store` must also work on a machine that has no settings; there is no history then.
         if store and not config:
             return ""
         raise

@@ -27,6 +27,7 @@ async def open_url(url: str) -> Backend:
 
 async def open_to_read(url: str) -> Backend:
     """Open a store for reading while another process writes it; a path names an SQLite file. Raise UserError."""
+    # SQLite has one writer, which holds the lock of the file; a reader opens it beside that process.
     if "://" in url and not url.startswith(SQLITE):
         return await open_url(url)
     try:

@@ -11,6 +11,7 @@ import click
 
 from headgate.base.texts import visible
 
+# Otherwise a name from outside could contain the marks, and colour, hide or forge what is printed.
 _NONCE = secrets.token_hex(8)
 """Nobody else's text has a style: it does not know this."""
 _MARK = re.compile(f"\ue000{_NONCE}((?:\x1b\\[[0-9;]*m)*)\ue001")
@@ -18,6 +19,7 @@ _MARK = re.compile(f"\ue000{_NONCE}((?:\x1b\\[[0-9;]*m)*)\ue001")
 
 def style(text: str, *, fg: str | None = None, bold: bool = False, dim: bool = False) -> str:
     """Return `text` for `say`, in the colour `fg`, bold or dim; control characters in it are shown as escapes."""
+    # click decides about codes; a text between NULs shows which ones come before and after.
     before, _, after = click.style("\0", fg=fg, bold=bold or None, dim=dim or None).partition("\0")
     return f"{_marked(before)}{text}{_marked(after)}"
 
@@ -29,6 +31,7 @@ def say(text: str = "", *, err: bool = False, nl: bool = True, file: IO[Any] | N
     or left out (`visible`): whoever chooses a name does not write to the terminal of who reads it.
     """
     pieces = _MARK.split(text)
+    # Even pieces are text, odd ones the codes between them, which only `style` can have made.
     pieces[::2] = map(visible, pieces[::2])
     click.echo("".join(pieces), file=file, err=err, nl=nl)
 

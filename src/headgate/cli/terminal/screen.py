@@ -43,6 +43,7 @@ class Terminal:
         found = (0, 0)
         with suppress(OSError, ValueError):
             found = os.get_terminal_size(self.out.fileno())
+        # A terminal in a container or behind a serial line may report 0 columns.
         return found[0] or self._number("COLUMNS") or SIZE[0], found[1] or self._number("LINES") or SIZE[1]
 
     def _number(self, name: str) -> int:

@@ -76,6 +76,7 @@ def _shrunk(widths: list[int], room: int) -> list[int]:
     """Give narrow columns the width they need, and the others equal shares of the rest."""
     given = list(widths)
     for done, n in enumerate(sorted(range(len(widths)), key=widths.__getitem__)):
+        # Narrowest first: what a column does not need is shared by the wider ones that follow.
         given[n] = max(1, min(widths[n], room // (len(widths) - done)))
         room -= given[n]
     return given

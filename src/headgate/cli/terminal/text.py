@@ -70,6 +70,7 @@ class Text:
     def __init__(self, text: str = "", style: Style = "") -> None:
         self.pieces: tuple[tuple[str, Style], ...] = ()
         if clean := line(text, CHARACTERS_MAX).expandtabs(TAB):
+            # A mark at the start would attach to whatever was printed before it, outside this text.
             self.pieces = ((clean if _width(clean[0]) else CARRIER + clean, style),)
 
     def __add__(self, other: Text) -> Text:

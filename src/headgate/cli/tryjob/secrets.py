@@ -51,6 +51,7 @@ def given_secrets(job: FrozenJob, path: Path | None) -> GivenSecrets:
     """Return the secrets that the job's playbooks read. Raise UserError for missing ones, and for those that no
     playbook reads."""
     contents = _read(path) if path is not None else {}
+    # Values from an OpenID provider are made at run time; nobody can give them beforehand.
     wanted = {s.name: s for book in (*job.pre_run, *job.run, *job.post_run) for s in book.secrets if s.oidc is None}
     if unknown := [name for name in contents if name not in wanted]:
         known = ", ".join(wanted) or "none"
@@ -67,6 +68,8 @@ def given_secrets(job: FrozenJob, path: Path | None) -> GivenSecrets:
                 if value is None:
                     missing.append(".".join((secret.name, *keys)))
                 else:
+                    # The ciphertext is the key: the runner asks for a value in its encrypted form, without the secret's
+                    # name.
                     clear[_short(secret), pieces] = _text(value, path, secret.name, keys)
     if missing:
         raise UserError(_lacking(job, list(dict.fromkeys(missing)), path))

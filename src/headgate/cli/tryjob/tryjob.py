@@ -55,6 +55,7 @@ from headgate.store.store import Store
 async def run(spec: BuildSpec, runner: ProcessRunner, say: Callable[[bytes], None]) -> BuildOutcome:
     """Run a build, and pass its log to `say` as it is written. After a cancellation, nothing of the build keeps
     running."""
+    # The real executor runs on a store of its own: a job that is tried takes the same code paths as anywhere else.
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, Map().path), lambda: int(time.time() * 1000))
     executor, stop, answered = Executor(context, runner, builds_max=1), asyncio.Event(), asyncio.Event()
@@ -69,6 +70,7 @@ async def run(spec: BuildSpec, runner: ProcessRunner, say: Callable[[bytes], Non
         answered.set()
 
     async def tell() -> None:
+        # The log ends when the answer is there and all of the file has been read, so that no line is lost.
         async for chunk in follow(runner.log_root / spec.build / "job-output.txt", answered.is_set):
             say(chunk)
         stop.set()
@@ -76,6 +78,7 @@ async def run(spec: BuildSpec, runner: ProcessRunner, say: Callable[[bytes], Non
     try:
         await run_until(stop, context.mirror.run(), executor.membership.serve(executor.run, stop), ask(), tell())
     finally:
+        # Also after a cancellation: processes of the build would otherwise outlive the command.
         await runner.close()
     return msgspec.json.decode(answers[0], type=BuildOutcome)
 
@@ -202,6 +205,7 @@ def _spec(loaded: LoadedTenant, place: GraphPlace, job: FrozenJob, found: list[P
         tenant=loaded.tenant.name,
         pipeline=pipeline.name,
         item=item.id,
+        # Whoever tries a job wants to see its first failure, not the result of the third attempt.
         job=replace(job, attempts_max=1),
         change=change,
         zuul=variables(item, buildset, job, build, loaded.tenant.name, pipeline),
@@ -213,10 +217,12 @@ def _spec(loaded: LoadedTenant, place: GraphPlace, job: FrozenJob, found: list[P
 async def _run(
     settings: Settings, spec: BuildSpec, found: list[ProjectWorkTree], secrets: GivenSecrets, place: Path, keep: bool
 ) -> BuildOutcome:
+    # The build's programs run in other directories.
     place = place.absolute()
     engine = GitEngine(place / "git", connections(settings))
     checkout = Directories({tree.source.project: (tree.path, tree.branch) for tree in found}, engine)
     how = dataclasses.replace(runner_settings(settings, socket.gethostname()), keep_work_dir=keep)
+    # Headgate's own machines are out of reach, as they are for jobs on an executor.
     runner = ProcessRunner(place / "builds", place / "logs", checkout, how, secrets, fleet=lambda: named(settings))
     if how.sandbox == "none":
         say(f"{settings.path}: [executor] sandbox = none: the job reads and writes what you can", err=True)
