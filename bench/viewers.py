@@ -61,7 +61,7 @@ class Cost:
 @contextlib.contextmanager
 def kept_busy() -> Iterator[None]:
     """Keep the machine busy meanwhile, with programs that give way to everybody."""
-    # nice 19: the noise takes only time that the gate leaves.
+    # nice 19: the gate goes first wherever both want a processor.
     programs = [subprocess.Popen(["nice", "-n", "19", sys.executable, "-c", NOISE]) for _ in range(NOISES)]
     try:
         yield

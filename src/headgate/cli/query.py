@@ -64,6 +64,7 @@ def _query(filters: Mapping[str, Any]) -> str:
 def _each(value: Any) -> list[Any]:
     if isinstance(value, tuple):
         return list(value)
+    # The API takes true and false in lower case.
     return [] if value is None else [str(value).lower() if isinstance(value, bool) else value]
 
 
@@ -304,6 +305,7 @@ def manage_events(
     handle everything again (normal)."""
     at = pages(config, url)
     names = [one["name"] for one in at.get("/api/tenants")] if all_tenants else [at.tenant(tenant)]
+    # Every flag is sent: a state replaces the one before as a whole.
     flags = {name: STATES[state].get(name, False) for name in FLAGS}
     for name in names:
         at.post(f"/api/tenant/{quote(name, safe='')}/state", {**flags, "reason": reason or None})

@@ -320,9 +320,11 @@ def _lacks(ini: IniFile, section: str, found: Mapping[str, str]) -> Iterator[str
         return
     row = FORGES.get(driver) or CLOUDS.get(driver) or REPORTERS.get(driver)
     needed, what = row.needed if row is not None else _NEEDED.get(driver, ("", ""))
+    # Queues that are served here have a known address.
     own = driver == "queue" and not {"messages", "application_keys"}.isdisjoint(ini.sections)
     if driver == "inventory" and found.get("project") and not found.get("partition"):
         needed, what = "partition", "whose objects it watches"
+    # Whoever records a signed poke could try short secrets on it, without asking any server.
     if driver == "git" and 0 < len(found.get("webhook_token", "")) < POKE_SECRET_MIN_CHARS:
         yield (
             f"{ini.at(section, 'webhook_token')}: webhook_token needs {POKE_SECRET_MIN_CHARS} characters or more: "

@@ -67,6 +67,7 @@ def as_json(held: HeldComparison) -> dict[str, Any]:
 def as_text(held: HeldComparison, url: str, limit: int) -> Iterator[str]:
     """Yield each difference once, with the graphs that have it; then the branches that were not compared; then the
     counts."""
+    # A difference in a base job appears in thousands of graphs, so each is shown once.
     where: dict[tuple[str, str, str], list[str]] = {}
     for one in held.graphs:
         graph = f"{one.place.pipeline} of {one.place.project.name}@{one.place.branch}"
@@ -101,5 +102,6 @@ def _not_compared(apart: Sequence[Apart], limit: int) -> Iterator[str]:
 def _short(value: Any) -> str:
     if value is None:
         return "nothing"
+    # Text that is not printable becomes JSON, whose escapes are harmless in a terminal.
     text = value if isinstance(value, str) and value.isprintable() else json.dumps(value)
     return text if len(text) <= VALUE_MAX_CHARS else f"{text[: VALUE_MAX_CHARS - 1]}…"

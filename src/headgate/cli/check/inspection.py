@@ -53,7 +53,7 @@ class TenantProblem(NamedTuple):
 def pipelines_of(found: LoadedTenants, *, complete: bool) -> frozenset[str] | None:
     """Return the pipelines of all tenants together, or None unless the tenant file is `complete` and all of it
     could be loaded."""
-    # With part of the tenants missing, a pipeline that nobody uses here may be used there.
+    # With part of the tenants missing, a pipeline that is unknown here may be defined there.
     if not complete or found.refused:
         return None
     return frozenset(name for loaded in found.tenants.values() for name in loaded.layout.pipelines)

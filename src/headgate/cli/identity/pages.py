@@ -161,7 +161,7 @@ def _again_s(error: urllib.error.HTTPError) -> float | None:
     """Return the delay after which to ask again, if the answer says that nothing was done and that a retry may
     succeed."""
     retry_after = error.headers.get("Retry-After", "")
-    # 422 and 503 with Retry-After are the API's words for what is still being read; 429 is not repeated.
+    # With Retry-After, the API answers 422 and 503 only if nothing was done; 429 is not repeated.
     early = error.code in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.UNPROCESSABLE_ENTITY)
     return float(retry_after) if early and retry_after.isascii() and retry_after.isdigit() else None
 

@@ -66,6 +66,7 @@ def rename_partition(address: ServiceAddress, named: str, name: str) -> None:
     client = address.open()
     found = _partition(client, named)
     renamed = pb.Partition(uuid=found.uuid, name=name)
+    # The generation makes the server refuse if somebody has changed the partition since it was looked up.
     client.call("SetPartition", partition=renamed, expected_generation=found.generation)
 
 

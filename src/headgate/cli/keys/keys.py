@@ -376,6 +376,7 @@ async def _find(keys: KeyStore, settings: Settings, name: str) -> KeyProject:
     found = {
         KeyProject(p.connection, p.name) for t in known.values() for p in t.projects if name in (p.name, p.project)
     }
+    # Secrets of a project that has left the tenant file may still have to be moved or deleted.
     found = found or {KeyProject(*known) for known in await keys.every() if known[1] == name}
     if len(found) == 1:
         return found.pop()

@@ -144,7 +144,7 @@ async def add_scheduler(process: Process, *, read: bool = False) -> None:
     forges: dict[str, ForgeWatch] = {n: GitForge(c, process.engine, {}) for n, c in plain(settings).items()}
     forges |= ours
     most = (int(settings.number("scheduler", f"config_reading_max_{unit}")) for unit in ("s", "bytes"))
-    # Configuration that a change proposes is read in another process, with limits on time and size: no file that
+    # Configuration that a change proposes is read in another process, with limits on time and memory: no file that
     # somebody pushes can stop the scheduler.
     judge = ApartJudge(JudgeLimits(*most))
     process.stack.push_async_callback(judge.close)

@@ -114,6 +114,7 @@ def _json(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> bool:
         texts, wrong = encoded(loaded, wanted, chosen.files)
         found += texts
         good = good and not wrong
+    # The graphs are encoded already, so the array is put together as text.
     array = b"[" + b",\n".join(found) + b"]"
     one = chosen.project and chosen.pipeline
     say(plain_json((msgspec.json.format(array) if one else array).decode()))

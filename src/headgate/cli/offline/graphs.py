@@ -98,6 +98,8 @@ def encoded(
         found = described(loaded, place, files)
         if found is None:
             return None
+        # Encoded in the helping process: bytes are quicker to send than structures, and this part runs in parallel,
+        # too.
         return msgspec.json.encode(found), any("error" in job for job in found["jobs"])
 
     done = [graph for graph in spread(one, wanted) if graph]

@@ -26,7 +26,7 @@ def spread(work: Callable[[T], R], things: Sequence[T]) -> list[R]:
     count = min(PROCESSES_MAX, os.cpu_count() or 1, len(things) // WORTH_A_PROCESS)
     if count < 2 or "fork" not in multiprocessing.get_all_start_methods():
         return [work(thing) for thing in things]
-    # Fork, not spawn: layouts of large tenants are hundreds of megabytes, and children share them without a copy.
+    # Fork, not spawn: the layouts of large tenants are large, and children share them without a copy.
     context = multiprocessing.get_context("fork")
     lines: list[Connection[object, object]] = []
     processes = []

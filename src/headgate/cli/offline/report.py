@@ -14,6 +14,7 @@ from headgate.config.check.findings import CheckedGraph
 from headgate.config.files.marks import Extent, in_line
 from headgate.config.model import ConfigError
 
+# Texts of errors end with such a hint, which is split off and shown as a line of its own.
 _HINT = re.compile(r"; (did you mean .*|known are .*|there (?:is|are) .*)$", re.DOTALL)
 _SHOWN = re.compile(r"[^\t]")
 _SNIPPET = re.compile(r"^[> ] +(\d+) \| ?(.*)$")
@@ -79,6 +80,7 @@ def as_text(errors: Iterable[ConfigError]) -> Iterator[str]:
     """Yield a block for each error; one that occurs on several branches of a project is shown once."""
     alike: dict[tuple[str, ...], list[ConfigError]] = {}
     for error in errors:
+        # The snippet belongs to the key: branches with other text at that line have another mistake.
         key = (error.project, error.path, str(error.line), error.name, error.text, error.snippet)
         alike.setdefault(key, []).append(error)
     for first, *others in alike.values():
@@ -106,6 +108,7 @@ def _rows(error: ConfigError, notes: Sequence[tuple[str, str]], extent: Extent |
     text = visible(error.text[: hint.start()] if hint else error.text)
     kind = style(f"{error.severity}[{error.name}]", fg=_COLOURS[error.severity], bold=True)
     yield f"{kind}: {style(text, bold=True)}"
+    # Rows of a snippet look like `>  12 | text`; `visible` keeps what is in the text from the terminal.
     lines = [m.groups() for row in visible(error.snippet).splitlines() if (m := _SNIPPET.match(row))]
     width = max((len(number) for number, _ in lines), default=1)
     bar = style(f"{'':{width}} |", fg="blue")
@@ -114,9 +117,11 @@ def _rows(error: ConfigError, notes: Sequence[tuple[str, str]], extent: Extent |
     for number, line in lines:
         yield f"{style(f'{number:>{width}} |', fg='blue')} {line}"
         if int(number) == error.line:
+            # An extent that goes on in the next line, or beyond the shown text, cannot be marked below it.
             exact = extent is not None and extent.end_line == extent.line and extent.end_column <= len(line) + 1
             start, end = (extent.column - 1, extent.end_column - 1) if extent and exact else in_line(line, text)
             mark = style("^" * max(1, end - start), fg=_COLOURS[error.severity], bold=True)
+            # Tabs stay, so that the mark stands below its text however wide they are.
             yield f"{bar} {_SHOWN.sub(' ', line[:start])}{mark}"
     help_rows = [("help", _help(hint[1]))] if hint else []
     for label, note in (*help_rows, *notes):
@@ -136,6 +141,7 @@ def notes(cause: Cause) -> Iterator[tuple[str, str]]:
     if cause.also:
         yield "", f"the same is missing at {listed([place(error) for error in cause.also], FOLLOWING_MAX)}"
     for error in cause.follow[:FOLLOWING_MAX]:
+        # A consequence needs no hint of its own: it goes away with its cause.
         yield "so", f"{place(error)}: {error.text.partition('; did you mean')[0].partition('; known are')[0]}"
     if (more := len(cause.follow) - FOLLOWING_MAX) > 0:
         yield "so", f"{more:,} more error{'s' if more > 1 else ''} of this kind"

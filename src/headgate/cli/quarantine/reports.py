@@ -85,6 +85,7 @@ def _do(what: str, config: str | None, url: str | None, reason: str, names: tupl
     found = msgspec.convert(at.get("/api/reports"), ReportsShape)
     aside = {one.id for one in found.undelivered}
     for name in names:
+        # The two kinds of names have different routes: what is set aside lies in the quarantine.
         place = f"/api/quarantine/{quote(name, safe='')}" if name in aside else f"/api/reports/{quote(name, safe='')}"
         at.post(place, {"do": what, "reason": reason})
         say(f"{name}: {'it is tried again' if what == 'retry' else 'it is dropped'}.")

@@ -98,6 +98,7 @@ def withdraw(config: str, partition: str, ids: tuple[str, ...]) -> None:
     """Delete messages of PARTITION that are not due yet, by the IDS that `headgate queue delayed` shows."""
     if wrong := [id for id in ids if not is_id(id)]:
         raise UserError(f"{wrong[0]}: this is not an id of a message: it has 32 hex digits")
+    # An id that is given twice counts once, as the answer counts messages.
     count = asyncio.run(_withdrawn(config, partition_named(partition), tuple(dict.fromkeys(ids))))
     say(f"{count} withdrawn")
     if count < len(set(ids)):

@@ -118,7 +118,7 @@ def store_of(file: WorkerFile) -> str:
 def token_of(file: WorkerFile) -> str:
     """Return the operator's token if the message servers run on this machine. Raise UserError."""
     at = [urlsplit(url) for url in file.urls]
-    # The token is all-powerful: with one server elsewhere among the addresses, it is sent to none of them.
+    # The token is all-powerful: with one server elsewhere among the addresses, that of the settings is sent to none.
     found = [token_for(one.hostname or "", one.port or 80) for one in at]
     return found[0] if all(found) else ""
 

@@ -113,6 +113,7 @@ class PlainGit:
         assert self._system is not None, "Headgate runs by now"
         mirror, commit = self._system.context.mirror, self._commits[change]
         change_states = ChangeStates(self._system.context.map, mirror, tuple(self._system.settings.connections))
+        # Without an approval in time the outcome itself shows what is wrong.
         with suppress(TimeoutError):
             async with asyncio.timeout(SEEN_TIMEOUT_S):
                 while all(known.approved != commit for known in change_states.now().values()):

@@ -35,6 +35,7 @@ class Terminal:
         self.styles = self._styles() if self.moves or (environment.get("FORCE_COLOR") and not dumb) else frozenset()
 
     def _styles(self) -> frozenset[Style]:
+        # NO_COLOR forbids colours; bold and dim are none.
         return frozenset(("bold", "dim")) if self._environment.get("NO_COLOR") else frozenset(CODES)
 
     @property

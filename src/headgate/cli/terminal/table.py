@@ -52,6 +52,7 @@ class TextTable:
         self._rows.append(text)
 
     def lines(self, width: int | None = None) -> list[Text]:
+        # Lines across all columns do not count for the widths.
         cells = [row for row in self._rows if isinstance(row, tuple)]
         widths = [max(cell.columns for cell in column) for column in zip_longest(*cells, fillvalue=Text())]
         widths = [min(each, ALIGNED_MAX) for each in widths]
@@ -86,6 +87,7 @@ def _aligned(cells: Iterable[Text], widths: list[int]) -> Text:
     """Join cells to a line without trailing spaces."""
     made, missing = Text(), 0
     for cell, width in zip(cells, widths, strict=False):
+        # An empty cell only adds to the gap, so that no line ends with blanks.
         if cell.pieces:
             made.pieces += (*Text(" " * missing).pieces, *cell.pieces)
             missing = 0

@@ -104,12 +104,14 @@ class Text:
         """Return lines of at most `width` columns, broken between words where that is possible."""
         if self.columns <= width:
             return [self]
+        # A glyph wider than the whole line would never fit, and the loop below would not end.
         found = [glyph if glyph.columns <= width else Glyph(ELLIPSIS, 1, glyph.style) for glyph in self._glyphs()]
         lines, start = [], 0
         while start < len(found):
             end = following = _fitting(found, start, width)
             if end < len(found) and (space := _space(found, start, end)):
                 end = following = space
+                # A new line does not begin with the blanks at which the one before was broken.
                 while following < len(found) and found[following].text == " ":
                     following += 1
             lines.append(_of(found[start:end]))

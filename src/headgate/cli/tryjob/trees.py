@@ -37,6 +37,7 @@ async def trees(
         source = _named(name, loaded) if name else await _of(path, loaded, at)
         _, current = await git("branch", "--show-current", at=path)
         known = loaded.branches.get(source.project, {})
+        # A branch that nobody configured is tried as a change to the default one.
         read_branch = current.strip() if current.strip() in known else default_branch(loaded, source)
         found.append(ProjectWorkTree(source, path, branch or read_branch, await head(path)))
     return found
@@ -61,6 +62,7 @@ def _named(name: str, loaded: LoadedTenant) -> TenantProject:
 
 async def _of(path: Path, loaded: LoadedTenant, at: Mapping[str, GitConnection]) -> TenantProject:
     """Find the project that one of the work tree's remotes names. Raise UserError, GitError."""
+    # git ends with status 1 if there is no remote.
     _, lines = await git("config", "--get-regexp", r"^remote\..*\.url$", at=path, ok=(0, 1))
     urls = {_plain(line.partition(" ")[2]) for line in lines.splitlines()}
     for source in loaded.tenant.projects:
@@ -90,6 +92,7 @@ def laid_over(loaded: LoadedTenant, found: Sequence[ProjectWorkTree]) -> LoadedT
     if not files:
         return loaded
     fresh = loaded.with_files(files)
+    # Only what the work trees break counts: errors that are there already concern somebody else.
     broken = tuple(e for e in compare.errors(loaded.errors, fresh.errors) if e.severity == "error")
     if broken:
         raise ConfigErrors(broken)

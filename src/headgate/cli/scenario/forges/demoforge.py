@@ -103,6 +103,7 @@ class Hosted:
         if seen.state == "merged":
             return "landed", ""
         state, why = self.host.verdict(seen, "gate")
+        # The state may come before the comment that explains it: look again then.
         return ("rejected", f"{self._url(change)}\n{why}") if state in _BADLY and why else ("", "")
 
     def clone(self, project: str) -> Path:
