@@ -194,8 +194,7 @@ async def add_executor(process: Process) -> None:
     await runner.sweep(partial(held_in_store, context))
     load = MachineLoad(
         job_dir,
-        # A machine that does everything has a load of its own making; refusing builds there would hold its only gate
-        # up.
+        # With `headgate run` nobody else could take a build that this executor refuses.
         number("executor", "load_multiplier", math.inf if process.scheduler else LOAD_MULTIPLIER),
         number("executor", "min_avail_mem"),
         number("executor", "min_avail_hdd"),

@@ -19,7 +19,7 @@ def described(path: Path) -> dict[str, Connection]:
 
     Raises UserError.
     """
-    # Any INI file must be readable, also one that the reference tolerates: no interpolation, repeated sections.
+    # Any INI file must be readable, whoever wrote it for what: sections may repeat, and `%` means nothing.
     parser = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
     try:
         parser.read_string(path.read_text(), str(path))
