@@ -117,14 +117,18 @@ class Access:
         if place is None or self.sessions is None or not value:
             return None
         login = self.sessions.of(named(value))
+        # A login is worth nothing once its realm has left the settings or names another provider.
         realm = self.realm_of(login.authenticator, login.issuer, login.client) if login else None
         if login is None or realm is None:
             return None
+        # A websocket has no method and so counts as writing: browsers open sockets for any page and send our cookie
+        # along.
         if reads(str(connection.scope.get("method", ""))):
             if not ours(place, headers):
                 return None
         elif why := may_write(place, headers, value, headers.get(CSRF, "") if csrf is None else csrf):
             raise self.refused(403, why)
+        # The session decides how long the login lasts, not the provider's short-lived token.
         claims = {**login.claims, "exp": login.until_ms / 1_000}
         known = realm.authenticator
         return Bearer(claims, known.uid_claim, known.name, realm.override, session=named(value))
@@ -149,6 +153,7 @@ class Access:
 
     def of_token(self, given: str) -> Bearer:
         """Return the bearer of a token. Raise 401."""
+        # In constant time, so that answers do not tell how much of a guess is right; an empty token permits nobody.
         if self.token and hmac.compare_digest(given.encode(), self.token.encode()):
             return Bearer({}, everything=True)
         if not self.realms:
@@ -224,6 +229,7 @@ class Access:
         """Return whether the bearer has the permission; `subject` is project and ref, for conditions."""
         if bearer.everything:
             return True
+        # Approving and bypassing requirements are not part of administration: only a role that names them grants them.
         if self._overrides(bearer, tenant.name) and permission not in NAMED_ALONE:
             return True
         if tenant.role_mappings:
@@ -259,8 +265,10 @@ class Access:
         found = self.rules().roles.get(role)
         rule = found.permissions.get(permission) if found else None
         if not isinstance(rule, Mapping):
+            # Only a literal true grants: a text such as "no" is truthy, too.
             return rule is True
         conditions = rule.get("conditions", [])
+        # A route that gives no subject meets no condition, so a role that is limited to a project cannot act on all.
         return any(all(subject.get(key) == value for key, value in one.items()) for one in conditions)
 
     def _holds(self, rule: str, bearer: Bearer, tenant: str) -> bool:
@@ -284,6 +292,8 @@ def must_be_json(request: HttpRequest) -> None:
     """Raise 415 for anything but JSON and DELETE, which a page elsewhere cannot send without being asked about first:
     nothing else changes anything."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    # Forms of foreign pages can send other types without a preflight request, and browsers would add what they keep for
+    # us.
     if request.method not in ("GET", "DELETE") and kind != "application/json":
         raise HTTPException("the body must be sent as application/json", status_code=415)
 

@@ -128,6 +128,7 @@ class _KeyedApplication:
         if scope["type"] in ("http", "websocket"):
             given = next((value for name, value in scope["headers"] if name == b"authorization"), b"").decode("latin-1")
             if given:
+                # Fetched here, as verification itself is synchronous and must not wait for a provider.
                 await expected(self._access, given.partition(" ")[2].strip())
         await self._app(scope, receive, send)
 

@@ -70,6 +70,7 @@ class BuildLogs:
         if (root := self._here(build)) is not None:
             return local(inside(root, path))
         found = await self._stored(build)
+        # An incomplete record does not decide: the executor may have more, and is asked first.
         if found is not None and found.complete and self.stored is not None:
             content = self.stored.file(found, path.lstrip("/"))
             if content is None:

@@ -61,6 +61,7 @@ class Builds:
         held, live = self.held(), [b for b in await self._live() if _fits(query, b.id, _facts_of_build(b), b.result)]
         live = live if query.ended_ms == (None, None) else []
         past = await self.site.history.builds(self.tenant, _beyond(query, len(live)))
+        # The recorder may have written a build before the mirror shows that it left: it is listed once.
         known = {build.uuid for build in live}
         found = [*live[query.skip :], *(build for build in past if build.uuid not in known)][: query.limit]
         return [self.shown(replace(build, held=build.uuid in held, course=UNSET)) for build in found]
@@ -307,6 +308,7 @@ def _fitting(pattern: str) -> Callable[[str], bool]:
     def fits(text: str) -> bool:
         if len(text) < len(first) + len(last) or not (text.startswith(first) and text.endswith(last)):
             return False
+        # Leftmost matches suffice for `*`, so this is linear; an expression with several `.*` could backtrack.
         inner, at = text[len(first) : len(text) - len(last)], 0
         for part in middle:
             found = inner.find(part, at)

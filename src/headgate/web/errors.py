@@ -78,6 +78,7 @@ def _no_keys(request: HttpRequest, error: SecretError) -> Response[Any]:
 
 def _fault(request: HttpRequest, error: Exception) -> Response[Any]:
     log.error("%s %s", request.method, request.url.path, exc_info=error)
+    # The text of an unexpected error stays in the log: it may name paths, tenants or secrets.
     return answer(request, 500, "this is a fault of Headgate, and is in its log")
 
 

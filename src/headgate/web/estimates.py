@@ -63,6 +63,7 @@ class Estimates:
             except HistoryUnavailable as error:
                 log.warning("no estimates: the history cannot be read: %s", error)
                 took_ms = []
+            # While the history is away, the earlier estimate stays; it is asked for again after the usual time.
             found = round(median(took_ms) / 1000, 1) if took_ms else was
             self._known[key] = (self.now_ms(), found)
             self._oldest_ms = min(self._oldest_ms, self._known[key][0])

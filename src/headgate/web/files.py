@@ -58,6 +58,7 @@ def static_file(name: str, asked_edition: str, accepted: str, known: str) -> Res
     file = files().get(name)
     if file is None:
         raise NotFoundException(f"there is no {name}")
+    # During an upgrade another process may answer for its edition: caches must not keep that under this address.
     cache_control = FOR_EVER if asked_edition == edition() else "no-cache"
     headers = {"Cache-Control": cache_control, "ETag": file.tag, "Vary": "Accept-Encoding"}
     if matches(known, file.tag):

@@ -51,6 +51,7 @@ async def served(content: Content, name: str, given_headers: Mapping[str, str]) 
     )
     gzips = packs and wanted is None and takes_gzip(given_headers.get("accept-encoding", ""))
     if tag:
+        # Each form has a tag of its own: a range of the plain file must never be joined to compressed bytes.
         about["ETag"] = f'{tag[:-1]}-gzip"' if gzips else tag
     if tag and about["ETag"] in re.split(r",\s*", given_headers.get("if-none-match", "").replace("W/", "")):
         return Response(b"", status_code=304, headers=about)
@@ -77,6 +78,7 @@ async def served(content: Content, name: str, given_headers: Mapping[str, str]) 
 async def begun(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """Return the same pieces, of which the first can be had.  Raise 404, 503."""
     try:
+        # Read before the head is sent: afterwards, a missing file could no longer be answered with 404.
         first = await anext(pieces, b"")
     except NotStored as error:
         raise NotFoundException(f"it is no longer kept: {error}") from error
@@ -96,6 +98,7 @@ async def begun(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, No
 
 def harmless(kind: str) -> str:
     """Return what a file is called at the address of our pages, none of which shall ever run what a job wrote."""
+    # A script of a job at our origin would satisfy `default-src 'self'` of our own pages.
     return TEXT if kind.startswith(PROGRAMS) else kind
 
 
@@ -120,6 +123,8 @@ def unencoded(kind: str) -> str:
 def local(file: Path) -> Content:
     """Return a file of this machine, which may grow.  Raise 404."""
     try:
+        # The file may have become a pipe or a link since it was found: neither may block this process or lead
+        # elsewhere.
         held = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise NotFoundException(f"there is no {file.name}: {error.strerror}") from error
@@ -148,6 +153,7 @@ async def _pieces(file: Path, start: int, end: int) -> AsyncGenerator[bytes, Non
 
 
 async def _gzipped(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    # 31 is the largest window (15) plus 16, by which zlib writes a gzip header.
     packing = zlib.compressobj(LEVEL, zlib.DEFLATED, 31)
     async for piece in pieces:
         if packed := await asyncio.to_thread(packing.compress, piece):

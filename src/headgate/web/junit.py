@@ -59,6 +59,7 @@ class JUnitReader:
 
     def __post_init__(self) -> None:
         self._parser = parser = expat.ParserCreate()
+        # Without declarations there are no entities, so no file of a kilobyte grows to gigabytes.
         parser.StartDoctypeDeclHandler = self._refuse
         parser.EntityDeclHandler = self._refuse
         parser.StartElementHandler = self._start
@@ -123,6 +124,7 @@ class JUnitReader:
             message="".join(self._texts).strip(),
         )
         self.cases.append(found)
+        # Reduced only at twice the limit, so that sorting costs little for each case.
         if len(self.cases) > 2 * SHOWN_MAX:
             self.cases = worst(self.cases)
 

@@ -27,6 +27,7 @@ def inside(root: Path, name: str) -> Path:
     """Return the path of the file of this name, which lies in the build's directory. Raise 404."""
     try:
         file = (root / name.lstrip("/")).resolve()
+        # Compared after links are resolved: `..` and links that a job left must not lead out of its directory.
         known = file.is_relative_to(root) and file.is_file()
     except (OSError, ValueError, RuntimeError):  # a name that is too long, or links in a circle
         known = False
@@ -48,6 +49,7 @@ def _listed(root: Path, url: str) -> list[LogFile]:
     while waiting and looked_at < ENTRIES_MAX and len(found) < FILES_MAX:
         try:
             with os.scandir(waiting.pop()) as inside:
+                # The scan itself is bounded: a job can leave more names in one directory than fit into memory.
                 entries = sorted(islice(inside, ENTRIES_MAX - looked_at), key=lambda entry: entry.name)
         except FileNotFoundError:  # logs are removed when they are old
             entries = []

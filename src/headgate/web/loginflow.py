@@ -39,6 +39,7 @@ class Way(msgspec.Struct, frozen=True):
 
 def begun(realm: str, next: str, now_ms: int) -> Way:
     """Return a way that nobody can foresee."""
+    # `state` binds the return to this browser, `nonce` the token to this login, and `verifier` (PKCE) the code to us.
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
     return Way(realm, state, nonce, verifier, next, now_ms)
 
@@ -103,8 +104,10 @@ class Return:
         claims = await self._claims(realm.authenticator, token, way.nonce)
         if realm.authenticator.load_user_info and published.userinfo and access:
             more = await provider.userinfo(published, access)
+            # OpenID Connect requires this check: the access token may have been exchanged for another person's.
             if more.get("sub") != claims["sub"]:
                 raise NotBelieved("the provider tells of somebody else than who logged in")
+            # Claims of the signed token win over those of the user info endpoint.
             claims = {**more, **claims}
         return self._login(realm, claims)
 
@@ -116,6 +119,7 @@ class Return:
         except (BadToken, jwt.PyJWTError) as error:
             raise NotBelieved(f"the token of the login is not good: {error}") from error
         several = isinstance(claims.get("aud"), list) and len(claims["aud"]) > 1
+        # A token for several audiences names the one it was issued to; one for us alone may leave that out.
         if claims.get("azp", None if several else known.client) != known.client:
             raise NotBelieved("the token of the login is for another client")
         if not hmac.compare_digest(nonce.encode(), str(claims.get("nonce", "")).encode()):
@@ -144,6 +148,7 @@ async def expected(access: Access, token: str) -> None:
     if not any(realm.authenticator.provider for realm in access.realms) or token.count(".") != 2:
         return
     try:
+        # Unverified, as the key is what is missing: the issuer only selects the provider that is asked for it.
         issuer = jwt.decode(token, options={"verify_signature": False}).get("iss")
         for realm in access.realms:
             if realm.authenticator.provider is not None and realm.authenticator.issuer == issuer:

@@ -45,6 +45,7 @@ class _Answer:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            # The head is held back until the body is known: tag, length and encoding follow from it.
             self._start = message
             return
         if message["type"] != "http.response.body" or self._start is None:

@@ -58,6 +58,7 @@ async def _of_the_fleet(logs: Logs, access: Access, connection: Connection, hand
 
 
 def _directory(logs: Logs, build: str) -> Path:
+    # The id becomes a part of a path: a name with dots or slashes could lead out of the logs.
     if not build.isalnum() or not (logs.root / build).is_dir():
         raise NotFoundException(f"there are no logs of a build {build} here")
     return (logs.root / build).resolve()

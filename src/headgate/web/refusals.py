@@ -33,6 +33,7 @@ class RefusedWrites:
             return
         tenant = str(scope.get("path_params", {}).get("tenant", ""))
         bearer = self._bearer(scope)
+        # Names of tenants come from the address: unknown ones would let one person fill the list with inventions.
         if scope.get(KEPT) or bearer is None or (tenant and tenant not in self._site.tenants):
             return
         verb = _verb(scope)

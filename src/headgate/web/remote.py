@@ -61,7 +61,9 @@ class RemoteLogs:
     async def relayed(self, build: str, path: str, request_headers: Mapping[str, str]) -> Relayed:
         """Ask an executor for a file, or a part of it, and return its answer.  Raise NoLogs."""
         home = await self._home(build)
+        # A quiet build writes nothing for minutes, so only connecting is limited, and not reading.
         timeout, proof = httpx.Timeout(TIMEOUT_S, read=None), await self.fleet.headers(build)
+        # The client's own wish decides: httpx would otherwise ask for compression that the client cannot read.
         headers = {"accept-encoding": "identity", **request_headers, **proof}
         try:
             request = self.client.build_request("GET", f"{home}/logs/{build}/{path}", timeout=timeout, headers=headers)
@@ -76,6 +78,7 @@ class RemoteLogs:
     async def follow(self, build: str, offset: int) -> AsyncIterator[bytes]:
         """Yield the job's output from `offset` on, as it is written; a negative offset counts bytes from the end.
         Raise NoLogs."""
+        # Until an executor holds the request, nobody has a log; afterwards its holder is the one to ask.
         while (found := self._under_way(build)) is not None and not found.locked:
             await self.context.mirror.moved(self.context.mirror.moves)
         home = await self._home(build)

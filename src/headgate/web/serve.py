@@ -82,6 +82,7 @@ async def serve(
     the machine. For `shared` and `dashboards`, see `CheckedApplication`. Raise UserError if the address cannot be
     used: `section` and `option` name the setting of the port."""
     is_local = peer_of(host) == LOOPBACK or host in LOOPBACK_NAMES
+    # Only a loopback server knows all its names; others are reached by names that their operators invent.
     hosts = LOOPBACK_NAMES | {host, *names} if is_local else ()
     checked = CheckedApplication(HeadApplication(app), hosts, names, shared=shared, dashboards=dashboards)
     config = _configured(checked)
@@ -96,6 +97,7 @@ async def serve(
     finally:
         stopping.cancel()
         server.should_exit = True
+        # The server closes its connections even when the caller is cancelled; the listener is closed after it.
         await asyncio.shield(serving)
         listener.close()
 
@@ -106,6 +108,7 @@ def _configured(app: Any) -> uvicorn.Config:  # ASGI
         http=HttpProtocol,
         ws=WebSocketProtocol,
         ws_max_size=WEBSOCKET_MESSAGE_MAX_BYTES,
+        # Whoever connects could otherwise claim any address and escape the limits for each peer.
         proxy_headers=False,
         server_header=False,
         log_level="warning",

@@ -52,6 +52,7 @@ class Spent:
         try:
             yield
         finally:
+            # `may` has charged the smallest cost already, before the work, so only what exceeds it is charged here.
             self.left_s -= max(0.0, time.thread_time() - began_s - LEAST_S)
 
     def once_more(self) -> None:
@@ -101,9 +102,11 @@ class Shots:
             if same and known.layouts is configured.layouts:
                 return known
         spent = self._spent.setdefault(configured.tenant.name, Spent())
+        # Without a known status one is made even beyond the budget: there is nothing else to show.
         if not spent.may(time.monotonic()) and known is not None and known.loaded == loaded:
             return known
         found = self._made(configured, spent)
+        # The first status names the jobs whose estimates are missing; the second has what the history said of them.
         if await self.estimates.learn():
             found = self._made(configured, spent)
         return found

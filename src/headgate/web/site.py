@@ -130,6 +130,7 @@ class Site:
         """Return the tenant. Raise 404."""
         found = self.tenants.get(name)
         if found is None:
+            # A refusal names only tenants that everybody may read: the names of others are private, too.
             shown = ", ".join(other for other, one in self.tenants.items() if self.access.may_read(None, one.tenant))
             raise NotFoundException(f"there is no tenant {name!r}" + (f"; there are {shown}" if shown else ""))
         return found
@@ -161,6 +162,7 @@ class Site:
             wanted = (one.request.meta.get(IMAGE) for queue in context.zones() for one in queue.open(context.mirror))
             if image := next(filter(None, wanted), None):
                 absent["executor that runs containers"] = f"builds that name an image, as {image}, wait until one does"
+        # A kind that is back is forgotten, so its next absence counts from its own beginning.
         self._missed = {kind: self._missed.get(kind, context.now_ms()) for kind in absent}
         return tuple(ProblemShape(f"no {kind} takes part", absent[kind], at) for kind, at in self._missed.items())
 
@@ -188,6 +190,7 @@ class Site:
     async def owns(self, tenant: str, build: str) -> bool:
         """Return whether the build is, or was, one of this tenant's.  Raise 404."""
         self.tenant(tenant)
+        # In the order of a build's life, so that one that moves on meanwhile is found at a later place.
         if any(found.id == build for _, _, found in self.status.builds(tenant)):
             return True
         if any(found.uuid == build for ended in self.leaving(tenant) for found in ended.builds):
@@ -268,6 +271,7 @@ class Site:
         source = self.tenant(tenant).tenant.find(canonical)
         assert source is not None, "it was found just now"
         own = [one for one in self.status.change_states(tenant).now().values() if one.change.project == canonical]
+        # Open changes first: a name that was used again after a landing means the new one.
         for among in ([one.change for one in own if one.open], [one.change for one in own if one.landed]):
             found = _named(among, change)
             if len(found) > 1:
@@ -275,6 +279,7 @@ class Site:
                 raise HTTPException(f"{project} has several changes {change!r}; say which: {names}", status_code=400)
             if found:
                 return found[0]
+        # Absence means nothing before the first look: a 404 would tell scripts that the change does not exist.
         if not looked_at(self.context, source.connection, canonical):
             raise _too_early(UNREAD.format(canonical))
         raise NotFoundException(f"{project} has no change {change!r} that is open or has landed")
@@ -337,6 +342,7 @@ def must_read(site: Site, connection: Connection, tenant: str | None = None) -> 
     try:
         site.readable(tenant, site.access.reader(connection))
     except HTTPException:
+        # Raises the reason why the token is invalid, which is more useful than that one is needed.
         site.access.bearer(connection)
         raise
 

@@ -79,6 +79,8 @@ class PipelineView:
         self._part = self.mirror.part(self.place.path)
 
     def state(self) -> LoadedState:
+        # Compared with a counter of this pipeline alone: changes of others do not cause its records to be decoded
+        # again.
         if self._seen != self._part.moves:
             self._loaded = load(self.place, self.mirror.under(self.place.path), self._items)
             self._seen = self._part.moves
@@ -170,6 +172,8 @@ class Status:
             for _, item in self.state(tenant, pipeline).state.items():
                 own = item.buildset.builds if item.buildset is not None else {}
                 carried = {one.build.job: one.build for one in item.carried} if item.buildset is not None else {}
+                # Builds that survive a reset are carried until the new buildset has taken them over; then its own state
+                # counts.
                 for build in {**carried, **own}.values():
                     yield pipeline, item, build
 
@@ -237,6 +241,7 @@ class Status:
                 record = readable(entry, SemaphoreRecord)
                 if record is None or (part is shared and name not in configured.tenant.semaphores):
                     continue
+                # Holders of a shared semaphore in other tenants are only counted: their builds may be private.
                 own = [one for one in record.holders if part is place or one.tenant == tenant]
                 held.setdefault(name, []).extend(HolderShape(one.buildset, one.job) for one in own)
                 others[name] += len(record.holders) - len(own)

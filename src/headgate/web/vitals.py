@@ -62,5 +62,6 @@ class Vitals:
         """Return the health. The process is ready if the store can be reached and every component is a member and
         takes part."""
         components = tuple(ComponentHealth(m.kind, m.state, m.problem) for m in self.members)
+        # A process whose components have not joined yet is not ready, although none of them has a problem.
         ready = self.store.reachable and bool(components) and all(c.state == "running" for c in components)
         return ProcessHealth(ready, self.store, components)

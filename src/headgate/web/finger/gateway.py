@@ -45,6 +45,7 @@ class Gateway:
             return
         build = query.decode()
         found = self._open(build)
+        # The same words for both, so that nobody learns whether a private build exists.
         if found is None or not self._readable(found):
             yield NOT_FOUND
         elif not found.locked:

@@ -76,10 +76,12 @@ class _FingerConnections:
             line = await _line(one.reader)
             if transport.is_closing():
                 return
+            # From here on the connection is evicted last, behind those that have asked for nothing.
             place.busy, place.until_s = True, FOREVER
             await run_until(one.lost, self._write(line, one, place))
             place.until_s = self.admission.now() + STALL_MAX_S
             transport.close()
+            # Closing sends what is buffered first; the sweep ends the wait if the peer does not read it.
             await one.lost.wait()
         except OSError:
             pass  # it is gone

@@ -40,6 +40,7 @@ class PageOrigin:
         wanted = f"{self.name(of)}="
         pieces = (piece.strip() for piece in headers.get("cookie", "").split(";"))
         found = [piece.removeprefix(wanted) for piece in pieces if piece.startswith(wanted)]
+        # Two cookies of one name mean that a neighbouring host planted one: it is unknown which, so neither counts.
         return found[0] if len(found) == 1 and len(found[0]) <= VALUE_MAX_CHARS else ""
 
     def stored(self, of: str, value: str, age_s: int) -> Cookie:
@@ -64,6 +65,7 @@ def ours(place: PageOrigin, headers: Mapping[str, str]) -> bool:
     if origin is not None:
         return _same(origin, place, headers.get("host", ""))
     site = headers.get("sec-fetch-site", "same-origin")
+    # A person who follows a link from elsewhere sees the page as themselves; the page elsewhere reads none of it.
     followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     return site in ("same-origin", "none") or followed
 
@@ -95,6 +97,8 @@ def reads(method: str) -> bool:
 
 def local(wanted: str) -> str:
     """Return a place of ours, to go on to: what could lead elsewhere, or log in again, is the first page."""
+    # Browsers read `\` as `/`, and `//host` as another server: either would lead a person who has just logged in
+    # elsewhere.
     plain = wanted.isascii() and wanted.isprintable() and "\\" not in wanted and len(wanted) <= 1_000
     away = not wanted.startswith("/") or wanted.startswith("//") or wanted.partition("?")[0].startswith("/log")
     return wanted if plain and not away else "/"

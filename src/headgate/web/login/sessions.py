@@ -72,12 +72,15 @@ class LoginSessions:
             raise ProfileTooLarge(
                 f"the provider says more than {CLAIMS_MAX_BYTES:,} bytes of you: ask for less (scope)"
             )
+        # Never the value from before the login: an attacker may have planted that one in the browser.
         value = secrets.token_urlsafe(32)
         path = f"{self._path}/{named(value)}"
         ended: list[Op] = [Delete(one) for one in self._over(login, before)]
         await self.context.store.commit([], [Put(path, self.context.map.logins.encode(login)), *ended])
         with suppress(TimeoutError):
             async with asyncio.timeout(SEEN_MAX_S):
+                # The redirect after the login is answered from the mirror: without the wait, the person may seem not
+                # logged in.
                 await self.context.mirror.reached(path)
         return value
 
@@ -88,6 +91,7 @@ class LoginSessions:
         now_ms = self.context.now_ms()
         dead = [path for path, one in known if one is None or one.until_ms <= now_ms]
         alive = [(path, one) for path, one in known if one is not None and one.until_ms > now_ms]
+        # By person: whoever logs in without end ends only their own sessions.
         theirs = [path for path, one in alive if (one.who, one.authenticator) == (login.who, login.authenticator)]
         most = [path for path, _ in alive[: max(0, len(alive) + 1 - LOGINS_MAX)]]
         own = f"{self._path}/{named(before)}" if before else ""
@@ -101,6 +105,7 @@ class LoginSessions:
         path = f"{self._path}/{named(value)}"
         if self.context.mirror.get(path) is not None:
             await self.context.store.commit([], [Delete(path)])
+            # Logging out is answered only once this process, too, refuses the cookie.
             await self.context.mirror.gone(path)
 
 

@@ -58,10 +58,12 @@ class ConnectionAdmission:
     def enter(self, transport: asyncio.Transport, host: str) -> AdmittedConnection:
         """Admit a connection. If there is no room, the peer with most connections loses one: idle ones first, the
         oldest first."""
+        # An upgrade to a websocket admits the same transport a second time, with another protocol.
         known = self._places.pop(id(transport), None)
         if known is not None:
             self._count(known.peer, -1)
         peer = peer_of(host)
+        # The peer pays for its own excess first; only a server that is full takes from the peer with the most.
         if self._counts.get(peer, 0) >= max(1, self.connections_max // PEER_SHARE):
             self._evict(peer)
         elif len(self._places) >= self.connections_max:
@@ -80,6 +82,7 @@ class ConnectionAdmission:
         now = self.now()
         for place in list(self._places.values()):
             if place.transport.is_closing():
+                # A closing transport waits for its peer to read the rest, which a hostile peer never does.
                 place.until_s = min(place.until_s, now + CLOSE_MAX_S)
             if place.until_s <= now:
                 place.transport.abort()
@@ -89,6 +92,7 @@ class ConnectionAdmission:
 
     def _evict(self, peer: str) -> None:
         mine = [place for place in self._places.values() if place.peer == peer]
+        # Idle connections go first, as no answer is lost with them.
         gone = next((place for place in mine if not place.busy), mine[0])
         self.leave(gone.transport)
         gone.transport.abort()
@@ -106,10 +110,12 @@ def peer_of(host: str) -> str:
         address = ipaddress.ip_address(host)
     except ValueError:
         return host
+    # A dual-stack socket shows IPv4 peers as `::ffff:a.b.c.d`; as IPv6 they would all share one network.
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     if address.is_loopback:
         return LOOPBACK
     if isinstance(address, ipaddress.IPv6Address):
+        # One host has a whole /64 at its disposal: counted by address, it would be as many peers as it likes.
         return str(ipaddress.ip_network((int(address), 64), strict=False))
     return str(address)

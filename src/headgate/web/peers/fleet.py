@@ -40,16 +40,21 @@ class PeerFleet:
             claims = jwt.decode(
                 proof,
                 await self._known(),
+                # The algorithm is ours, never the token's: a header `alg: none` must not count.
                 algorithms=[ALGORITHM],
+                # Machines of a fleet may disagree about the time; a proof is good for one build only, so the longer
+                # life gains little.
                 leeway=CLOCKS_DIFFER_MAX_S,
                 options={"require": ["exp", "iat", "sub"]},
             )
         except jwt.PyJWTError:
             return False
+        # Otherwise a proof for one build, seen by an executor, would open the logs of all.
         return bool(claims["sub"] == build)
 
     async def key(self, purpose: str) -> bytes:
         """Return a key that only the fleet knows, and for this purpose alone.  Raise StoreError."""
+        # Keys are derived, so that a signature for one purpose can never pass for another.
         return hmac.new((await self._known()).encode(), purpose.encode(), hashlib.sha256).digest()
 
     async def _known(self) -> str:

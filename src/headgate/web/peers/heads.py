@@ -19,6 +19,7 @@ class HeadApplication:
         answered = False
 
         async def waited() -> Message:
+            # Streams wait for the client to leave; told so at once, an endless one ends after its head.
             return {"type": "http.disconnect"} if answered else await receive()
 
         async def bare(message: Message) -> None:

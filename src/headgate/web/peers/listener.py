@@ -47,6 +47,8 @@ class ServerCertificates:
 
     def context(self) -> ssl.SSLContext:
         if (stamps := self._now()) != self._stamps:
+            # Kept even if loading fails: a certificate written before its key does not match yet, and the key's change
+            # retries.
             self._stamps = stamps
             try:
                 self._context = self._read()
@@ -115,9 +117,11 @@ class Acceptor:
                 if not failing:
                     log.error("connections cannot be accepted just now: %s", error.strerror)
                 failing = True
+                # The waiting connection keeps the socket readable, so without a pause this loop would spin.
                 await asyncio.sleep(RETRY_S)
                 continue
             failing = False
+            # A handshake takes up to 10 s of a peer that says nothing; the oldest is the least likely to end.
             if len(self._entering) >= HANDSHAKES_MAX:
                 next(iter(self._entering)).cancel()
             task = loop.create_task(self._enter(connection))

@@ -61,8 +61,10 @@ class CheckedApplication:
     def _wrong(self, scope: Message) -> tuple[int, str]:
         if (fault := _unreadable(scope["raw_path"])) or (fault := _unreadable(scope["query_string"])):
             return 400, f"the address has {fault}"
+        # Counted before parsing, which is what makes many fields expensive.
         if scope["query_string"].count(b"&") >= QUERY_FIELDS_MAX:
             return 400, f"a query has at most {QUERY_FIELDS_MAX} fields"
+        # Without this, a page whose name is rebound to 127.0.0.1 reads a server that is meant for this machine alone.
         if self._hosts and _host(scope) not in self._hosts:
             return 421, "this server is for this machine; name it so, or set [web] root to the address people use"
         page = _header(scope, b"origin")
@@ -76,6 +78,8 @@ class CheckedApplication:
         """Return whether a page of another server asks."""
         page = _header(scope, b"origin")
         if page in self._dashboards and scope["path"].lstrip("/").startswith("api/"):
+            # Even a named dashboard needs a token of its own: what the browser stores for our pages never counts for
+            # it.
             return not _header(scope, b"authorization")
         return bool(page) and _name_of(page) not in {_host(scope), *self._hosts, *self._names}
 
@@ -88,6 +92,7 @@ class CheckedApplication:
             await _refuse(send, 403, "pages of other servers may read here at most; see [web] dashboards")
             return
         headers = [
+            # A wildcard never permits credentials, so a browser sends no cookie of ours along.
             (b"access-control-allow-origin", b"*"),
             (b"access-control-allow-methods", b", ".join(sorted(one.encode() for one in allowed))),
             (b"access-control-allow-headers", b"Authorization, Content-Type" if known else b"Authorization"),

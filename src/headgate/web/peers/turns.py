@@ -50,11 +50,14 @@ class PeerTurns:
 
     def spent(self, seconds: float) -> None:
         """Count what a request cost."""
+        # Unused time is saved only up to the burst; otherwise a quiet night would permit minutes of uninterrupted
+        # requests.
         self._even_s = max(self._even_s, self._now_s() - BURST_S) + seconds / self._share
         self._observe(seconds)
 
     async def begin(self, peer: str, kind: str) -> bool:
         """Wait for a turn; False: too many of this peer wait already."""
+        # Nobody overtakes: while a line waits, newcomers wait, too, even if time is left.
         if not self._lines and self._now_s() >= self._even_s:
             return True
         if self._counts.get(peer, 0) >= WAITING_MAX:

@@ -86,6 +86,7 @@ def read(secret: bytes, change: str, commit: str, lines: Iterable[str]) -> tuple
             odd += 1
             continue
         remark = _shown(one, verified=hmac.compare_digest(one.sig.encode(), _signature(secret, one).encode()))
+        # A copy of a remark with its id and without its signature must not hide the signed one.
         known = found.get(one.id)
         if known is None or (remark.verified and not known.verified):
             found[one.id] = remark
@@ -111,5 +112,6 @@ def _shown(one: ReviewRemark, *, verified: bool) -> ShownRemark:
         line=one.line,
         reply=one.reply,
         resolved=one.resolved,
+        # An unsigned line may say anything, but never that somebody approved.
         word=one.word if verified else "",
     )

@@ -78,11 +78,13 @@ class ReviewService:
         if cached is not None and cached.until_s > self.clock():
             self._cache.move_to_end(key)
             return self._of(cached.answer, kind)
+        # Callers that ask the same question share one request, and only the first pays for it.
         asking = self._asking.get(key)
         if asking is None:
             self._pay(who)
             asking = self._asking[key] = asyncio.ensure_future(self._ask(work))
             asking.add_done_callback(lambda done: self._done(key, work, done))
+        # A browser that leaves must not cancel the request for the others.
         return self._of(await asyncio.shield(asking), kind)
 
     async def say(self, who: str, work: SayRequest, kind: type[A]) -> A:
@@ -91,6 +93,7 @@ class ReviewService:
         try:
             return self._of(await self._ask(work), kind)
         finally:
+            # Also after a failure: the push may have happened although its answer was lost.
             self.forget(work.project)
 
     def forget(self, project: str) -> None:
@@ -115,6 +118,7 @@ class ReviewService:
             raise HTTPException(BUSY, status_code=503, headers={"Retry-After": "2"})
         self._left[who] = left, now_s
         self._left.move_to_end(who)
+        # The one who has asked least recently is forgotten; their allowance has refilled most.
         if len(self._left) > ASKERS_MAX:
             self._left.popitem(last=False)
 

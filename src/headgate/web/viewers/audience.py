@@ -99,6 +99,7 @@ class Audience:
         gzip: bool,
     ) -> AsyncGenerator[bytes, None]:
         yield b""  # the head goes before the connection
+        # Over TLS the connection cannot be handed over, as its keys are in this process: then the bytes are relayed.
         own = take() if take is not None else None
         if own is not None:
             self._enter(tenant, bearer, own, peer, gzip=gzip, chunked=True)
@@ -139,8 +140,11 @@ class Audience:
                 seen = await Measured(self._look(tenant, scene), spent)
                 self.observe(scene.cost_s)
                 with contextlib.suppress(TimeoutError):
+                    # Rights end and the store goes away without any change in the mirror, so the wait for one is
+                    # bounded.
                     async with asyncio.timeout(LOOK_INTERVAL_S):
                         await self.moved(seen)
+                # The pause comes after the wait for a change: the first change after a quiet time is shown at once.
                 await asyncio.sleep(min(REST_MAX_S, max(REST_MIN_S, REST * scene.cost_s)))
         except HTTPException as error:  # the tenant no longer exists
             log.info("nobody looks on at tenant %s any more: %s", tenant, error.detail)
@@ -154,6 +158,7 @@ class Audience:
             scene.checked_s = now_s
             may = dict[int, bool]()  # most viewers are nobody in particular
             for viewer, bearer in list(scene.viewers.items()):
+                # Anonymous viewers share one answer, as all of them have the same bearer None.
                 if id(bearer) not in may:
                     may[id(bearer)] = self.may(tenant, bearer)
                 if not may[id(bearer)]:
@@ -172,6 +177,7 @@ class Audience:
     def _lost(self) -> None:
         for scene in self._scenes.values():
             scene.viewers.clear()
+            # The next process knows no state, so the present one must be sent again although it has not changed.
             scene.tag = ""
         self._tenant_of.clear()
 
@@ -181,5 +187,6 @@ class Audience:
         for viewer in scene.viewers:
             self._tenant_of.pop(viewer, None)
         self.porter.close_scene(scene.number)
+        # The process costs memory, so it runs only while anybody watches.
         if not self._scenes:
             self.porter.close()

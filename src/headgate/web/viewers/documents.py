@@ -36,6 +36,7 @@ class Documents:
     async def of(self, tenant: str, shown: Shown, *, gzip: bool) -> bytes:
         """Return the document of a state."""
         now_ms, found = self.now_ms(), self._latest.get(tenant)
+        # A clock that was set back makes the age negative: such a document is made again, too.
         if found is None or found.tag != shown.encoded.tag or not 0 <= now_ms - found.made_ms < AGE_MAX_MS:
             text = msgspec.json.encode(timed(shown.status, now_ms))
             found = self._latest[tenant] = ViewerDocument(shown.encoded.tag, now_ms, text)
@@ -43,4 +44,5 @@ class Documents:
             return found.text
         if found.packing is None:
             found.packing = asyncio.ensure_future(compressed(found.text))
+        # Others wait for the same compression: a client that disconnects must not cancel it for them.
         return await asyncio.shield(found.packing)

@@ -55,6 +55,7 @@ class Frame:
 def deflated(text: bytes) -> bytes:
     """Return blocks of deflate that refer to nothing before them, and that nothing after them refers to."""
     packing = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    # A full flush resets the dictionary and aligns to a byte, so blocks can follow each other in any viewer's stream.
     return packing.compress(text) + packing.flush(zlib.Z_FULL_FLUSH)
 
 
@@ -80,6 +81,7 @@ class Scene:
         """
         left = [name for name in gone if self._items.pop(name, None) is not None]
         fresh = {name: item for name, item in fresh.items() if self._items.get(name) != item}
+        # Number 0 means that there is no state: an empty first state must still count as one.
         if self.number and text == self._text and not fresh and not left:
             return False
         self._items.update(fresh)
@@ -92,10 +94,13 @@ class Scene:
         """Return the full state, for viewers who are new or have missed a change."""
         now_s = self.clock_s()
         if self._full is None or now_s - self._full[0] > WHOLE_MAX_S:
+            # Newcomers of the same second share one encoding: a thousand at once cost one compression.
             self._full = (now_s, self._frame(self._items))
         return self._full[1]
 
     def _frame(self, items: dict[bytes, bytes]) -> Frame:
+        # The parent's clock of the state, advanced by this process's monotonic clock: viewers correct their own clocks
+        # by it.
         at_ms, at_s = self._at
         now_ms = at_ms + int((self.clock_s() - at_s) * 1_000)
         body = b",".join(b"%b:%b" % one for one in items.items())

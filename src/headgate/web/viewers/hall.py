@@ -117,6 +117,7 @@ class ViewerHub:
         """Return whether the parent process is still connected."""
         with contextlib.suppress(BlockingIOError):
             while True:
+                # The kernel ends a read at bytes that carry a descriptor, so one read never brings more than one.
                 message, fds, _, _ = socket.recv_fds(self.parent, 1 << 20, 16)
                 self._fds.extend(fds)
                 if not message:
@@ -147,11 +148,14 @@ class ViewerHub:
 
     def _enter(self, id: int, body: bytes) -> None:
         scene, flags, peer = unpacked(body)
+        # Descriptors arrive no later than their messages and in the same order.
         connection = socket.socket(fileno=self._fds.popleft())
         connection.setblocking(False)
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         viewer = Viewer(id, peer.decode(), int(scene), connection, bool(flags[0] & GZIP), bool(flags[0] & CHUNKED))
+        # Room is made by closing the oldest, not by refusing: half-dead connections of one peer cannot keep newcomers
+        # out.
         self._make_room(viewer.peer)
         self.viewers[id] = viewer
         self._of_peer.setdefault(viewer.peer, {})[id] = None
@@ -186,10 +190,13 @@ class ViewerHub:
                 if viewer.scene in fresh and viewer.id in self.viewers:
                     self._show(viewer)
             self._spoke_s = time.monotonic()
+            # The pause grows with the number of viewers, so that sending takes at most a fifth of this process's time.
             self._next_s = self._spoke_s + max(REST_MIN_S, REST * (self._spoke_s - began_s))
         elif began_s - self._spoke_s >= PING_INTERVAL_S:
             ping, self._spoke_s = Frame(STILL_HERE), began_s
             for viewer in list(self.viewers.values()):
+                # A viewer that is still reading needs no sign of life, and a second frame would overwrite the rest of
+                # the first.
                 if viewer.id in self.viewers and not viewer.sending:
                     self._send(viewer, ping.form(gzip=viewer.gzip, chunked=viewer.chunked))
 
@@ -198,6 +205,7 @@ class ViewerHub:
         scene = self.scenes.get(viewer.scene)
         if scene is None or viewer.sending or viewer.number == scene.number:
             return
+        # A difference applies only to the state directly before it; who missed one receives the full state.
         frame = scene.change if viewer.number and viewer.number == scene.number - 1 else scene.full()
         viewer.number = scene.number
         self._send(viewer, frame.form(gzip=viewer.gzip, chunked=viewer.chunked))
@@ -207,9 +215,11 @@ class ViewerHub:
         if not self._push(viewer) or not viewer.sending:
             return
         viewer.slow = True
+        # Viewers share the bytes of a frame, so a frame counts once, however many read it slowly.
         held = self._held.setdefault(id(data), [len(data), 0])
         held[1] += 1
         self._selector.modify(viewer.there, selectors.EVENT_READ | selectors.EVENT_WRITE, viewer)
+        # Closing one viewer frees nothing while others hold the same frame, so this repeats until the bytes are gone.
         while sum(size for size, _ in self._held.values()) > HELD_MAX_BYTES:
             self._leave(min((one for one in self.viewers.values() if one.sending), key=lambda one: one.since_s))
 
@@ -280,13 +290,16 @@ class ViewerHub:
         """Report the viewers that have left, as far as the parent process listens."""
         with contextlib.suppress(OSError):
             while self._gone:
+                # The parent may be busy: what its buffer does not take is told in a later round.
                 del self._gone[: self.parent.send(self._gone)]
 
 
 def main() -> None:
     """Serve at the descriptor that the last argument names."""
+    # The gate on the same machine goes first when processor time is scarce.
     os.nice(NICENESS)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Each viewer takes one descriptor, and the soft limit is often 1,024.
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     room = VIEWERS_MAX if most == resource.RLIM_INFINITY else most - SPARE_DESCRIPTORS
     ViewerHub(socket.socket(fileno=int(sys.argv[-1])), max(2, min(VIEWERS_MAX, room))).run()

@@ -51,6 +51,7 @@ class StatusEncoder:
             pipelines.append({**msgspec.to_builtins(replace(pipeline, change_queues=())), "change_queues": queues})
         text = msgspec.json.encode({**msgspec.to_builtins(replace(status, pipelines=())), "pipelines": pipelines})
         found = self._known.values()
+        # Digests of unchanged items are reused, so the tag costs what has changed and not the size of the status.
         digest = hashlib.sha256(hashlib.sha256(text).digest() + b"".join([one.digest for one in found]))
         items = {one.name: one.text for one in found}
         return EncodedStatus(text, items, digest.hexdigest()[:TAG_CHARACTERS])
@@ -58,6 +59,7 @@ class StatusEncoder:
 
 def _encoded(item: ItemShape, before: Mapping[str, EncodedItem]) -> EncodedItem:
     known = before.get(item.id)
+    # Identity is enough: an item keeps the same shape object until something of it changes (`web/itemshapes`).
     if known is not None and known.shape is item:
         return known
     name, text = msgspec.json.encode(item.id), msgspec.json.encode(item)

@@ -21,6 +21,7 @@ log = logging.getLogger("headgate.web")
 ENTERING_MAX = 500
 """Limit on viewers that wait to be let in; more are refused."""
 ENDED_MAX_S = 5.0
+# The path of the package is the first argument: without site packages (`-S`) Python does not find it by itself.
 _PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from headgate.web.viewers import hall; hall.main()"
 
 
@@ -96,14 +97,18 @@ class Porter:
     def _begin(self) -> None:
         if self._socket is not None:
             return
+        # The child ends when its end of this pair reads nothing more, so it cannot outlive a parent that is killed.
         ours, its = socket.socketpair()
         with its, contextlib.ExitStack() as undone:
+            # If the process cannot be started, no half-open pair remains, and the next viewer tries again.
             undone.callback(ours.close)
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[3]), str(its.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[its.fileno()],
+                # Nothing else of the environment is passed on: it may hold secrets that serving bytes does not need.
                 env={"PATH": os.environ.get("PATH", os.defpath)},
+                # A Ctrl-C at the terminal reaches the whole foreground group; the child ends with its parent instead.
                 start_new_session=True,
             )
             undone.pop_all()
@@ -138,19 +143,26 @@ class Porter:
         if self._sending:
             self._sending = self._sending[control.send(self._sending) :]
         elif self._words:
+            # The word is removed only once the kernel has taken its first bytes: if sending would block, it is tried
+            # again whole.
             word, connection = self._words[0]
             sent = control.send(word) if connection is None else socket.send_fds(control, [word], [connection.fileno()])
             self._words.popleft()
+            # The descriptor travels with the first byte, so the rest of the word is sent without it.
             self._sending = memoryview(word)[sent:]
             if connection is not None:
                 connection.close()
         else:
+            # States come last and replace each other: a child that lags receives the latest state instead of a growing
+            # backlog.
             scene = next(iter(self._states))
             body = self._news(scene, *self._states.pop(scene))
             self._sending = memoryview(HEAD.pack(TELL, scene, len(body)) + body)
 
     def _news(self, scene: int, now_ms: int, text: bytes, items: Mapping[bytes, bytes]) -> bytes:
         """Return the state, with the items that differ from the last one sent, and the names of removed ones."""
+        # Compared with what was sent, not with what was last told: states that were replaced before sending are
+        # skipped.
         before, self._sent[scene] = self._sent.get(scene, {}), items
         fresh = [part for one in items.items() if before.get(one[0]) != one[1] for part in one]
         gone = [name for name in before if name not in items]
@@ -168,6 +180,7 @@ class Porter:
             self._end("it ended")
             return
         self._heard += data
+        # A stream socket keeps no boundaries: the last id may have arrived only in part.
         complete = len(self._heard) - len(self._heard) % GONE.size
         for (viewer,) in GONE.iter_unpack(self._heard[:complete]):
             self._gone(viewer)
