@@ -37,5 +37,6 @@ def _without(scope: Message, place: str) -> Message:
     return {
         **scope,
         "path": scope["path"].removeprefix(place) or "/",
+        # The raw path may spell the prefix with percent-encoded characters; then it is left alone.
         "raw_path": (raw.removeprefix(begin) or b"/") if raw.startswith(begin) else raw,
     }

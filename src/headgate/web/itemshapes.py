@@ -139,6 +139,7 @@ class PipelineShaper:
                 now.root,
             )
             known = before.get(item.id)
+            # Whatever shapes an item must be among its facts, or viewers keep seeing the former shape.
             if known is None or known.facts != facts:
                 known = self._shaped(facts, now, queue.items[:position], known)
             shaped[item.id] = known
@@ -160,6 +161,7 @@ class PipelineShaper:
             enqueue_time=item.enqueued_ms,
             jobs=tuple(self._jobs(facts, now, ahead if facts.held else ())),
         )
+        # An equal shape is replaced by the former object, by whose identity others know that nothing has changed.
         same = known is not None and known.shape == shape
         holds = not item.failing and holding((item,))
         return ShapedItem(facts, holds, known.shape if known is not None and same else shape)

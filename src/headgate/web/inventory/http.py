@@ -143,6 +143,7 @@ async def _read(route: HttpRoute, request: HttpRequest, message: Message) -> Mes
     else:
         for key, value in request.query.pairs:
             _put(fields, key.split("."), value)
+    # The path wins: a body cannot name another object than the address, which logs and proxies see.
     fields |= request.path_params
     session = {name: request.headers.get(f"headgate-{name}", "") for name in SESSION}
     given = fields.get("session", {})
@@ -173,6 +174,7 @@ def _flags(fields: dict[str, Any], message: Message) -> dict[str, Any]:  # JSON
 
 async def _stream(messages: AsyncIterator[Message]) -> StreamResponse:
     """Stream one line of JSON per message. An immediate refusal is answered with its status."""
+    # The status line can be chosen only before the first piece; later errors are a line of the stream.
     first = await anext(messages)
 
     async def lines() -> AsyncIterator[bytes]:

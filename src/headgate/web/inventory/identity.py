@@ -102,6 +102,7 @@ class Verifying:
     def who(self, call: InventoryCall, session: SessionInfo) -> Principal:
         scheme, _, token = call.metadata.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
+            # In constant time; an empty operator's token permits nobody.
             if self._operator and hmac.compare_digest(token.strip().encode(), self._operator.encode()):
                 return _as_they_say(call, session)
             return self._of_token(token.strip())
@@ -177,6 +178,7 @@ class CallerSessions:
         for what, text in (("user", session.user), ("project", session.project), ("partition", session.partition)):
             names.value(text, f"{what} of the session", size_max_bytes=names.NAME_SIZE_MAX_BYTES)
         principal = self._identity.who(call, session)
+        # The session cannot choose another identity; it only states what a client believes, and a mismatch is an error.
         if session.user and session.user != principal.user:
             raise PermissionDenied(f"the session says that this is {session.user}, but it is {principal.user}")
         if session.project and session.project not in principal.projects and ADMIN not in principal.roles:
@@ -198,6 +200,7 @@ class CallerSessions:
         try:
             return await self._inventory.partition(named)
         except (Unmet, names.Invalid):
+            # A credential may outlive a partition: a stale name opens nothing, but must not disable the rest of it.
             return ""
 
     async def caller(self, call: InventoryCall, session: SessionInfo) -> Caller:

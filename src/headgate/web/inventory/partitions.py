@@ -36,6 +36,7 @@ def chosen(
 ) -> Sequence[T]:
     """Sort the elements, and return those after the marker up to the limit, as the options say. Raise Invalid."""
     several = list(found)
+    # Sorting is stable, so sorting by the least significant field first leaves the elements in the order of all.
     for sort in reversed(options.sort_fields):
         if sort.field not in fields:
             raise Invalid(f"sorting by {sort.field!r} is not possible; it is {' or '.join(fields)}")

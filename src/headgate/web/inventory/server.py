@@ -94,6 +94,7 @@ async def serve(
     """
     options = [
         ("grpc.max_receive_message_length", REQUEST_SIZE_MAX_BYTES),
+        # Otherwise gRPC shares a port that is taken already, and calls reach either process at random.
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", STREAMS_MAX),
         ("grpc.max_metadata_size", METADATA_MAX_BYTES),
@@ -122,6 +123,7 @@ async def serve(
             await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
         bound(port)
         await stop.wait()
+        # Load balancers see that it is not serving before calls are refused.
         await servicer.enter_graceful_shutdown()
     finally:
         await server.stop(GRACE_S)

@@ -59,6 +59,8 @@ class Streams(grpc.aio.ServerInterceptor):
                 except asyncio.CancelledError:
                     if not stream.ended:
                         raise
+                    # This cancellation is ours and is answered here; left pending, it would interrupt the next wait as
+                    # well.
                     stream.task.uncancel()
                     await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, GIVES_WAY)
 
@@ -68,8 +70,10 @@ class Streams(grpc.aio.ServerInterceptor):
     def _place(self, peer: str) -> Iterator[_Stream]:
         task = asyncio.current_task()
         assert task is not None, "gRPC has a task for each call"
+        # The peer is `ipv4:ADDRESS:PORT`: without the port, all connections of one host count together.
         stream = _Stream(peer.rpartition(":")[0], task)
         self._running.append(stream)
+        # Streams that have been told to end may take a while; counted, they would end others needlessly.
         living = [other for other in self._running if not other.ended]
         if len(living) > STREAMS_IN_ALL_MAX:
             most = Counter(other.host for other in living).most_common(1)[0][0]

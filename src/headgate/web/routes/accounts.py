@@ -49,6 +49,7 @@ async def forget_account(site: Site, request: HttpRequest, id: str, data: JSONBo
 
     async def work(besides: Sequence[Op]) -> None:
         put = record.put(replace(one, given_up=given_up or "somebody"))
+        # The launcher writes this record, too: if it has found the connection again meanwhile, nothing is given up.
         await context.store.commit([At(entry.path, entry.version)], [put, *besides])
 
     await Hand(site, request, "forget-account", "", f"{one.connection} {one.region}".strip(), data.reason).does(work)

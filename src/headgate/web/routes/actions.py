@@ -56,6 +56,7 @@ class Hand:
         if not is_checked(self.request):
             raise PermissionError(f"the route of {self.verb} has not checked whether its caller may do this")
         action = self._action()
+        # Set before the work: whatever it raises, its outcome is recorded here and not again as a refusal.
         self.request.scope[KEPT] = True
         log.info("%s by %s from %s: %s%s", action.verb, action.who, action.origin, action.subject, _because(action))
         try:
@@ -66,6 +67,8 @@ class Hand:
     async def _tried(self, action: HandAction, work: Work) -> None:
         stream = self.site.context.map.history.by_hand
         try:
+            # Recorded first without an outcome: if this process ends meanwhile, the list still tells who asked for
+            # what.
             await work(stream.append(action))
         except HTTPException as error:
             await self._ended(replace(action, outcome=plain(str(error.detail)) or f"status {error.status_code}"))
@@ -97,6 +100,8 @@ class Hand:
             part.changed()
             try:
                 written = await context.store.commit([], stream.append(action))
+            # The action itself is done or refused by now; its outcome must not depend on whether the record can be
+            # written.
             except StoreError as error:
                 key = (action.verb, action.who, action.outcome)
                 log.error("how %s by %s ended (%s) could not be kept: %s", *key, error)
@@ -104,6 +109,8 @@ class Hand:
             paths = {entry.path for entry in written if entry is not None}
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SEEN_MAX_S):
+                    # The recorder may take the entry away before it is ever seen, so its change is awaited and not its
+                    # presence.
                     while (changed := part.changed()) is not None and not paths & changed:
                         await part.moved(part.moves)
 
@@ -111,6 +118,7 @@ class Hand:
         bearer = self.site.access.bearer(self.request)
         assert bearer is not None, "Site.allow has run"
         client = self.request.client
+        # A claim of whoever sent the request, not a fact: it is recorded beside the real address, never in its place.
         through = plain(self.request.headers.get("x-forwarded-for", ""))
         return HandAction(
             id=fresh(),
@@ -181,6 +189,7 @@ async def _found(site: Site, request: HttpRequest, tenant: str) -> list[ActionSh
         raise HTTPException(f"limit is at most {LIMIT_MAX}", status_code=400)
     waiting = site.context.map.history.by_hand.waiting(site.context.mirror, limit=WAITING_MAX)
     fresh_ones = {w.event.id: w.event for w in waiting if w.event.tenant == tenant}
+    # More are read than shown: some of them may be among the fresh ones, too, and count once.
     past = await site.history.actions(tenant, limit=limit + len(fresh_ones), skip=max(0, skip - len(fresh_ones)))
     found = {one.id: one for one in past} | fresh_ones
     known = site.access.reader(request) is not None

@@ -118,6 +118,7 @@ def _filter(site: Site, tenant: str, project: str, data: ForHold) -> str:
     if data.change and data.ref:
         raise HTTPException("change and ref are mutually exclusive", status_code=400)
     if data.change:
+        # A change's ref is stored as an expression: names such as `a.b` must not match other refs.
         return _escaped(site.change(tenant, project, data.change).ref)
     if not data.ref:
         return EVERY
@@ -146,11 +147,13 @@ async def hold(site: Site, request: HttpRequest, tenant: str, project: str, data
 
 async def _made(site: Site, request: HoldRequest, besides: Sequence[Op]) -> None:
     """Raise 503."""
+    # Ids are the seconds since the epoch, so they sort by age; two in one second take the next free number.
     first = site.context.now_ms() // 1000
     for number in range(first, first + ATTEMPTS_MAX):
         one = replace(request, id=f"{number:010}")
         place = site.context.map.hold_requests(one.id).record
         try:
+            # The check makes two processes that choose the same number collide here instead of overwriting each other.
             written = await site.context.store.commit([At(place.path, None)], [place.put(one), *besides])
         except Conflict:
             continue

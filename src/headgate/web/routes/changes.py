@@ -89,6 +89,7 @@ async def _costs(site: Site, tenant: str, project: str) -> dict[tuple[str, str],
     if known is None or failed or not 0 <= now_ms - known[0] < COSTS_MS:
         asking = asyncio.ensure_future(_costs_of(site, tenant, project, now_ms - LATELY_MS))
         known = site.costs[tenant, project] = now_ms, asking
+    # All who ask meanwhile share the query, so one of them who leaves must not cancel it.
     return await asyncio.shield(known[1])
 
 

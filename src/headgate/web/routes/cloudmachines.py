@@ -122,6 +122,7 @@ async def change_node(site: Site, request: HttpRequest, tenant: str, uuid: str, 
     held_s = asked_s if 0 < asked_s <= site.hold_max_s else site.hold_max_s
     now = seen(site.context.map, site.context.mirror)
     node, own = now.nodes.get(uuid), {one.name for one in now.providers.get(tenant, ())}
+    # A machine that the tenant may not see is answered as one that does not exist.
     if node is None or not _shows(node, tenant, own):
         raise await not_ours(site, site.tenant(tenant).tenant, uuid, data.state)
     until_ms = site.context.now_ms() + 1000 * held_s if data.state == "hold" else 0

@@ -140,6 +140,7 @@ async def _moved(site: Site, request: HttpRequest, tenant: str, project: str, ve
     of_ref = {"ref": data.ref} if data.ref and not data.change else {}
     site.allow(request, tenant, verb, project=project, **of_ref)
     if data.unapproved:
+        # In addition to the permission for the verb: it bypasses what the pipeline requires.
         site.allow(request, tenant, UNAPPROVED, project=project, **of_ref)
     _one(data, verb)
     details = {"pipeline": data.pipeline, "unapproved": data.unapproved}
@@ -149,6 +150,7 @@ async def _moved(site: Site, request: HttpRequest, tenant: str, project: str, ve
     hand = Hand(site, request, UNAPPROVED if data.unapproved else verb, tenant, subject, data.reason, details)
 
     async def work(besides: Sequence[Op]) -> None:
+        # Looked up within the action, so that a change that does not exist is recorded as an attempt, too.
         wanted = await _wanted(site, tenant, project, verb, data, hand.explanation)
         await site.ask(tenant, data.pipeline, wanted, besides)
 
@@ -220,6 +222,7 @@ def _key_of(site: Site, tenant: str, pipeline: str, name: str) -> str:
     if len(keys) > 1:
         which = ", ".join(sorted(keys))
         raise HTTPException(f"several changes are called {name!r}; say which: {which}", status_code=400)
+    # An unknown name goes on to the pipeline, which refuses it and so leaves a record of the attempt.
     return next(iter(keys), name)
 
 

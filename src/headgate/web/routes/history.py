@@ -81,6 +81,7 @@ def question(
     if limit > LIMIT_MAX:
         raise HTTPException(f"limit is at most {LIMIT_MAX}", status_code=400)
     unequal["result"] = [*request.query.all("exclude_result")]
+    # A filter without any remaining value matches nothing, so the history is not asked.
     if not all(equal.values()):
         return None
     least, most = (number(request, n, 0) if n in request.query else None for n in ("idx_min", "idx_max"))

@@ -31,6 +31,7 @@ async def payload(site: Site, request: HttpRequest, name: str) -> dict[str, Any]
     if hears is None:
         raise NotFoundException(f"there is no connection {name!r} that takes deliveries")
     try:
+        # Signatures cover the raw bytes, so they are verified before anything is parsed.
         found = await verified(hears, request.headers.items(), await _read(site, request))
     except Misdelivered as wrong:
         log.warning("a delivery to the connection %s is refused: %s", name, wrong)
@@ -59,6 +60,7 @@ async def _read(site: Site, request: HttpRequest) -> bytes:
                 large, site.large_deliveries = True, site.large_deliveries + 1
         return bytes(body)
     finally:
+        # `large` counts as 1, and only for a delivery that was counted.
         site.large_deliveries -= large
 
 
@@ -66,6 +68,7 @@ async def verified(hears: Hears, headers: Iterable[tuple[str, str]], body: bytes
     """Return what a delivery says, once its forge was asked for what it is verified with.  Raise Misdelivered."""
     named = {key.lower(): value for key, value in headers}
     found = hears.webhook(named, body)
+    # What verifies a delivery may have to be fetched first; a second doubt is not asked about again.
     if isinstance(found, Unsure):
         await found.ask()
         found = hears.webhook(named, body)

@@ -121,6 +121,7 @@ def artifacts_by_image(site: Site, tenant: str) -> dict[str, list[ArtifactShape]
     every = [one for _, _, one in read_all(mirror, map.images.artifacts.path, ImageArtifact)]
     for artifact in sorted(every, key=lambda one: (one.made_ms, one.id), reverse=True):
         mine = artifact.tenant == tenant
+        # Of an image that another tenant built, only uploads where this tenant's own providers are.
         shown = [one for one in stored if one.artifact == artifact.id and (mine or (one.file.image, one.place) in own)]
         if mine or shown:
             found.setdefault(artifact.file.image, []).append(_artifact(artifact, shown, uses, mine=mine))
@@ -138,6 +139,7 @@ class _Uses(NamedTuple):
     def machines(self, upload: ImageUpload) -> int:
         """Return how many machines are made of an upload, as far as the tenant sees them."""
         of = [one for one in self.nodes if one.said.get("image", {}).get(UPLOADED) == upload.id]
+        # Slots share the machine they belong to, which counts once.
         return sum(not one.main and self.tenant in (upload.tenant, one.tenant) for one in of)
 
 

@@ -87,6 +87,7 @@ def _project(site: Site, tenant: str, name: str) -> TenantProject:
 async def _needing(site: Site, project: TenantProject, version: int) -> list[str]:
     """List the secrets, in any tenant, that the key opens: what they are called, and where they stand."""
     found: dict[str, None] = {}
+    # Other tenants may have the same project, and their secrets need the same key.
     for configured in site.tenants.values():
         for stanza in configured.layouts.landed.singles["secret"].values():
             if stanza.source.project == project.project and "data" in stanza.body:

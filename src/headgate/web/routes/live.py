@@ -74,6 +74,7 @@ async def status(site: Site, request: HttpRequest, tenant: str) -> Response[Stat
     gzip = takes_gzip(request.headers.get("accept-encoding", ""))
     shot = await site.shot(tenant)
     headers = {"ETag": f'W/"{shot.tag}"', "Cache-Control": "no-cache", "Vary": "Authorization, Cookie, Accept-Encoding"}
+    # Answered before the document is encoded: most polls find that nothing has changed.
     if matches(request.headers.get("if-none-match", ""), headers["ETag"]):
         return Response(None, status_code=304, headers=headers)
     if gzip:

@@ -110,9 +110,11 @@ async def callback(site: Site, request: HttpRequest) -> Response[Any]:
     own = object()
     try:
         way = returning.way(place.given(BEGUN, request.headers))
+        # Only now: a return without the cookie of a login is refused above and takes no place from others.
         sessions.returning[own] = peer
         found = await returning.login(way)
         realm = access.realm_of(found.authenticator)
+        # A login grants no more than a token of the same provider would.
         access.check_claim(found.claims, override=realm is not None and realm.override)
         value = await sessions.begin(found, place.given(SESSION, request.headers))
     except (flow.NotBelieved, flow.ProfileTooLarge) as error:
@@ -126,7 +128,9 @@ async def callback(site: Site, request: HttpRequest) -> Response[Any]:
     finally:
         sessions.returning.pop(own, None)
     log.info("%s (%s) logged in", line(found.who), found.authenticator)
+    # The way is used up: going back in the browser cannot end the same login again.
     cookies = [place.stored(SESSION, value, sessions.lasts_s), place.stored(BEGUN, "", 0)]
+    # Checked again: the cookie comes from the browser and is not signed.
     return Redirect(local(way.next), status_code=303, headers=_FRESH, cookies=cookies)
 
 

@@ -42,6 +42,7 @@ DEPTH_MAX = 20
 
 async def checked(site: Site, tenant: str, build: str) -> str:
     """Return the id of a build of this tenant.  Raise 404."""
+    # The id becomes part of a path, and only its tenant decides who may read it.
     if not build.isalnum() or not build.isascii() or not await site.owns(tenant, build):
         raise NotFoundException(f"Build not found: tenant {tenant} has no build {build}")
     return build
@@ -133,6 +134,8 @@ class LogRequest(msgspec.Struct, frozen=True):
 @websocket("/api/tenant/{tenant:str}/console-stream")
 async def console(socket: WebSocket, site: Site, tenant: str) -> None:
     """Send the log of the build that the client names, as it is written, then close the connection (1000)."""
+    # Accepted before anything is checked, as the token arrives in the first message: browsers send no header with
+    # sockets.
     await socket.accept()
     try:
         async with asyncio.timeout(FIRST_MESSAGE_TIMEOUT_S):
@@ -149,6 +152,7 @@ async def console(socket: WebSocket, site: Site, tenant: str) -> None:
         site.readable(tenant, bearer)
         await checked(site, tenant, wanted.uuid)
         async for text in _texts(site, wanted):
+            # A log may run for hours: who is logged out or loses a role meanwhile receives no more of it.
             if not site.access.still(bearer, site.tenant(tenant).tenant, site.context.now_ms()):
                 raise site.access.refused(403, f"tenant {tenant} may not be read any more")
             await socket.send_text(text)
@@ -165,6 +169,7 @@ async def console(socket: WebSocket, site: Site, tenant: str) -> None:
 
 def _cut(reason: str) -> str:
     """Return as much of why a socket closes as its last frame has room for."""
+    # The cut may fall inside a character, whose rest is not valid UTF-8 and would break the close frame.
     return reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore")
 
 
@@ -182,6 +187,7 @@ def _follower(site: Site, socket: WebSocket, tenant: str, wanted: LogRequest) ->
 
 async def _texts(site: Site, wanted: LogRequest) -> AsyncIterator[str]:
     """Yield the log from the offset on, cut between characters only."""
+    # Pieces end anywhere; an incomplete character waits for the next one, so a client's count of bytes stays right.
     text = codecs.getincrementaldecoder("utf-8")("replace")
     async for chunk in site.logs.output(wanted.uuid, over(site.context, wanted.uuid), wanted.offset):
         if decoded := text.decode(chunk):

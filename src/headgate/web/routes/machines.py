@@ -119,6 +119,7 @@ def _provider(layout: Layout, stanza: Stanza) -> ProviderShape:
     while len(path) <= SECTIONS_MAX:
         above = path[-1].body.get("section" if path[-1].kind == "provider" else "parent")
         found = layout.singles["section"].get(above) if isinstance(above, str) else None
+        # Sections may name each other in a circle: the configuration's errors tell of it, and this must still end.
         if found is None or found in path:
             break
         path.append(found)

@@ -81,6 +81,7 @@ async def close(site: Site, request: HttpRequest, tenant: str, data: JSONBody[Fo
     async def work(besides: Sequence[Op]) -> None:
         _closable(site, tenant, wanted)
         await ordered(site.context, tenant, closed, besides)
+        # Waited for only after the closing is written: earlier, another push could begin meanwhile.
         pushed.extend(await landings_over(site.context, tenant, wanted.pipeline))
 
     await Hand(site, request, "close", tenant, wanted.what, wanted.reason).does(work)

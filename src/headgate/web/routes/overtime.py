@@ -81,6 +81,7 @@ def _span(site: Site, request: HttpRequest) -> Span:
     slot_ms = SLOTS_MS[length]
     shift_ms = MONDAY_MS if length == "week" else 0
     last_ms = min(now_ms, end_ms - 1) if end_ms is not None else now_ms
+    # The slot that contains the end is included whole, so the same hour always belongs to the same slot.
     until_ms = (last_ms - shift_ms) // slot_ms * slot_ms + shift_ms + slot_ms
     count = -(-days * DAY_MS // slot_ms)
     if count > SLOTS_MAX:

@@ -73,6 +73,7 @@ async def everything(site: Site, request: HttpRequest) -> QuarantineShape:
     site.allow_all(request)
     context = site.context
     entries = list(context.mirror.under(context.map.path))
+    # Decoding every entry of the store takes long, so it must not hold up the loop.
     found = await asyncio.to_thread(check, entries)
     aside = [shape(id, one) for id, one in Quarantine(context).all().items()]
     damaged = [DamagedShape(one.path, one.why) for one in (*found.undecodable, *found.unknown)]

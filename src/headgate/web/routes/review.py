@@ -167,10 +167,13 @@ async def patch(site: Site, request: HttpRequest, tenant: str) -> PatchShape:
     query = request.query
     call = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
     which, part = number(request, "file", 0), number(request, "part", 0)
+    # Files are asked for by their number in the change: a name or an object id could ask for anything in the
+    # repository.
     listed = (await _review(call, query.get("commit", ""), which // FILES_A_PAGE)).files
     if which % FILES_A_PAGE >= len(listed):
         raise NotFoundException(f"the change has no file {which}")
     file, change = listed[which % FILES_A_PAGE], call.change
+    # 160000 is git's mode of a submodule: its commit is in another repository, so there is nothing to compare.
     if "160000" in (file.old_mode, file.new_mode) or file.old == file.new:
         return PatchShape(binary=False, lines=(), more=False, ends="")
     work = PatchRequest(change.project, change.connection, change.ref, change.commit, file.old, file.new, part)
@@ -206,6 +209,7 @@ async def _earlier(call: ReviewCall) -> tuple[str, ...]:
     question = HistoryQuery({"project": [change.project], "branch": [change.branch], "change": [change.name]}, limit=50)
     try:
         past = await call.site.history.buildsets(call.tenant, question)
+    # Without the history only the remarks on the present patchset are shown.
     except HistoryUnavailable:
         return ()
     commits = (ref.patchset for one in past for ref in one.refs if ref.change == named(change.name))

@@ -95,6 +95,8 @@ async def approve(site: Site, request: HttpRequest, tenant: str, data: JSONBody[
     words = dict.fromkeys(_approvals(call, approval.who), to)
 
     async def work(besides: Sequence[Op]) -> None:
+        # That somebody approves is recorded before the push: a crash between leaves a record without an outcome, never
+        # an approval that nobody is known to have given.
         await site.context.store.commit([], besides)
         await _push(call, (await _line(call, word))[1], words)
 

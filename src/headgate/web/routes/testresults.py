@@ -68,6 +68,7 @@ async def test_results(site: Site, request: HttpRequest, tenant: str, build: str
         files = []
     first = [file for file in files if file.path in reports or _below(file.path, reports)]
     found = tuple([*first, *(file for file in files if NAMED.search(file.path) and file not in first)][:FILES_MAX])
+    # Sizes are part of the key: a report that has grown since is read again.
     key = (id, found)
     if key not in _known:
         async with _turns:
@@ -124,6 +125,7 @@ async def _read(logs: BuildLogs, build: str, path: str, reader: JUnitReader) -> 
         got += len(piece)
         if got > FILE_MAX_BYTES:
             raise Malformed(f"{path}: it has more than {FILE_MAX_BYTES} bytes")
+        # Parsing takes processor time in proportion to what the job wrote; the loop belongs to the gate.
         await asyncio.to_thread(reader.feed, piece)
     await asyncio.to_thread(reader.feed, b"", final=True)
 
