@@ -14,6 +14,7 @@ export async function may(permission) {
 export function button(act) {
   const node = el("button", { type: "button", class: "act", hidden: true, onclick: (event) => { event.stopPropagation(); ask(act, node); } }, act.label);
   if (act.name) node.setAttribute("aria-label", act.name);
+  // Hiding is a courtesy; the server decides again when the button is used.
   may(act.permission).then((granted) => { node.hidden = !granted; });
   return node;
 }

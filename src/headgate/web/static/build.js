@@ -120,6 +120,7 @@ function add(data) {
   own.grew();
   if (search.value && view === own) view.searched();
   if (lines.failure >= 0 && why.hidden) first();
+  // The outline is drawn at most five times a second, however fast the log comes.
   if (told !== lines.steps.length && !soon) soon = setTimeout(outline, 200);
 }
 
@@ -184,6 +185,7 @@ async function before(b) {
   const query = new URLSearchParams({ job_name: b.job_name, project: b.ref.project, result: "SUCCESS", complete: "true", limit: "1" });
   if (b.ref.branch) query.set("branch", b.ref.branch);
   const one = (found) => fetched(`${api}/${found}`).catch(() => null);
+  // The address may come from anybody: only what looks like the id of a build becomes part of a request.
   last = /^\w{8,64}$/.test(chosen) ? await one(`build/${chosen}`) : null;
   last ??= (await one(`builds?${query}&idx_max=${b._id - 1}`))?.[0] ?? (await one(`builds?${query}`))?.[0] ?? null;
   if (last && !about.querySelector(".before")) about.querySelector("dl").append(el("dt", { class: "before" }, "Last passed"), el("dd", {}, link("build", last.uuid, last.ref.change || last.ref.ref || last.ref.branch), " ", when(last.end_time), last.duration ? ` in ${took(last.duration * 1000)}` : ""));
@@ -231,11 +233,13 @@ const bytes = new TextEncoder();
 const stream = () => keep((signal, good) => new Promise((done, failed) => {
   const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${api}/console-stream`);
   signal.addEventListener("abort", () => socket.close());
+  // Browsers let scripts set no header on a socket: token and CSRF token travel in the first message.
   socket.onopen = async () => { alive(); socket.send(JSON.stringify({ uuid, logfile: "console.log", offset: lines.bytes, token: token(), csrf: (await login).csrf })); };
   socket.onmessage = (event) => { if (signal.aborted) return; good(); alive(); add(bytes.encode(event.data)); };
   socket.onclose = async (event) => {
     if (signal.aborted) return done(null);
     if (event.code === 1000) return done(await ended().then(() => null));
+    // 4011 means that there is no log, which trying again does not change; anything else is tried again.
     if (event.code !== 4011) return failed(new Error(event.reason || "the connection broke off"));
     over("");
     if (!lines.count) view.log.textContent = event.reason;

@@ -53,6 +53,7 @@ export class Numbers {
     let rest = []; // of a line that has not ended: joined once, as it may be as long as the log
     const take = (line) => {
       if (count === found.length) { const more = new Int32Array(2 * count); more.set(found); found = more; }
+      // Numbers instead of texts: two logs of a million lines fit into memory, and comparing is an integer comparison.
       const key = digest(normal(line)), known = this.#known.get(key);
       if (known === undefined) this.#known.set(key, this.#known.size);
       found[count++] = known ?? this.#known.size - 1;
@@ -87,6 +88,7 @@ export function differences(there, here) {
   const work = { left: WORK_EACH * (there.length + here.length) + TABLE_MAX, rough: false };
   /** @type {number[]} */
   const found = [];
+  // A list instead of recursion: a million parts would exceed the stack.
   const waiting = [[0, there.length, 0, here.length]];
   while (waiting.length) {
     let [a, A, b, B] = waiting.pop();
@@ -119,6 +121,7 @@ function common(there, here, a, A, b, B, work) {
     if (at === undefined || at < 0) continue;
     if (pairs.has(at)) { pairs.delete(at); once.set(here[n], -1); } else pairs.set(at, n);
   }
+  // Lines that occur once in both are anchors, as in patience diff: they rarely match by accident, as empty lines do.
   if (pairs.size) return rising([...pairs].sort((one, other) => one[0] - other[0]));
   const table = (A - a) * (B - b);
   if (table > TABLE_MAX || table > work.left) return repeated(there, here, a, A, b, B) ? null : [];
@@ -147,6 +150,7 @@ function rising(pairs) {
 
 // The longest list of pairs, by a table of all of them.
 function longest(there, here, a, A, b, B) {
+  // Sixteen bits suffice: with at most TABLE_MAX cells, the shorter side has at most 500 lines.
   const wide = B - b + 1, table = new Uint16Array((A - a + 1) * wide), found = [];
   for (let x = A - a - 1; x >= 0; x--) for (let y = B - b - 1; y >= 0; y--) {
     table[x * wide + y] = there[a + x] === here[b + y] ? table[(x + 1) * wide + y + 1] + 1 : Math.max(table[(x + 1) * wide + y], table[x * wide + y + 1]);

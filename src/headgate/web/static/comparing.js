@@ -11,11 +11,13 @@ const megabytes = (size) => `${(size / 1e6).toFixed(size < 1e7 ? 1 : 0)} MB`;
 async function handed(url, side, kept, put, told) {
   const answer = await asked(url);
   if (!answer.ok) throw new Error(`The log of ${SIDES[side]} ${WHY[answer.status] ?? `cannot be read: the server answered ${answer.status}`}.`);
+  // The length of a compressed answer is not that of the log, so no share of the whole is shown.
   const whole = answer.headers.get("Content-Encoding") ? 0 : Math.min(BYTES_MAX, Number(answer.headers.get("Content-Length"))), parts = answer.body.getReader();
   let size = 0;
   for (let part = await parts.read(); !part.done; part = await parts.read()) {
     size += part.value.length;
     kept?.feed(part.value);
+    // Waiting for the answer keeps the worker's queue short; otherwise a fast network would fill the memory.
     const { more } = await put({ side, data: part.value }, [part.value.buffer]);
     told(`Reading ${SIDES[side]}… ${megabytes(size)}${whole ? ` of ${megabytes(whole)}` : ""}`);
     if (!more) return void await parts.cancel();
@@ -45,5 +47,6 @@ export async function compare(here, urls, told) {
     const found = await put({});
     const notes = [found.cut ? "The logs are long: only their beginnings are compared." : "", found.rough ? "They have little in common: some parts are larger than they need be." : ""].filter(Boolean);
     return { rows: new Compared(there, here, found.parts, found), parts: found.parts.length / 4, notes };
+  // Also after an error: a worker keeps its two logs for as long as it lives.
   } finally { worker.terminate(); }
 }

@@ -19,6 +19,7 @@ export class Console {
     this.#lines = lines;
     this.log = el("div", { id: "log", tabindex: 0, role: "log", "aria-label": label, "aria-live": "off" }, this.#sizer, this.#rows);
     this.log.addEventListener("scroll", () => {
+      // Whoever scrolls up to read stops following, and whoever returns to the end follows again.
       this.follow = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 4;
       this.onscroll();
       this.#soon();
@@ -77,6 +78,7 @@ export class Console {
 
   get #top() {
     const real = this.#count * this.#height, room = this.#tall - this.log.clientHeight;
+    // Beyond the tallest element that browsers can scroll, the scroll bar is scaled: one pixel is then several rows.
     return real <= TALL_MAX ? this.log.scrollTop / this.#height : (this.log.scrollTop / Math.max(1, room)) * (this.#count - this.log.clientHeight / this.#height);
   }
 
@@ -116,10 +118,13 @@ export class Console {
     const had = this.#have(wanted);
     if (had.some((one) => one !== true)) {
       try { await Promise.all(had); } catch { return; }  // drawn at the next move
+      // The reader has scrolled on while lines were fetched: only the latest painting may draw.
       if (asked !== this.#asked) return;
     }
     this.#rows.replaceChildren(...wanted.map((line) => this.#drawn(line)));
     const tall = this.#rows.querySelector("div").offsetHeight;
+    // The real height of a row depends on fonts and zoom; guessed wrong, the scroll bar would end short of the last
+    // line.
     if (tall && Math.abs(tall - this.#height) > .25) { this.#height = tall; this.grew(); }
     this.#rows.style.transform = `translateY(${this.log.scrollTop - (top - first) * this.#height}px)`;
   }
@@ -183,6 +188,7 @@ export class Console {
     const mine = ++this.#search;
     if (!this.words) return this.onhits(false);
     await this.#lines.find(this.words, this.#seen, (hits, seen) => {
+      // Another search has begun since; its hits must not be mixed with these.
       if (mine !== this.#search) return;
       this.hits.push(...hits.slice(0, HITS_MAX - this.hits.length));
       this.#seen = seen;

@@ -49,6 +49,7 @@ function list() {
   async function draw() {
     const rows = [];
     let found = { next_page_token: "" };
+    // All pages that were opened are read again: tokens continue a search and do not name a page.
     for (let page = 0; page < pages && (!page || found.next_page_token); page++) {
       found = await asked("v1/objects/search", { filters: text.trim() ? [text] : [], limit: PAGE_ROWS, page_token: found.next_page_token });
       rows.push(...(found.objects ?? []).map(row));

@@ -15,6 +15,7 @@ export const asked = (url, headers = {}) => fetch(url, { headers: { ...bearing()
  */
 export const linesOf = (url) => new Lines(async (first, last) => {
   const answer = await asked(url, { Range: `bytes=${first}-${last}` });
+  // With 200 the server sends the whole log, which would be taken for the part that was asked for.
   if (answer.status !== 206) throw new Error(`${url} answered ${answer.status}`);
   return new Uint8Array(await answer.arrayBuffer());
 });

@@ -33,6 +33,7 @@ export class Lines {
         end = found + 1;
         this.#open.lines += 1;
       }
+      // A copy, as the caller may give the buffer away to a worker.
       const part = data.slice(from, end);
       this.#open.parts.push(part);
       this.#open.size += part.length;
@@ -49,6 +50,7 @@ export class Lines {
     this.#kept += size;
     for (; this.#kept > this.#most && this.#next < this.#blocks.length - 1; this.#next += 1) {
       this.#kept -= this.#blocks[this.#next].data ? this.#blocks[this.#next].size : 0;
+      // The oldest bytes are dropped first and read again by range when somebody looks at them; offsets stay known.
       this.#blocks[this.#next].data = null;
     }
     this.#open = { start: start + size, parts: [], size: 0, lines: 0 };
@@ -106,6 +108,7 @@ export class Lines {
   }
 
   #block(n) {
+    // The last block still grows: it is decoded again only when it has grown.
     if (n === this.#blocks.length) {
       if (this.#newest.size !== this.#open.size || this.#newest.n !== n) this.#newest = { n, size: this.#open.size, lines: decode(joined(this.#open.parts, this.#open.size)).split("\n") };
       return this.#newest.lines;
@@ -120,6 +123,7 @@ export class Lines {
 
   #remember(n, lines) {
     this.#decoded.set(n, lines);
+    // A map keeps its order of insertion, so its first key is the block that was decoded longest ago.
     if (this.#decoded.size > DECODED) this.#decoded.delete(this.#decoded.keys().next().value);
   }
 

@@ -68,6 +68,7 @@ export function keep(attempt, refused = showError) {
   let pause = FIRST_MS, timer = 0, stop = null, ended = false;
   async function turn() {
     clearTimeout(timer);
+    // Two turns must never run at once: a late answer of the earlier one would overwrite a newer state.
     stop?.abort();
     const mine = stop = new AbortController();
     try {
@@ -79,12 +80,14 @@ export function keep(attempt, refused = showError) {
       if (mine.signal.aborted) return;
       if (ENDS.includes(error.status)) { ended = true; over(""); refused(error); return; }
       lost(error);
+      // Spread by chance: after a restart of the server, its pages must not all come back in the same moment.
       timer = setTimeout(turn, pause * (.75 + Math.random() / 2));
       pause = Math.min(pause * 2, LAST_MS);
     }
   }
   document.addEventListener("visibilitychange", () => {
     if (ended) return;
+    // Tabs that nobody looks at cost the server nothing, and are current again at once.
     if (document.hidden) { clearTimeout(timer); stop?.abort(); } else turn();
   });
   addEventListener("online", () => ended || turn());
@@ -131,6 +134,7 @@ export function busy(body) {
 // Put new nodes into the page; who was at a link or a button stays there.
 export function renew(body, ...nodes) {
   const held = body.contains(document.activeElement) ? document.activeElement : null;
+  // A new node is the same link or button if it leads to the same place or says the same.
   const name = (node) => `${node.tagName} ${node.getAttribute("href") ?? ""} ${node.getAttribute("aria-label") ?? node.textContent}`;
   const open = new Set([...body.querySelectorAll("details[open] > summary")].map((one) => one.textContent));
   const scrolled = [...body.querySelectorAll(".tablewrap")].map((one) => [one.scrollLeft, one.scrollTop]);
@@ -156,6 +160,7 @@ export function watch(urls, body, draw, every = 5000) {
     const wanted = places(), texts = await Promise.all(wanted.map((url) => read(url, signal, kept)));
     for (const url of kept.keys()) if (!wanted.includes(url)) kept.delete(url);
     const whole = texts.join("\n");
+    // An unchanged answer leaves the page alone, so that selections, focus and open menus survive.
     if (whole === last || (last !== null && busy(body))) return every;
     const nodes = draw(...texts.map((text) => JSON.parse(text)));
     renew(body, nodes);
@@ -175,6 +180,7 @@ export function watch(urls, body, draw, every = 5000) {
  */
 export function listen(url, heard, opened, refused) {
   return keep(async (signal, good) => {
+    // `EventSource` can send no header, and so no token.
     const answer = await fetch(url, { headers: { ...bearing(), Accept: "text/event-stream" }, signal });
     if (!answer.ok) throw await failure(answer, url);
     opened();
@@ -188,6 +194,7 @@ export function listen(url, heard, opened, refused) {
       if (done) throw new Error("it ended");
       alive(away);
       const blocks = (rest + value).split(/\r?\n\r?\n/);
+      // The last block has not ended yet: it continues in the next piece.
       rest = blocks.pop();
       for (const block of blocks) {
         const data = block.split(/\r?\n/).filter((line) => line.startsWith("data:")).map((line) => line.slice(5)).join("\n");

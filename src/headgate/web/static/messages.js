@@ -67,6 +67,7 @@ async function replay(dead, button) {
   button.disabled = true;
   try {
     await change("POST", api(app, dead.queue), { "Idempotency-Key": `replay-${dead.id}`, "X-Partition": String(dead.partition), "Content-Type": "text/plain; charset=utf-8" }, dead.body);
+    // Deleted only after the post: a failure between leaves the dead letter, and the key makes another post harmless.
     await change("DELETE", `${api(app, LETTERS)}/1:${dead.id}`);
     again();
   } catch (error) { button.disabled = false; showError(error); }

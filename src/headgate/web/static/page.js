@@ -86,6 +86,7 @@ function account() {
 }
 
 async function said(answer, url) {
+  // The login was valid when the page was loaded and has ended since, by time or in another tab.
   const ended = answer.status === 401 && !token() && (await login).name;
   const text = ended ? "You are not logged in any more. Load the page anew, and log in." : (await answer.json().catch(() => ({}))).description;
   return Object.assign(new Error(text ?? `${url} answered ${answer.status}`), { status: answer.status });
@@ -194,6 +195,8 @@ export const people = (ref) => [["Author", ref.author], ["Proposed by", ref.prop
 
 // An address somebody else wrote: a link only where following it can do no harm.
 export function outside(url, text) {
+  // Artifacts and changes name addresses that a job or a proposer wrote: `javascript:` would run with the viewer's
+  // login.
   const safe = url && (/^https?:\/\//i.test(url) || (url.startsWith("/") && !url.startsWith("//")));
   return safe ? el("a", { href: url, rel: "noreferrer" }, text) : el("span", {}, text);
 }

@@ -12,6 +12,7 @@ function middle(one, other) {
   let before = 0, behind = 0;
   while (before < most && one[before] === other[before]) before++;
   while (behind < most - before && one[one.length - 1 - behind] === other[other.length - 1 - behind]) behind++;
+  // Lines that share less are not versions of each other, and marking nearly all of them tells nothing.
   return before + behind > most / 3 ? [before, behind] : null;
 }
 

@@ -8,6 +8,7 @@ const PAGE = /^(text\/html|application\/xhtml)/, TEXT = /^(text\/|application\/(
 // The path of a file among the logs of the build; empty for any other address that a job may have returned.
 function own(url, uuid) {
   const found = URL.canParse(url, location.href) ? new URL(url, location.href) : null;
+  // Jobs choose the addresses of their artifacts: only files of this very build are asked for with the viewer's rights.
   const below = found?.origin === location.origin && found.pathname.startsWith(`/t/${encodeURIComponent(tenant)}/logs/${encodeURIComponent(uuid)}/`);
   return below && !found.pathname.endsWith("/") ? found.pathname : "";
 }
@@ -27,7 +28,9 @@ async function content(place, name) {
   const kind = about.headers.get("Content-Type") ?? "", image = kind.startsWith("image/");
   if (!about.ok) return [note(about.status === 404 ? "The file is not kept any more." : `It cannot be read: the server answered ${about.status}.`)];
   if (!image && !PAGE.test(kind)) return TEXT.test(kind) ? text(place) : [note(`There is no preview of ${kind}. Follow the link to get the file.`)];
+  // An image or a frame is requested by the browser itself, which sends a cookie but no token.
   if (token() && !(await ask(place, { method: "HEAD" })).ok) return [note("Pages and images cannot be shown with a token. Log in with a provider to see them here.")];
+  // An empty `sandbox` forbids scripts, forms and navigation and gives the page an origin of its own.
   return [image ? el("img", { src: place, alt: name }) : el("iframe", { src: place, sandbox: "", referrerpolicy: "no-referrer", title: `Preview of ${name}` })];
 }
 

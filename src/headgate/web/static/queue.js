@@ -7,6 +7,7 @@ export function resting(items) {
   const found = new Map(items.map((item) => [item.id, 0])), ahead = new Map(items.map((item) => [item.id, item.item_ahead]));
   for (const item of items) {
     const passed = new Set([item.id]);
+    // Guarded against circles: the page draws what it is told and must end in any case.
     for (let one = ahead.get(item.id); one && !passed.has(one) && found.has(one); one = ahead.get(one)) { passed.add(one); found.set(one, found.get(one) + 1); }
   }
   return found;
@@ -18,6 +19,7 @@ export function rails(items) {
   const place = new Map(items.map((item, n) => [item.id, n])), children = items.map(() => []);
   items.forEach((item, n) => { const ahead = place.get(item.item_ahead); if (ahead !== undefined && ahead < n) children[ahead].push(n); });
   const lane = new Array(items.length).fill(-1), until = [], drawn = [];
+  // Beyond the last lane, lines share it: a crowded picture is better than one wider than the page.
   const free = (from) => { let one = 0; while (one < LANES_MAX - 1 && (until[one] ?? -1) > from) one++; return one; };
   items.forEach((item, n) => {
     const up = lane[n] >= 0;

@@ -44,6 +44,7 @@ export class Review {
   listen() {
     keep(async () => {
       if (!this.talk.isConnected) return null;
+      // While somebody writes, nothing is drawn again: their text would be lost.
       if (!this.place.querySelector("form.say")) await this.hear();
       return EVERY_MS;
     }, () => {});
@@ -193,6 +194,7 @@ export class Review {
     return this.remarks.filter((one) => !one.reply && of(one)).map((one) => [one, ...(answers.get(one.id) ?? [])]);
   }
 
+  // Only verified remarks settle a thread: anybody who may push notes could write an unsigned one.
   settled(thread) { return thread.filter((one) => one.verified && one.resolved !== null).at(-1)?.resolved === true; }
 
   place_remarks(view) {

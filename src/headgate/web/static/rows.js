@@ -22,6 +22,7 @@ export function rows(about) {
   function draw() {
     const words = filter.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
     const fitting = words.length ? found.filter(([text]) => words.every((word) => text.includes(word))) : found;
+    // The list may have become shorter since the address was made.
     if (skip >= fitting.length) skip = 0;
     count.textContent = words.length ? `${fitting.length.toLocaleString()} of ${found.length.toLocaleString()}` : found.length ? found.length.toLocaleString() : "";
     return [about.above?.(...answers) ?? "", table(about.heads, fitting.slice(skip, skip + PAGE_ROWS).map(([, cells]) => cells()), words.length ? "Nothing fits the filter." : about.empty),

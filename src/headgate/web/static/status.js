@@ -33,6 +33,7 @@ function sync(parent, wanted) {
     known.delete(key);
     if (!node) { node = make(); node.dataset.key = key; }
     if (parent.children[index] !== node) parent.insertBefore(node, parent.children[index] ?? null);
+    // Compared by identity: `shownAs` returns the same object while nothing is different.
     if (node.shown !== value) { node.shown = value; fill(node, value); }
   });
   for (const node of known.values()) node.remove();
@@ -146,6 +147,7 @@ const after = (id) => resting(place(id)?.ids.map((other) => items.get(other)).fi
 const anew = (n, how) => (n ? `${n === 1 ? "1 change behind it is" : `${n} changes behind it are`} tested anew${how}.` : "Nothing else is tested anew.");
 
 function itemActs(id) {
+  // Looked up when the dialog is confirmed: the item may have moved or left while somebody typed the reason.
   const there = () => { if (!place(id)) throw new Error("It has left the queue meanwhile."); return { pipeline: place(id).p.name, ref: items.get(id).refs[0] }; };
   const out = { permission: "dequeue", label: "Dequeue", title: () => `Take ${said(id)} out of ${place(id)?.p.name ?? "its pipeline"}?`, verb: "Take it out",
     what: () => `Its builds are stopped, and it is told so. ${anew(after(id), " without it")}`,
@@ -266,6 +268,7 @@ function draw() {
   const rows = inOrder(found).map((pipeline) => [pipeline.name, makePipeline, fillPipeline, pipeline]);
   sync(pipelines, rows.filter(([, , , pipeline]) => pipeline.total || only));
   sync(quiets, rows.filter(([, , , pipeline]) => !pipeline.total && !only));
+  // Nodes that left the page would otherwise be kept, and ticked, for as long as it is open.
   for (const node of clocks.keys()) if (!node.isConnected) clocks.delete(node);
   for (const node of running.keys()) if (!node.isConnected) running.delete(node);
   set(count, filter.value || kinds.value ? `${seen} of ${items.size} items` : !status.state.loaded ? "The configuration is being read…" : "");
@@ -285,6 +288,7 @@ function inOrder(found) {
 function heard(said) {
   status = said.status;
   told(said.now);
+  // Events carry only items that have changed; the status names all of them in order.
   for (const [id, item] of Object.entries(said.items)) items.set(id, item);
   const there = new Set(status.pipelines.flatMap((p) => p.change_queues.flatMap((q) => q.heads.flat())));
   for (const id of items.keys()) if (!there.has(id)) { items.delete(id); memory.delete(id); toggled.delete(id); }
@@ -305,4 +309,5 @@ setInterval(() => {
   for (const [node, job] of running) tick(node, job);
   for (const [node, shown] of clocks) tell(node, shown);
 }, 1000);
+// A new connection begins with the full state, so items from before it are dropped.
 listen(`${api}/events`, heard, () => { items = new Map(); }, refused);
