@@ -110,6 +110,7 @@ async def _readable(site: Site, connection: Connection, handler: Handler) -> Non
 
 def create_app(site: Site) -> App:
     """Return the application, which serves the site's data."""
+    # Tags and compression come last, so that they also apply to errors and to what the inner layers add.
     app = Mannered(_KeyedApplication(site.access, _routed(site)))
     if not site.at_root:
         return app

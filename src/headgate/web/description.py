@@ -105,6 +105,8 @@ def described(handlers: tuple[Handler, ...]) -> Json:
     """Return the description of every path, query, body, answer and refusal of the handlers."""
     operations = sorted(_operations(handlers), key=lambda one: (one.path, one.method))
     kinds = [kind for one in operations for kind in (one.body, one.answer if one.is_described else None)]
+    # All types in one call, so that shapes of the same name are described once and never clash; bodies and answers
+    # alternate.
     schemas, shapes = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     paths: dict[str, Json] = {}
     for one, body, answer in zip(operations, schemas[::2], schemas[1::2], strict=True):
@@ -168,6 +170,7 @@ def _refusals(handler: Handler, path: str, method: str, keys: list[Json], querie
     writes = method != "GET"
     if keys or queries or writes:
         yield 400
+    # Every path can be private: a tenant's rules decide that, and not the route.
     yield from (401, 403)
     if keys:
         yield 404

@@ -53,6 +53,7 @@ class Estimates:
     async def learn(self) -> bool:
         """Query the history, and return whether any estimate is new or different."""
         missed, self._missed = self._missed, set()
+        # Cleared as a whole: this is rare, and what is still shown is read again at once.
         if len(self._known) > KNOWN_MAX:
             self._known.clear()
         different = False

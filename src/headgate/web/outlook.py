@@ -218,7 +218,9 @@ class Outlook:
         """Yield the changes that it needs, level by level, each once; of another tenant's, only the name."""
         seen, level = {change.key}, [change]
         for depth in range(1, DEPTH_MAX + 1):
+            # A mapping instead of a set: it drops duplicates and keeps the order of the footers.
             keys = dict.fromkeys(key for one in level for key in one.needs if key not in seen)
+            # Marked before they are followed: changes that need each other in a circle are shown once, and this ends.
             seen.update(keys)
             yield from (self._neighbour(key, depth) for key in keys)
             level = [own.change for own in map(self._own, keys) if own is not None]
@@ -228,6 +230,8 @@ class Outlook:
         of = {one.key: own.change.needs for one in needs if (own := self._own(one.key)) is not None and own.open}
         found, level = dict[str, None](), {change.key}
         while level:
+            # From the change backwards, one step at a time: each round finds those that need one found in the round
+            # before.
             level = {key for key, keys in of.items() if key not in found and not level.isdisjoint(keys)}
             found.update(dict.fromkeys(level))
         return tuple(key for key in of if key in found)

@@ -44,6 +44,7 @@ class Logs:
 
 async def _of_the_fleet(logs: Logs, access: Access, connection: Connection, handler: Handler) -> None:
     """Admit to logs the web, which knows who may read them, and the operator. Raise 401."""
+    # Health must be readable without a credential, and figures decide for themselves.
     if handler not in _OF_LOGS:
         return
     build = connection.path_params.get("build", "")

@@ -29,6 +29,7 @@ def awaited(context: Context) -> dict[str, str]:
                 found[open.request.id] = text if able else f"{text}: none is there"
     for entry in mirror.under(nodes.requests.path):
         request = readable(entry, NodeRequest)
+        # A request that is answered has its machines already, although it is still there.
         if request is not None and mirror.get(nodes.answers(request.id).record.path) is None:
             found[request.build] = f"nodes: {', '.join(label for _, label in request.nodes)}"
     if mirror.names(nodes.waits.path):

@@ -52,12 +52,14 @@ class RunmObjects:
         if not given.partition:
             raise Invalid("the object has no partition")
         keys = [one.key for one in given.properties]
+        # Counting is quadratic, so it is done only within the limit; what exceeds it is refused below.
         if twice := sorted({key for key in keys if keys.count(key) > 1} if len(keys) <= names.ATTRIBUTES_MAX else ()):
             raise Invalid(f"property {twice[0]} is given twice")
         if len(keys) > names.ATTRIBUTES_MAX:
             raise Invalid(f"the object has {len(keys)} properties; at most {names.ATTRIBUTES_MAX} are allowed")
         created = Object.of(given)
         per_project = await self._per_project(created.type)
+        # An operator's object belongs to no project unless its type requires one; anybody else's belongs to their own.
         project = created.project or (caller.project if per_project or not caller.operator else "")
         object = msgspec.structs.replace(
             created,
@@ -100,6 +102,7 @@ class RunmObjects:
                 found.append(await self._inventory.filter(caller, _expression(one)))
             except Unmet as error:
                 missing.append(error)
+        # Filters are alternatives: one that names something unknown matches nothing and must not spoil the others.
         if missing and not found:
             raise missing[0]
         return found

@@ -137,6 +137,7 @@ def _ref(message: Descriptor, schemas: dict[str, Json]) -> Json:
 
 def _field(field: FieldDescriptor, schemas: dict[str, Json]) -> Json:
     message = field.message_type
+    # Protobuf declares a map as a repeated message of key and value; its JSON form is an object.
     if message is not None and message.GetOptions().map_entry:
         return {"type": "object", "additionalProperties": _field(message.fields_by_name["value"], schemas)}
     one = _value(field, schemas)

@@ -104,6 +104,7 @@ def _matches(partition: Partition, wanted: pb.PartitionFindFilter) -> bool:
     """Tell whether the partition fits everything the filter says; one that says nothing at all matches nothing."""
     uuid, name = wanted.uuid_filter, wanted.name_filter
     if not uuid.uuid and not name.name:
+        # A filter that says nothing would otherwise match every partition that the caller may enter.
         return False
     by_uuid = not uuid.uuid or fits(partition.uuid, _uuid(uuid), uuid.use_prefix)
     return by_uuid and (not name.name or fits(partition.name, name.name, name.use_prefix))

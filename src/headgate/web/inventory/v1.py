@@ -103,6 +103,7 @@ class Additions:
             try:
                 steps.append(await self._step(caller, one))
                 numbers.append(number)
+            # Parts are independent: a step that cannot be read fails alone, under its own number.
             except (InventoryError, Invalid) as error:
                 failures[number] = error
         outcomes, revision = await self._inventory.apply_in_parts(caller, steps)

@@ -43,6 +43,7 @@ class Administration:
 
     async def DeletePartition(self, call: InventoryCall, request: pb.DeletePartitionRequest) -> pb.Empty:
         caller = await self._sessions.anybody(call, session_info(request.session))
+        # Checked before the name is looked up, so that strangers cannot find out which partitions exist.
         self._admin.allow(caller)
         await self._admin.delete_partition(caller, await self._inventory.partition(request.partition))
         return pb.Empty()

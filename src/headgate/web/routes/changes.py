@@ -22,6 +22,7 @@ AT_ONCE = 20
 async def _outlook(site: Site, tenant: str) -> Outlook:
     shot = await site.shot(tenant)
     if shot.places is None:
+        # Kept with the status it was made of, so that all who ask about this status share it.
         shot.places = ItemPlaces(shot.status)
     return Outlook(site, tenant, shot.places)
 

@@ -165,6 +165,7 @@ async def freeze(site: Site, tenant: str, pipeline: str, rest: str) -> Any:  # o
     site.pipeline(tenant, pipeline)
     if tail.endswith("/freeze-jobs"):
         return answers.graph(_graph(site, tenant, pipeline, name, tail.removesuffix("/freeze-jobs")))
+    # Branches and jobs may contain slashes, so the address is split at the words that are known, from its end.
     branch, verb, wanted = tail.rpartition("/freeze-job/")
     if not verb:
         branch, verb, wanted = tail.rpartition("/explain-job/")

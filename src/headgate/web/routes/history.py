@@ -122,6 +122,7 @@ def _flag(name: str, value: str) -> bool:
 def number(request: HttpRequest, name: str, default: int) -> int:
     """Return a number of the query. Raise 400."""
     value = request.query.get(name, str(default))
+    # `isdecimal` alone accepts digits of other scripts, and very long numbers are too large for the database.
     if not (value.isdecimal() and value.isascii() and len(value) <= DIGITS_MAX):
         raise HTTPException(f"{name} is a whole number of at least 0, not {value!r}", status_code=400)
     return int(value)
@@ -238,6 +239,7 @@ def moment(request: HttpRequest, name: str) -> int | None:
         return None
     try:
         found = datetime.fromisoformat(text)
+        # A time without a zone means UTC, as in all answers of the API, and never the zone of this machine.
         return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
         raise HTTPException(f"{name}: a time, as 2026-12-31T23:59:59, in UTC", status_code=400) from error

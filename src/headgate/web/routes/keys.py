@@ -64,6 +64,7 @@ async def change_keys(
             if data.retire is None:
                 left.extend(await site.keys.rotate(project.connection, project.name, besides))
                 return
+            # Secrets that only the retired key opens are of no use to builds any more.
             needed = [] if data.lossy else await _needing(site, project, data.retire)
             if needed:
                 raise HTTPException(_still(data.retire, project, needed), status_code=409)

@@ -68,6 +68,7 @@ async def file_comments(site: Site, request: HttpRequest, tenant: str) -> list[L
         same = {"project": (source.project,), "patchset": (patchset,)}
         query = HistoryQuery(same, limit=BUILDS_MAX, comments=True)
         live = [record for changes, record in _live(site, tenant) if _is_of(changes, source.project, patchset)]
+    # Sorting is stable: final builds come first, and the latest stay first among them.
     builds = sorted(await site.history.builds(tenant, query), key=lambda one: not one.final)
     past = [_BuildComments(one.uuid, one.job_name, one.pipeline, one.comments or {}) for one in builds]
     found = [one for record in _latest([*live, *past]) for one in _each(record)]

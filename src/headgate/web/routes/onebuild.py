@@ -35,6 +35,7 @@ def _allowed(site: Site, request: HttpRequest, tenant: str, uuid: str, permissio
     site.tenant(tenant)
     found = next((_Found(*one) for one in site.status.builds(tenant) if one[2].id == uuid), None)
     project = found.item.change.project.partition("/")[2] if found else ""
+    # Decided before the 404, so that only those who may act learn which builds are in the queues.
     site.allow(request, tenant, permission, project=project)
     if found is None:
         raise NotFoundException(f"no build {uuid!r} is in the queues")

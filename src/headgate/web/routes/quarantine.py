@@ -100,6 +100,7 @@ async def change(site: Site, request: HttpRequest, id: str, data: JSONBody[What]
     """Retry what was set aside, or drop it."""
     site.allow_all(request)
     quarantine = Quarantine(site.context)
+    # Only for the words of the record: whether it is still set aside is decided by `retry` and `drop`.
     known = quarantine.all().get(id)
     subject = f"{known.what if known else id}"
     hand = Hand(site, request, f"quarantine-{data.do}", known.tenant if known else "", subject, data.reason, {"id": id})

@@ -73,6 +73,7 @@ async def of_tenant(site: Site, tenant: str) -> ReportsShape:
     """
     pipelines = site.tenant(tenant).layouts.landed.pipelines.values()
     named = {name for pipeline in pipelines for name in (*pipeline.posts, *pipeline.drivers)}
+    # Only connections that the tenant itself reports to: others name services of other tenants.
     waiting = tuple(_outbox(found) for found in outboxes(site.context) if found.connection in named)
     return ReportsShape(outboxes=waiting, undelivered=_undelivered(site, tenant))
 

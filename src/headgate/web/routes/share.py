@@ -63,6 +63,7 @@ _BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" 
 async def feed(site: Site, request: HttpRequest, tenant: str) -> Response[str]:
     """Return finished buildsets, latest first, as an Atom feed; filters work as for buildsets."""
     site.tenant(tenant)
+    # The guard lets open routes pass, so the check is made here.
     must_read(site, request, tenant)
     query = question(site, tenant, request, OF_SETS)
     found = await site.history.buildsets(tenant, replace(_ended(query), limit=ENTRIES_MAX)) if query else []
@@ -101,6 +102,7 @@ def _instant(text: str | None) -> str:
 def _legal(text: str) -> str:
     """Return it without what XML cannot hold."""
     return "".join(
+        # Subjects and messages come from commits, and one control character makes a whole feed unreadable.
         c for c in text if c in "\t\n" or (c >= " " and c not in "\ufffe\uffff" and not "\ud800" <= c <= "\udfff")
     )
 
