@@ -63,6 +63,7 @@ def asked_about(site: Site, request: HttpRequest, tenant: str, project: str, cha
     configured = site.tenant(tenant)
     found = site.change(tenant, project, change)
     driver = next((one.driver for one in site.connections if one.name == found.connection), "git")
+    # Forges have reviews of their own; two places to review would contradict each other.
     if driver != "git" or not found.is_change:
         where = f": {found.url}" if found.url else ""
         raise HTTPException(f"{found.key} is reviewed where it was proposed{where}", status_code=409)
@@ -80,6 +81,7 @@ def approving(call: ReviewCall) -> Approving:
     """Return whether the caller may approve here, and under which name."""
     change, speaker, bearer = call.change, call.speaker, call.bearer
     name = bearer.name if bearer is not None else ""
+    # The command is meant to be pasted into a shell, so a name with other characters must not be part of it.
     shown = name if _WHO.fullmatch(name) else "YOU"
     ref = f"refs/approvals/{shown}/{call.name}" if speaker.bound else f"refs/approved/{call.name}"
     command = f"git push origin {change.commit}:{ref}"
@@ -90,6 +92,7 @@ def approving(call: ReviewCall) -> Approving:
         return Approving(False, why, "", command)
     if bearer.authenticator != speaker.auth:
         return Approving(False, f"names of the git server are those of [auth {speaker.auth}]", "", command)
+    # Git refuses refs with these parts; the name would be a component of `refs/approvals/WHO/…`.
     if not _WHO.fullmatch(name) or name.endswith((".", ".lock")) or ".." in name or "@{" in name:
         return Approving(False, f"the name {name!r} cannot be part of a ref", "", command)
     return Approving(True, "", name, command)

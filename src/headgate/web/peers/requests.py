@@ -105,6 +105,7 @@ class CheckedApplication:
 
 def _unreadable(part: bytes) -> str:
     """Return the part of a path or query that no valid one contains; empty: there is none."""
+    # Checked as applications will read it: `%00` and broken UTF-8 must fail here and not in a database or a log.
     plain = unquote_to_bytes(part.replace(b"+", b" "))
     try:
         text = plain.decode()
@@ -144,6 +145,7 @@ def _saying_more(send: Send) -> Send:
                 (b"referrer-policy", b"same-origin"),
                 (b"content-security-policy", (PAGE_POLICY if page else STRICT_POLICY).encode()),
             ):
+                # An answer may bring a policy of its own, as previews of jobs' pages do.
                 if name not in known:
                     headers.append((name, value))
             message = {**message, "headers": headers}

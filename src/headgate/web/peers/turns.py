@@ -125,6 +125,8 @@ class Measured(Generic[T]):
     def __await__(self) -> Generator[Any, None, T]:
         thrown: BaseException | None = None
         while True:
+            # Processor time of this thread, not time that passed: waiting for the store or a client costs the gate
+            # nothing.
             began = time.thread_time()
             try:
                 waits = self._work.send(None) if thrown is None else self._work.throw(thrown)
@@ -145,4 +147,5 @@ class Measured(Generic[T]):
 def _kind(path: str) -> str:
     """Return the kind of question of a request, whatever object it concerns."""
     words = path.split("/")
+    # Without the tenant, so that one question asked of every tenant does not get a line for each of them.
     return words[4] if words[1:3] == ["api", "tenant"] and len(words) > 4 else "/".join(words[1:3])

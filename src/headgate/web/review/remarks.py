@@ -49,6 +49,7 @@ def signed(secret: bytes, remark: ReviewRemark) -> ReviewRemark:
 
 
 def _signature(secret: bytes, remark: ReviewRemark) -> str:
+    # Fields are encoded in the order of their declaration, so every process computes the same signature.
     return hmac.new(secret, msgspec.json.encode(replace(remark, sig="")), hashlib.sha256).hexdigest()
 
 
@@ -79,6 +80,7 @@ def read(secret: bytes, change: str, commit: str, lines: Iterable[str]) -> tuple
     for text in lines:
         try:
             one = msgspec.json.decode(text, type=ReviewRemark)
+        # Anybody who may push notes writes what they like there: such lines are counted and skipped.
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             odd += 1
             continue

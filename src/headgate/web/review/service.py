@@ -128,6 +128,7 @@ class ReviewService:
             raise HTTPException("the store cannot be reached just now; nothing was asked", status_code=503)
         self._waiting += 1
         try:
+            # The wait for a place counts, too: whoever asks behind others is answered in time, if only with a refusal.
             async with asyncio.timeout(ANSWER_WAIT_MAX_S), self._places:
                 meta = {"project": work.project, "for": "review"}
                 body = msgspec.json.encode(work)
@@ -149,6 +150,8 @@ class ReviewService:
         holds_s = FRESH_S[answer.ok]
         if answer.ok and not isinstance(work, PatchRequest):
             holds_s = MOVING_S if isinstance(work, RemarksRequest) else 6 * MOVING_S
+        # Small answers count as more than they are: keys and records would otherwise be kept for nothing and without
+        # limit.
         size = max(ANSWER_MIN_BYTES, len(msgspec.json.encode(answer)))
         before = self._cache.pop(key, None)
         self._size += size - (before.size if before is not None else 0)

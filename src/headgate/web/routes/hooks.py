@@ -52,6 +52,7 @@ async def _read(site: Site, request: HttpRequest) -> bytes:
     try:
         async for chunk in request.stream():
             body += chunk
+            # Measured as it arrives and not by the header: a chunked body states no length.
             if len(body) > SMALL_BYTES and not large:
                 if site.large_deliveries >= LARGE_MAX:
                     raise HTTPException(

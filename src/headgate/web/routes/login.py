@@ -79,6 +79,7 @@ def _login_parts(site: Site, request: HttpRequest) -> tuple[Access, LoginSession
 async def login(site: Site, request: HttpRequest) -> Response[Any]:
     """Redirect to the provider, or let the person choose one; `next` is the page to show afterwards."""
     access, sessions, place = _login_parts(site, request)
+    # With one provider there is nothing to choose, so the person is sent there at once.
     if not request.query.get("realm") and sum(1 for one in access.realms if one.authenticator.provider) > 1:
         return page("login", "Log in")
     chosen = request.query.get("realm") or next(

@@ -67,6 +67,7 @@ async def log_index(site: Site, request: HttpRequest, tenant: str, build: str) -
         return asking
     files = await log_files.fn(site, tenant, build)
     runs = any(found.id == build and found.result is None for _, _, found in site.status.builds(tenant))
+    # While a build runs, its logs are incomplete by nature, and that is no warning.
     lost = "" if runs else await site.logs.missing(build)
     # Programs that read such a page put the name of a file behind its address.
     base = f"{_below(tenant, build)}/" if request.scope["raw_path"].endswith(b"/") else ""
@@ -199,6 +200,7 @@ def manifest(files: list[LogFile]) -> dict[str, Any]:  # JSON
     tree: list[dict[str, Any]] = []
     places: dict[tuple[str, ...], list[dict[str, Any]]] = {(): tree}
     for file in files:
+        # Without the limit, a path of many short segments would become as many nested lists, which JSON cannot encode.
         *above, name = file.path.split("/", DEPTH_MAX)
         for depth in range(1, len(above) + 1):
             if tuple(above[:depth]) not in places:

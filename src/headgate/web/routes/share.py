@@ -101,8 +101,8 @@ def _instant(text: str | None) -> str:
 
 def _legal(text: str) -> str:
     """Return it without what XML cannot hold."""
+    # Subjects and messages come from commits, and one control character makes a whole feed unreadable.
     return "".join(
-        # Subjects and messages come from commits, and one control character makes a whole feed unreadable.
         c for c in text if c in "\t\n" or (c >= " " and c not in "\ufffe\uffff" and not "\ud800" <= c <= "\udfff")
     )
 

@@ -133,6 +133,7 @@ def _speaking(
     call = asked_about(site, request, tenant, project, change)._replace(bearer=bearer)
     if not any(call.may(one) for one in permissions):
         raise site.access.refused(403, f"you may not {permissions[0]} in tenant {tenant}")
+    # The operator's token names no person, so it must not approve or comment as one.
     if why := nobody(call):
         raise site.access.refused(403, why)
     mark_checked(request)
@@ -158,6 +159,7 @@ def _approvals(call: ReviewCall, who: str) -> list[str]:
     """
     layout, change = call.site.tenant(call.tenant).layouts.landed, call.change
     wanted = any(change.connection in one.require_approved for one in layout.pipelines.values())
+    # The same refs that a person would push: pipelines judge one kind of approval, wherever it was given.
     named = [f"refs/approvals/{who}/{call.name}"] if call.speaker.bound else []
     return [*named, *([f"refs/approved/{call.name}"] if wanted or not named else [])]
 
@@ -168,6 +170,7 @@ async def _line(call: ReviewCall, about: Mapping[str, Any]) -> tuple[ReviewRemar
     assert bearer is not None, "who speaks is somebody"
     made = ReviewRemark(
         id=fresh(),
+        # Signed along with the commit: the line cannot be copied to another change that has the same commit.
         change=change.key,
         commit=change.commit,
         who=bearer.name[:255],
