@@ -121,8 +121,8 @@ class Access:
         realm = self.realm_of(login.authenticator, login.issuer, login.client) if login else None
         if login is None or realm is None:
             return None
-        # A websocket has no method and so counts as writing: browsers open sockets for any page and send our cookie
-        # along.
+        # A websocket has no method and so counts as writing: browsers
+        # open sockets for any page and send our cookie along.
         if reads(str(connection.scope.get("method", ""))):
             if not ours(place, headers):
                 return None
@@ -292,8 +292,8 @@ def must_be_json(request: HttpRequest) -> None:
     """Raise 415 for anything but JSON and DELETE, which a page elsewhere cannot send without being asked about first:
     nothing else changes anything."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    # Forms of foreign pages can send other types without a preflight request, and browsers would add what they keep for
-    # us.
+    # Forms of foreign pages can send other types without a preflight
+    # request, and browsers would add what they keep for us.
     if request.method not in ("GET", "DELETE") and kind != "application/json":
         raise HTTPException("the body must be sent as application/json", status_code=415)
 

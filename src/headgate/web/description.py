@@ -105,8 +105,8 @@ def described(handlers: tuple[Handler, ...]) -> Json:
     """Return the description of every path, query, body, answer and refusal of the handlers."""
     operations = sorted(_operations(handlers), key=lambda one: (one.path, one.method))
     kinds = [kind for one in operations for kind in (one.body, one.answer if one.is_described else None)]
-    # All types in one call, so that shapes of the same name are described once and never clash; bodies and answers
-    # alternate.
+    # All types in one call, so that shapes of the same name are described
+    # once and never clash; bodies and answers alternate.
     schemas, shapes = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     paths: dict[str, Json] = {}
     for one, body, answer in zip(operations, schemas[::2], schemas[1::2], strict=True):

@@ -123,8 +123,8 @@ def unencoded(kind: str) -> str:
 def local(file: Path) -> Content:
     """Return a file of this machine, which may grow.  Raise 404."""
     try:
-        # The file may have become a pipe or a link since it was found: neither may block this process or lead
-        # elsewhere.
+        # The file may have become a pipe or a link since it was found:
+        # neither may block this process or lead elsewhere.
         held = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise NotFoundException(f"there is no {file.name}: {error.strerror}") from error

@@ -230,8 +230,8 @@ class Outlook:
         of = {one.key: own.change.needs for one in needs if (own := self._own(one.key)) is not None and own.open}
         found, level = dict[str, None](), {change.key}
         while level:
-            # From the change backwards, one step at a time: each round finds those that need one found in the round
-            # before.
+            # From the change backwards, one step at a time: each round finds
+            # those that need one found in the round before.
             level = {key for key, keys in of.items() if key not in found and not level.isdisjoint(keys)}
             found.update(dict.fromkeys(level))
         return tuple(key for key in of if key in found)

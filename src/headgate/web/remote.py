@@ -61,7 +61,7 @@ class RemoteLogs:
     async def relayed(self, build: str, path: str, request_headers: Mapping[str, str]) -> Relayed:
         """Ask an executor for a file, or a part of it, and return its answer.  Raise NoLogs."""
         home = await self._home(build)
-        # A quiet build writes nothing for minutes, so only connecting is limited, and not reading.
+        # A quiet build writes nothing for minutes, so everything but reading is limited.
         timeout, proof = httpx.Timeout(TIMEOUT_S, read=None), await self.fleet.headers(build)
         # The client's own wish decides: httpx would otherwise ask for compression that the client cannot read.
         headers = {"accept-encoding": "identity", **request_headers, **proof}

@@ -43,8 +43,8 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals alone: they are the program's, not the server's."""
-        # By default uvicorn takes over the signals of the process, which would end the whole program with one of its
-        # servers.
+        # By default uvicorn takes over the signals of the process, which
+        # would end the whole program with one of its servers.
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

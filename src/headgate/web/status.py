@@ -79,8 +79,8 @@ class PipelineView:
         self._part = self.mirror.part(self.place.path)
 
     def state(self) -> LoadedState:
-        # Compared with a counter of this pipeline alone: changes of others do not cause its records to be decoded
-        # again.
+        # Compared with a counter of this pipeline alone: changes of
+        # others do not cause its records to be decoded again.
         if self._seen != self._part.moves:
             self._loaded = load(self.place, self.mirror.under(self.place.path), self._items)
             self._seen = self._part.moves
@@ -172,8 +172,8 @@ class Status:
             for _, item in self.state(tenant, pipeline).state.items():
                 own = item.buildset.builds if item.buildset is not None else {}
                 carried = {one.build.job: one.build for one in item.carried} if item.buildset is not None else {}
-                # Builds that survive a reset are carried until the new buildset has taken them over; then its own state
-                # counts.
+                # Builds that survive a reset are carried until the new buildset
+                # has taken them over; then its own state counts.
                 for build in {**carried, **own}.values():
                     yield pipeline, item, build
 

@@ -59,8 +59,8 @@ class Streams(grpc.aio.ServerInterceptor):
                 except asyncio.CancelledError:
                     if not stream.ended:
                         raise
-                    # This cancellation is ours and is answered here; left pending, it would interrupt the next wait as
-                    # well.
+                    # This cancellation is ours and is answered here; left
+                    # pending, it would interrupt the next wait as well.
                     stream.task.uncancel()
                     await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, GIVES_WAY)
 

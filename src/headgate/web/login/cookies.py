@@ -40,7 +40,7 @@ class PageOrigin:
         wanted = f"{self.name(of)}="
         pieces = (piece.strip() for piece in headers.get("cookie", "").split(";"))
         found = [piece.removeprefix(wanted) for piece in pieces if piece.startswith(wanted)]
-        # Two cookies of one name mean that a neighbouring host planted one: it is unknown which, so neither counts.
+        # Of two cookies of one name, a neighbouring host may have planted one: it is unknown which, so neither counts.
         return found[0] if len(found) == 1 and len(found[0]) <= VALUE_MAX_CHARS else ""
 
     def stored(self, of: str, value: str, age_s: int) -> Cookie:
@@ -97,8 +97,8 @@ def reads(method: str) -> bool:
 
 def local(wanted: str) -> str:
     """Return a place of ours, to go on to: what could lead elsewhere, or log in again, is the first page."""
-    # Browsers read `\` as `/`, and `//host` as another server: either would lead a person who has just logged in
-    # elsewhere.
+    # Browsers read `\` as `/`, and `//host` as another server: either
+    # would lead a person who has just logged in elsewhere.
     plain = wanted.isascii() and wanted.isprintable() and "\\" not in wanted and len(wanted) <= 1_000
     away = not wanted.startswith("/") or wanted.startswith("//") or wanted.partition("?")[0].startswith("/log")
     return wanted if plain and not away else "/"

@@ -79,8 +79,8 @@ class LoginSessions:
         await self.context.store.commit([], [Put(path, self.context.map.logins.encode(login)), *ended])
         with suppress(TimeoutError):
             async with asyncio.timeout(SEEN_MAX_S):
-                # The redirect after the login is answered from the mirror: without the wait, the person may seem not
-                # logged in.
+                # The redirect after the login is answered from the mirror:
+                # without the wait, the person may seem not logged in.
                 await self.context.mirror.reached(path)
         return value
 

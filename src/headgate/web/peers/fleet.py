@@ -42,8 +42,8 @@ class PeerFleet:
                 await self._known(),
                 # The algorithm is ours, never the token's: a header `alg: none` must not count.
                 algorithms=[ALGORITHM],
-                # Machines of a fleet may disagree about the time; a proof is good for one build only, so the longer
-                # life gains little.
+                # Machines of a fleet may disagree about the time; a proof is good
+                # for one build only, so the longer life gains little.
                 leeway=CLOCKS_DIFFER_MAX_S,
                 options={"require": ["exp", "iat", "sub"]},
             )

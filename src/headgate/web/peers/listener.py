@@ -47,8 +47,8 @@ class ServerCertificates:
 
     def context(self) -> ssl.SSLContext:
         if (stamps := self._now()) != self._stamps:
-            # Kept even if loading fails: a certificate written before its key does not match yet, and the key's change
-            # retries.
+            # Kept even if loading fails: a certificate written before its key
+            # does not match yet, and the key's change retries.
             self._stamps = stamps
             try:
                 self._context = self._read()

@@ -67,8 +67,8 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        # The clock starts with the first byte of a request and does not restart with later ones: dribbling does not
-        # help.
+        # The clock starts with the first byte of a request and does not
+        # restart with later ones: dribbling does not help.
         if not self._place.busy and self._place.until_s == FOREVER:
             self._place.until_s = self._admission.now() + HEAD_MAX_S
         super().data_received(data)
@@ -96,8 +96,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         names = {name for name, _ in self.headers}
-        # A proxy that believes one of them and a server that believes the other disagree on where the next request
-        # begins.
+        # A proxy that believes one of them and a server that believes the
+        # other disagree on where the next request begins.
         if {b"content-length", b"transfer-encoding"} <= names:
             self._refuse(400, "a body has a length, or it is chunked")
         if b"host" not in names and self.parser.get_http_version() == "1.1":
@@ -143,8 +143,8 @@ class HttpProtocol(HttpToolsProtocol):
         going_on = cycle.response_started and not (cycle.response_complete or cycle.disconnected or cycle.more_body)
         if tls or busy or not going_on or not cycle.chunked_encoding:
             return None
-        # The duplicate keeps the connection open when the transport closes its own descriptor, so no end is sent to the
-        # peer.
+        # The duplicate keeps the connection open when the transport closes
+        # its own descriptor, so no end is sent to the peer.
         own: socket.socket = transport.get_extra_info("socket").dup()
         # Then uvicorn drops what the application still sends, above all the final chunk, which would end the answer.
         cycle.disconnected = True

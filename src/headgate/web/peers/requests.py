@@ -78,8 +78,8 @@ class CheckedApplication:
         """Return whether a page of another server asks."""
         page = _header(scope, b"origin")
         if page in self._dashboards and scope["path"].lstrip("/").startswith("api/"):
-            # Even a named dashboard needs a token of its own: what the browser stores for our pages never counts for
-            # it.
+            # Even a named dashboard needs a token of its own: what the
+            # browser stores for our pages never counts for it.
             return not _header(scope, b"authorization")
         return bool(page) and _name_of(page) not in {_host(scope), *self._hosts, *self._names}
 

@@ -50,8 +50,8 @@ class PeerTurns:
 
     def spent(self, seconds: float) -> None:
         """Count what a request cost."""
-        # Unused time is saved only up to the burst; otherwise a quiet night would permit minutes of uninterrupted
-        # requests.
+        # Unused time is saved only up to the burst; otherwise a quiet
+        # night would permit minutes of uninterrupted requests.
         self._even_s = max(self._even_s, self._now_s() - BURST_S) + seconds / self._share
         self._observe(seconds)
 
@@ -125,8 +125,8 @@ class Measured(Generic[T]):
     def __await__(self) -> Generator[Any, None, T]:
         thrown: BaseException | None = None
         while True:
-            # Processor time of this thread, not time that passed: waiting for the store or a client costs the gate
-            # nothing.
+            # Processor time of this thread, not time that passed: waiting
+            # for the store or a client costs the gate nothing.
             began = time.thread_time()
             try:
                 waits = self._work.send(None) if thrown is None else self._work.throw(thrown)

@@ -150,8 +150,7 @@ class ReviewService:
         holds_s = FRESH_S[answer.ok]
         if answer.ok and not isinstance(work, PatchRequest):
             holds_s = MOVING_S if isinstance(work, RemarksRequest) else 6 * MOVING_S
-        # Small answers count as more than they are: keys and records would otherwise be kept for nothing and without
-        # limit.
+        # Keys and records take memory beside the answers, so small answers have to be few, too.
         size = max(ANSWER_MIN_BYTES, len(msgspec.json.encode(answer)))
         before = self._cache.pop(key, None)
         self._size += size - (before.size if before is not None else 0)

@@ -67,8 +67,8 @@ class Hand:
     async def _tried(self, action: HandAction, work: Work) -> None:
         stream = self.site.context.map.history.by_hand
         try:
-            # Recorded first without an outcome: if this process ends meanwhile, the list still tells who asked for
-            # what.
+            # Recorded first without an outcome: if this process ends
+            # meanwhile, the list still tells who asked for what.
             await work(stream.append(action))
         except HTTPException as error:
             await self._ended(replace(action, outcome=plain(str(error.detail)) or f"status {error.status_code}"))
@@ -100,8 +100,8 @@ class Hand:
             part.changed()
             try:
                 written = await context.store.commit([], stream.append(action))
-            # The action itself is done or refused by now; its outcome must not depend on whether the record can be
-            # written.
+            # The action itself is done or refused by now; its outcome must
+            # not depend on whether the record can be written.
             except StoreError as error:
                 key = (action.verb, action.who, action.outcome)
                 log.error("how %s by %s ended (%s) could not be kept: %s", *key, error)
@@ -109,8 +109,8 @@ class Hand:
             paths = {entry.path for entry in written if entry is not None}
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SEEN_MAX_S):
-                    # The recorder may take the entry away before it is ever seen, so its change is awaited and not its
-                    # presence.
+                    # The recorder may take the entry away before it is ever seen,
+                    # so its change is awaited and not its presence.
                     while (changed := part.changed()) is not None and not paths & changed:
                         await part.moved(part.moves)
 

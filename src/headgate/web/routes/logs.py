@@ -135,8 +135,8 @@ class LogRequest(msgspec.Struct, frozen=True):
 @websocket("/api/tenant/{tenant:str}/console-stream")
 async def console(socket: WebSocket, site: Site, tenant: str) -> None:
     """Send the log of the build that the client names, as it is written, then close the connection (1000)."""
-    # Accepted before anything is checked, as the token arrives in the first message: browsers send no header with
-    # sockets.
+    # Accepted before anything is checked, as the token arrives in the
+    # first message: browsers send no header with sockets.
     await socket.accept()
     try:
         async with asyncio.timeout(FIRST_MESSAGE_TIMEOUT_S):

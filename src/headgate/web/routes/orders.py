@@ -98,8 +98,8 @@ async def open_again(site: Site, request: HttpRequest, tenant: str, data: JSONBo
 
     def opened(now: TenantState) -> TenantState:
         named = {"", wanted.pipeline}
-        # A closing without a pipeline stands for a damaged record, which closes everything and is opened like this,
-        # too.
+        # A closing without a pipeline stands for a damaged record, which
+        # closes everything and is opened like this, too.
         gone = [c for c in now.closings if c.pipeline in named and (not wanted.queue or c.queue == wanted.queue)]
         if not gone:
             of_pipeline = [c for c in now.closings if c.pipeline in named and not c.queue]

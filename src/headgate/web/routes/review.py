@@ -167,8 +167,8 @@ async def patch(site: Site, request: HttpRequest, tenant: str) -> PatchShape:
     query = request.query
     call = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
     which, part = number(request, "file", 0), number(request, "part", 0)
-    # Files are asked for by their number in the change: a name or an object id could ask for anything in the
-    # repository.
+    # Files are asked for by their number in the change: a name or an
+    # object id could ask for anything in the repository.
     listed = (await _review(call, query.get("commit", ""), which // FILES_A_PAGE)).files
     if which % FILES_A_PAGE >= len(listed):
         raise NotFoundException(f"the change has no file {which}")

@@ -31,8 +31,8 @@ function shown(text, look) {
   for (const part of ["ink", "paper"]) if (typeof look[part] === "number") names.push(`${part}${part === "paper" ? look[part] % 8 : look[part]}`);
   if (!text || !names.length && look.ink === undefined && look.paper === undefined) return text;
   const node = el("span", { class: names.join(" ") }, text);
-  // Set as a property: the content security policy blocks style attributes in markup, and a property cannot smuggle
-  // more.
+  // Set as a property: the content security policy blocks style
+  // attributes in markup, and a property cannot smuggle more.
   if (typeof look.ink === "string") node.style.color = look.ink;
   if (typeof look.paper === "string") node.style.backgroundColor = look.paper;
   return node;

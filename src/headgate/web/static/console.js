@@ -123,8 +123,8 @@ export class Console {
     }
     this.#rows.replaceChildren(...wanted.map((line) => this.#drawn(line)));
     const tall = this.#rows.querySelector("div").offsetHeight;
-    // The real height of a row depends on fonts and zoom; guessed wrong, the scroll bar would end short of the last
-    // line.
+    // The real height of a row depends on fonts and zoom; guessed
+    // wrong, the scroll bar would end short of the last line.
     if (tall && Math.abs(tall - this.#height) > .25) { this.#height = tall; this.grew(); }
     this.#rows.style.transform = `translateY(${this.log.scrollTop - (top - first) * this.#height}px)`;
   }

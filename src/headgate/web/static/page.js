@@ -195,8 +195,8 @@ export const people = (ref) => [["Author", ref.author], ["Proposed by", ref.prop
 
 // An address somebody else wrote: a link only where following it can do no harm.
 export function outside(url, text) {
-  // Artifacts and changes name addresses that a job or a proposer wrote: `javascript:` would run with the viewer's
-  // login.
+  // Artifacts and changes name addresses that a job or a proposer
+  // wrote: `javascript:` would run with the viewer's login.
   const safe = url && (/^https?:\/\//i.test(url) || (url.startsWith("/") && !url.startsWith("//")));
   return safe ? el("a", { href: url, rel: "noreferrer" }, text) : el("span", {}, text);
 }

@@ -140,8 +140,8 @@ class Audience:
                 seen = await Measured(self._look(tenant, scene), spent)
                 self.observe(scene.cost_s)
                 with contextlib.suppress(TimeoutError):
-                    # Rights end and the store goes away without any change in the mirror, so the wait for one is
-                    # bounded.
+                    # Rights end and the store goes away without any change in
+                    # the mirror, so the wait for one is bounded.
                     async with asyncio.timeout(LOOK_INTERVAL_S):
                         await self.moved(seen)
                 # The pause comes after the wait for a change: the first change after a quiet time is shown at once.

@@ -99,8 +99,8 @@ class Scene:
         return self._full[1]
 
     def _frame(self, items: dict[bytes, bytes]) -> Frame:
-        # The parent's clock of the state, advanced by this process's monotonic clock: viewers correct their own clocks
-        # by it.
+        # The parent's clock of the state, advanced by this process's
+        # monotonic clock: viewers correct their own clocks by it.
         at_ms, at_s = self._at
         now_ms = at_ms + int((self.clock_s() - at_s) * 1_000)
         body = b",".join(b"%b:%b" % one for one in items.items())

@@ -154,8 +154,8 @@ class ViewerHub:
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         viewer = Viewer(id, peer.decode(), int(scene), connection, bool(flags[0] & GZIP), bool(flags[0] & CHUNKED))
-        # Room is made by closing the oldest, not by refusing: half-dead connections of one peer cannot keep newcomers
-        # out.
+        # Room is made by closing the oldest, not by refusing: half-dead
+        # connections of one peer cannot keep newcomers out.
         self._make_room(viewer.peer)
         self.viewers[id] = viewer
         self._of_peer.setdefault(viewer.peer, {})[id] = None
@@ -195,8 +195,8 @@ class ViewerHub:
         elif began_s - self._spoke_s >= PING_INTERVAL_S:
             ping, self._spoke_s = Frame(STILL_HERE), began_s
             for viewer in list(self.viewers.values()):
-                # A viewer that is still reading needs no sign of life, and a second frame would overwrite the rest of
-                # the first.
+                # A viewer that is still reading needs no sign of life, and a
+                # second frame would overwrite the rest of the first.
                 if viewer.id in self.viewers and not viewer.sending:
                     self._send(viewer, ping.form(gzip=viewer.gzip, chunked=viewer.chunked))
 

@@ -143,8 +143,8 @@ class Porter:
         if self._sending:
             self._sending = self._sending[control.send(self._sending) :]
         elif self._words:
-            # The word is removed only once the kernel has taken its first bytes: if sending would block, it is tried
-            # again whole.
+            # The word is removed only once the kernel has taken its first
+            # bytes: if sending would block, it is tried again whole.
             word, connection = self._words[0]
             sent = control.send(word) if connection is None else socket.send_fds(control, [word], [connection.fileno()])
             self._words.popleft()
@@ -153,16 +153,16 @@ class Porter:
             if connection is not None:
                 connection.close()
         else:
-            # States come last and replace each other: a child that lags receives the latest state instead of a growing
-            # backlog.
+            # States come last and replace each other: a child that lags
+            # receives the latest state instead of a growing backlog.
             scene = next(iter(self._states))
             body = self._news(scene, *self._states.pop(scene))
             self._sending = memoryview(HEAD.pack(TELL, scene, len(body)) + body)
 
     def _news(self, scene: int, now_ms: int, text: bytes, items: Mapping[bytes, bytes]) -> bytes:
         """Return the state, with the items that differ from the last one sent, and the names of removed ones."""
-        # Compared with what was sent, not with what was last told: states that were replaced before sending are
-        # skipped.
+        # Compared with what was sent, not with what was last told:
+        # states that were replaced before sending are skipped.
         before, self._sent[scene] = self._sent.get(scene, {}), items
         fresh = [part for one in items.items() if before.get(one[0]) != one[1] for part in one]
         gone = [name for name in before if name not in items]
