@@ -56,6 +56,7 @@ class BuildLogs:
         found = await self.content(build, path)
         if found is not None:
             return await served(found, path, headers)
+        # Only these: the client's token and cookie are not meant for an executor.
         wanted = {name: headers[name] for name in PASSED_ON if name in headers}
         try:
             return await self._relayed(build, path, wanted)
@@ -165,6 +166,7 @@ class BuildLogs:
         answer = await self.remote.relayed(build, quote(path.lstrip("/")), request_headers)
         kind = harmless(answer.headers.get("content-type", "text/plain; charset=utf-8"))
         about = headers(path, kind)
+        # The content policy stays ours, whatever the executor answers.
         about |= {name.title(): answer.headers[name] for name in SAID_BY_EXECUTORS if name in answer.headers}
         return StreamResponse(
             _pieces(answer.pieces), status_code=answer.status, headers=about, media_type=unencoded(kind)

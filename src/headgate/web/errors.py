@@ -83,6 +83,7 @@ def _fault(request: HttpRequest, error: Exception) -> Response[Any]:
 
 
 def _no_body(request: HttpRequest, error: Exception) -> Response[Any]:
+    # A body of 100,000 brackets exhausts the recursion of a decoder: that is the sender's fault, and no fault of ours.
     fault = "nested too deep" if isinstance(error, RecursionError) else "not Unicode"
     return answer(request, 400, f"what was sent is {fault}")
 

@@ -127,6 +127,7 @@ class PipelineShaper:
             builds = item.buildset.builds.values() if item.buildset is not None else ()
             facts = ItemFacts(
                 item,
+                # A window of 0 means that there is no limit.
                 queue.window == 0 or position < queue.window,
                 ahead_of.get(item.id),
                 tuple(behind.get(item.id, ())),

@@ -194,6 +194,7 @@ class Outlook:
     def _place(self, spot: ItemSpot, costs: Mapping[tuple[str, str], tuple[int, int]]) -> PlaceInLine:
         pipeline, queue, item = spot.pipeline, spot.queue, timed_item(spot.item, self._now_ms)
         gates = pipeline.manager == "dependent"
+        # Only in a dependent pipeline does an item wait for those ahead of it; elsewhere it ends on its own.
         ahead = spot.line[: spot.position] if gates and item.active else ()
         before = [timed_item(one, self._now_ms) for one in ahead]
         known = [one.remaining_time for one in (*before, item)]

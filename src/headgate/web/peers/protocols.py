@@ -79,8 +79,10 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
+        # The parser hands over an address in pieces as they arrive, so their sum is what has to be bounded.
         if len(self.url) + len(url) > URL_MAX_BYTES:
             self._refuse(414, f"an address has at most {URL_MAX_BYTES} bytes")
+        # Decoding the path as ASCII, as uvicorn does, would raise an error for other bytes instead of refusing them.
         if any(byte <= 0x20 or byte >= 0x7F for byte in url):
             self._refuse(400, "an address is printable ASCII, and everything else in it is percent-encoded")
         super().on_url(url)

@@ -80,6 +80,7 @@ def _span(site: Site, request: HttpRequest) -> Span:
         raise HTTPException("end_time: a time after 1970", status_code=400)
     slot_ms = SLOTS_MS[length]
     shift_ms = MONDAY_MS if length == "week" else 0
+    # The end is exclusive: an end at midnight must not add the day that begins there.
     last_ms = min(now_ms, end_ms - 1) if end_ms is not None else now_ms
     # The slot that contains the end is included whole, so the same hour always belongs to the same slot.
     until_ms = (last_ms - shift_ms) // slot_ms * slot_ms + shift_ms + slot_ms

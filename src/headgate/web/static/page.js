@@ -66,6 +66,7 @@ function unfolding(current, title) {
 // A token that somebody gave is kept by this tab, and sent with every request. Who logged in with a provider has a cookie
 // that no script sees: it rides along by itself, and what writes brings `csrf`, which pages of others cannot read.
 const KEPT = "headgate-token";
+// These two pages are also served without a gate, where there is no login to ask about.
 const APART = ["inventory", "messages"].includes(document.querySelector("script[src]").getAttribute("src").match(/(\w+)\.js/)[1]);
 export const token = () => sessionStorage.getItem(KEPT);
 export const login = APART || token() ? Promise.resolve({ realms: [], name: "", csrf: "" }) : fetch("/api/login").then((answer) => answer.json()).catch(() => ({ realms: [], name: "", csrf: "" }));

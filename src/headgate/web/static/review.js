@@ -108,6 +108,7 @@ export class Review {
     if (left > 0) {
       const more = el("button", { type: "button", onclick: async () => {
         more.disabled = true;
+        // The API's pages have 500 files each.
         try { const next = await fetched(`${api}/review?${this.query({ page: Math.round(this.files.size / 500) })}`); more.remove(); this.add(next.files); } catch (error) { more.textContent = error.message; }
       } }, `Show more files: ${left.toLocaleString()} are left`);
       this.list.append(more);

@@ -207,6 +207,7 @@ class ViewerHub:
             return
         # A difference applies only to the state directly before it; who missed one receives the full state.
         frame = scene.change if viewer.number and viewer.number == scene.number - 1 else scene.full()
+        # Noted before sending: a slow reader that has read this frame is then shown only what is newer.
         viewer.number = scene.number
         self._send(viewer, frame.form(gzip=viewer.gzip, chunked=viewer.chunked))
 
