@@ -18,7 +18,7 @@ STRIDE = 1 if SOAK else 3
 """Of the points at which a process may die, this tier tries every so many."""
 MUTANTS = 2
 """Of the mutants of a module, `make test` runs so many."""
-SHARES = 4
+SHARES = 6
 """Of the tests marked `long`, `make test` runs one of so many shares."""
 LONG = os.environ.get("LONG", "")
 """`all` runs every test marked `long`, a number the share of that number; otherwise the commit decides."""

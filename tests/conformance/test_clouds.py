@@ -95,6 +95,7 @@ async def test_what_was_made_is_found_by_its_tag_when_nothing_else_is_known(
     assert ground.faults.count(ground.makes) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("restart", [False, True])
 async def test_an_answer_that_is_lost_makes_no_second_machine(
     ground: Ground, driver: Cloud, wanted: MachineSpec, restart: bool
@@ -109,6 +110,7 @@ async def test_an_answer_that_is_lost_makes_no_second_machine(
         assert await machines(ground, other, wanted) == [node.external_id]
 
 
+@pytest.mark.long
 async def test_removing_is_repeated_until_nothing_is_left_and_after_it(
     ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
@@ -119,6 +121,7 @@ async def test_removing_is_repeated_until_nothing_is_left_and_after_it(
         assert await driver.remove(wanted, state)
 
 
+@pytest.mark.long
 async def test_a_node_is_removed_by_its_tag_alone(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
     await made(driver, wanted)
     async with driving(ground) as other:
@@ -126,6 +129,7 @@ async def test_a_node_is_removed_by_its_tag_alone(ground: Ground, driver: Cloud,
     assert await ground.everything() == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", range(4))
 async def test_a_node_is_removed_however_far_it_is(
     ground: Ground, driver: Cloud, wanted: MachineSpec, count: int
@@ -134,6 +138,7 @@ async def test_a_node_is_removed_however_far_it_is(
     assert await ground.everything() == {}
 
 
+@pytest.mark.long
 async def test_the_list_says_what_there_is_whose_it_is_and_what_it_takes(
     ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
@@ -159,6 +164,7 @@ async def test_what_is_somebody_elses_stays(ground: Ground, driver: Cloud, wante
     assert theirs in await ground.everything()
 
 
+@pytest.mark.long
 async def test_what_nobody_needs_is_deleted_and_none_is_no_error(
     ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
@@ -173,6 +179,7 @@ async def test_what_nobody_needs_is_deleted_and_none_is_no_error(
     assert await ground.everything() == {}
 
 
+@pytest.mark.long
 async def test_two_nodes_have_a_machine_each(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
     other = ground.wanted(str(uuid.uuid4()))
     one, two = await asyncio.gather(made(driver, wanted), made(driver, other))
@@ -181,6 +188,7 @@ async def test_two_nodes_have_a_machine_each(ground: Ground, driver: Cloud, want
     assert await machines(ground, driver, other) == [two.external_id]
 
 
+@pytest.mark.long
 async def test_no_room_is_no_failure(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
     ground.faults.once(ground.full, ground.makes)
     with pytest.raises(OverQuota):
@@ -189,6 +197,7 @@ async def test_no_room_is_no_failure(ground: Ground, driver: Cloud, wanted: Mach
     assert await machines(ground, driver, wanted) == [node.external_id]
 
 
+@pytest.mark.long
 async def test_a_cloud_that_asks_for_patience_says_for_how_long(
     ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
@@ -234,6 +243,7 @@ async def test_an_answer_of_another_form_is_none(
         assert await driver.limits(ground.provider) == {}
 
 
+@pytest.mark.long
 async def test_a_list_that_is_not_whole_is_none(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
     node = await made(driver, wanted)
     for fault in (cut, ground.away, ground.throttled, ground.refused, lost):
@@ -274,6 +284,7 @@ async def test_what_the_cloud_will_not_make_fails_with_its_own_words(
     assert await ground.everything() == {}
 
 
+@pytest.mark.long
 async def test_a_call_that_is_given_up_leaves_nothing_that_is_not_found(
     ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:

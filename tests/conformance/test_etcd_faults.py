@@ -140,6 +140,7 @@ async def test_the_next_server_is_asked_when_one_is_gone(etcd_server: Etcd) -> N
     await backend.close()
 
 
+@pytest.mark.long
 async def test_one_of_three_servers_may_die(tmp_path: Path) -> None:
     with cluster(tmp_path) as servers:
         hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
@@ -167,6 +168,7 @@ async def test_one_of_three_servers_may_die(tmp_path: Path) -> None:
         await backend.close()
 
 
+@pytest.mark.long
 async def test_leadership_is_handed_over_while_many_write(tmp_path: Path) -> None:
     with cluster(tmp_path) as servers:
         hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)

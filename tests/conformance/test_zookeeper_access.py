@@ -53,6 +53,7 @@ def strict(
     return f"zookeeper://{login}@127.0.0.1:{server.port}?tls_ca={files.authority}&tls_cert={own}"
 
 
+@pytest.mark.long
 async def test_with_certificate_and_password_one_comes_in(
     strict_server: ZooKeeper, files: GeneratedCertificates
 ) -> None:

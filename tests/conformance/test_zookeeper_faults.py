@@ -94,6 +94,7 @@ async def test_a_connection_that_breaks_is_not_noticed_by_readers(ours: ZooKeepe
     assert entry is not None and entry.value == b"1"
 
 
+@pytest.mark.long
 async def test_a_commit_without_an_answer_is_unknown_and_seen_when_read_again(
     ours: ZooKeeperBackend, line: Proxy
 ) -> None:
@@ -128,6 +129,7 @@ async def test_a_leased_commit_without_an_answer_is_settled_before_anything_is_r
     await ours.revoke(lease)
 
 
+@pytest.mark.long
 async def test_who_is_cut_off_loses_its_lease_and_its_guard(
     ours: ZooKeeperBackend, theirs: ZooKeeperBackend, line: Proxy
 ) -> None:
@@ -166,6 +168,7 @@ async def test_a_place_made_again_is_not_taken_for_the_one_that_was(
     assert await ours.get("/c") is None
 
 
+@pytest.mark.long
 async def test_nothing_is_asked_while_nothing_happens(ours: ZooKeeperBackend, theirs: ZooKeeperBackend) -> None:
     mirror = Mirror(Store(ours), "/r")
     running = asyncio.ensure_future(mirror.run())

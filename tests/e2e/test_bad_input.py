@@ -94,6 +94,7 @@ def test_depends_on_that_leads_nowhere_or_in_a_circle_is_told(headgate: Headgate
     wait_for("nothing hangs", lambda: not headgate.items("gate") and not headgate.items("check"))
 
 
+@pytest.mark.long
 def test_a_branch_deleted_while_its_changes_are_gated_is_told(headgate: Headgate) -> None:
     repositories = headgate.repositories
     slow = repositories.propose("code/lib", "slow", {"SLOW": "60\n"}, branch="stable/1")

@@ -11,6 +11,7 @@ from tests.faults.__main__ import run, table
 from tests.faults.faults import SHORT
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["etcd", pytest.param("zookeeper", marks=pytest.mark.soak)])
 async def test_what_happens_to_processes_and_servers_changes_nothing(tmp_path: Path, engine: str) -> None:
     outcomes = await run(tmp_path, engine, SHORT[engine], 8)

@@ -53,6 +53,7 @@ async def test_images_of_other_accounts_and_copies_are_neither_taken_nor_deleted
     assert set(ec2.images) == foreign | theirs and shared in ec2.snapshots
 
 
+@pytest.mark.long
 async def test_a_bucket_that_is_no_name_is_never_called(ground: AwsImagesGround, images: AwsImages) -> None:
     one = wanted(ground)
     for name in ("evil.example/x", "a@evil.example", "a b", "A" * 4, "x", "..", "a?b", "-ab"):
@@ -90,6 +91,7 @@ async def test_a_file_that_aws_does_not_take_is_not_sent(
     assert not [asked for asked in ground.faults.requests if asked.method == "PUT"]
 
 
+@pytest.mark.long
 async def test_tags_say_whose_it_is_whatever_else_they_say(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
@@ -107,6 +109,7 @@ async def test_tags_say_whose_it_is_whatever_else_they_say(
     assert set(ground.ours()) == {told.external_id}
 
 
+@pytest.mark.long
 async def test_an_object_that_is_not_what_was_built_is_sent_anew(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
@@ -123,6 +126,7 @@ async def test_an_object_that_is_not_what_was_built_is_sent_anew(
     assert ground.ec2.contents[disk["Ebs"]["SnapshotId"]] == one.sha256
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "body",
     [

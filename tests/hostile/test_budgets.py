@@ -119,6 +119,7 @@ def test_nothing_that_is_too_large_stops_the_others(arena: Arena) -> None:
     arena.neighbours_land()
 
 
+@pytest.mark.long
 def test_variables_that_come_to_gigabytes_fail_their_build_alone(arena: Arena) -> None:
     own = "- job: {name: attack, run: jobs/unit, include-vars: [vars.yaml]}\n- project: {check: {jobs: [attack]}}\n"
     commit = arena.propose(ATTACKER, "variables", {"zuul.yaml": own, "vars.yaml": bomb("abcdefghijkl")})

@@ -98,6 +98,7 @@ async def test_what_is_not_what_the_build_returned_is_thrown_away(tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 async def test_a_file_without_end_and_one_that_unpacks_without_end_are_given_up(tmp_path: Path) -> None:
     bomb = compress(bytes(10**8))
     assert len(bomb) < 10**5

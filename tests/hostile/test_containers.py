@@ -189,6 +189,7 @@ mine=$(mktemp) && echo kept > $mine && echo > /mnt/images/tmp/begun && read go <
 """
 
 
+@pytest.mark.long
 async def test_a_fetch_that_ends_takes_nothing_from_a_command_that_looks(
     tmp_path: Path, registry: ImageRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

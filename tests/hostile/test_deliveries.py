@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
+import pytest
 
 from headgate.services.context import Context
 from headgate.testing.deadline import DEADLINE_S
@@ -29,6 +30,7 @@ def waiting(context: Context) -> int:
     return context.map.events.connection("board").events.hints.stream.length(context.mirror)
 
 
+@pytest.mark.long
 async def test_a_forged_delivery_does_nothing_and_a_genuine_one_only_has_its_forge_looked_at(tmp_path: Path) -> None:
     async with town(tmp_path) as here, web(here, tmp_path) as client:
         pull = here.board.propose("code/api", "Add a thing", {"thing": "1\n"})

@@ -8,6 +8,8 @@ import os
 import shlex
 from pathlib import Path
 
+import pytest
+
 from headgate.adapters.ansible.environments import MARK, PYTHON, Environments
 from headgate.adapters.ansible.supply import AnsibleSupply
 from headgate.testing.deadline import DEADLINE_S
@@ -24,6 +26,7 @@ echo "$PATH" | grep -q "^{place}/bin:" && echo READS
 """
 
 
+@pytest.mark.long
 async def test_a_job_reads_the_ansible_that_it_asks_for_and_changes_nothing_of_it(tmp_path: Path) -> None:
     here = Environments(tmp_path / "state" / "ansible")
     place, other = here.place("9"), here.place("11")

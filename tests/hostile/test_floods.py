@@ -80,6 +80,7 @@ def test_a_push_of_many_tags_delays_others_by_seconds() -> None:
     run_virtual(play())
 
 
+@pytest.mark.long
 def test_many_pipelines_and_proposals_make_no_commit_too_large() -> None:
     """Each event goes to every pipeline; more of them than a commit may append to."""
     pipelines = "".join(
@@ -99,6 +100,7 @@ def test_many_pipelines_and_proposals_make_no_commit_too_large() -> None:
     run_virtual(play())
 
 
+@pytest.mark.long
 def test_a_push_of_many_branches_is_read_in_a_few_readings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them may bring configuration, and what comes behind them waits until that is read."""
     readings, real = list[list[str]](), TenantRunner._reconfigure

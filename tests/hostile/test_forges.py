@@ -145,6 +145,7 @@ async def test_no_number_of_remarks_hides_that_somebody_wants_changes(here: Grou
     }
 
 
+@pytest.mark.long
 async def test_one_pull_request_that_cannot_be_looked_at_holds_up_no_other(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:

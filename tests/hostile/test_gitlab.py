@@ -99,6 +99,7 @@ async def test_what_a_job_prints_orders_nothing_of_gitlab(here: Ground) -> None:
     assert here.hub.acts.note(one, here.bob.user, "/close") is None and one.state == "closed"
 
 
+@pytest.mark.long
 async def test_a_strangers_comment_starts_nothing(here: Ground) -> None:
     one = opened(here)
     recheck = {"event": "gl_merge_request", "action": ["comment"], "comment": ["^recheck$"], "permission": ["write"]}

@@ -35,6 +35,7 @@ SECRET = "hunter2"
 COUNT = 1_500
 
 
+@pytest.mark.long
 async def test_who_searches_for_everything_holds_nobody_up() -> None:
     """Six at once, with the broadest questions there are, again and again; meanwhile others come after each portion."""
     backend = Counting()

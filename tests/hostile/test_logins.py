@@ -310,6 +310,7 @@ async def test_who_logs_out_is_shown_nothing_more_by_a_stream_that_is_open(visit
     assert (await visitor.browser.get("/api/tenant/example/events")).status_code == 401
 
 
+@pytest.mark.long
 async def test_a_login_ends_for_good_and_there_are_so_many_of_one_person(visitor: Visitor) -> None:
     assert (await visitor.logs_in()).status_code == 303
     kept, csrf, context = visitor.cookie, await visitor.csrf(), visitor.site.context
@@ -358,6 +359,7 @@ async def socket_of(visitor: Visitor, origin: str, csrf: str, token: str | None 
     return sent
 
 
+@pytest.mark.long
 async def test_no_page_elsewhere_acts_or_reads_for_who_is_logged_in(visitor: Visitor) -> None:
     assert (await visitor.logs_in()).status_code == 303
     csrf = await visitor.csrf()

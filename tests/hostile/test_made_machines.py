@@ -227,6 +227,7 @@ def rack(*hosts: dict[str, Any], name: str = "p/rack") -> FlatProvider:
     return FlatProvider(name, "rack", STATIC, (label("iron"),), hosts=hosts)
 
 
+@pytest.mark.long
 @simulated_machines
 async def test_a_list_of_machines_without_end_holds_up_nobody(simulated: SimulatedMachines) -> None:
     """Act as if the check of the configuration had let the list pass."""

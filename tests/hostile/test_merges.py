@@ -85,6 +85,7 @@ async def test_a_merge_beyond_its_time_fails_alone(tmp_path: Path, monkeypatch: 
     assert "git merge-tree did not end within 1 s; propose it in smaller parts" in answer.error
 
 
+@pytest.mark.long
 async def test_slow_merges_of_one_repository_hold_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More of them at once than merges have places."""
     repositories = Repositories(tmp_path)
@@ -125,6 +126,7 @@ async def test_slow_merges_of_one_repository_hold_up_no_other(tmp_path: Path, mo
         await end(*attack)
 
 
+@pytest.mark.long
 async def test_a_series_of_commits_has_the_time_of_one_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repositories = Repositories(tmp_path)
     repositories.create("code", {"a": "a\n"})

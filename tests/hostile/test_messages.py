@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from headgate.base.ids import fresh
 from headgate.queue.messages.board import MessageBoard
@@ -43,6 +44,7 @@ BODIES = (
 )
 
 
+@pytest.mark.long
 async def test_a_message_of_garbage_is_that_messages_problem(
     tmp_path: Path, repositories: Repositories, board: MessageBoard
 ) -> None:
@@ -65,6 +67,7 @@ async def test_a_message_of_garbage_is_that_messages_problem(
     assert data == [], "nothing of this is JSON that every program reads"
 
 
+@pytest.mark.long
 async def test_a_flood_of_messages_waits_where_it_is_and_delays_nobody_else(
     tmp_path: Path, repositories: Repositories, board: MessageBoard
 ) -> None:

@@ -136,6 +136,7 @@ def asked_by_a_page_elsewhere(url: str, token: dict[str, str]) -> None:
         }, "and nothing that a browser keeps rides along"
 
 
+@pytest.mark.long
 def test_the_port_of_an_executor_shows_logs_to_the_fleet_alone(tmp_path: Path) -> None:
     with etcd(tmp_path / "store") as store, contextlib.ExitStack() as stack:
         cluster = Cluster(tmp_path, f"etcd://127.0.0.1:{store.port}")

@@ -27,6 +27,7 @@ async def kept(client: httpx.AsyncClient) -> list[dict[str, Any]]:
     return [one for one in found if one["outcome"].startswith("refused: ")]
 
 
+@pytest.mark.long
 async def test_a_write_that_is_refused_is_kept_once_with_who_and_what(client: httpx.AsyncClient) -> None:
     nobody = token(groups=["dev-other"], sub="mallory\x1b[2J\n")
     for _ in range(50):

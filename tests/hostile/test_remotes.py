@@ -75,6 +75,7 @@ def has_ended(process: int) -> bool:
         return True
 
 
+@pytest.mark.long
 async def test_what_is_printed_is_bounded_and_what_is_complained_cut(tmp_path: Path) -> None:
     with pytest.raises(GitTimeout, match="said more than 1000000 bytes"):
         await git("-c", "alias.flood=!yes", "flood", limits=GitLimits(out_max_bytes=1_000_000))

@@ -92,6 +92,7 @@ async def test_what_a_proposer_had_built_stands_for_nothing_in_the_gate(tmp_path
     history.close()
 
 
+@pytest.mark.long
 def test_whoever_has_others_started_anew_again_and_again_keeps_no_more_of_their_builds_alive() -> None:
     """Somebody proposes what fails, or takes it back, at once and without end."""
     jobs = tuple(FrozenJob(name=f"j{n}", reuse=True) for n in range(CARRIED_MAX + 10))

@@ -263,6 +263,7 @@ async def test_nobody_speaks_in_anothers_name_whoever_may_push_notes(room: Room)
     assert resolved.status_code == 200 and len(room.note(commit)) >= 4, "what others wrote is still there"
 
 
+@pytest.mark.long
 async def test_remarks_are_bounded_and_odd_ones_refused(room: Room) -> None:
     commit = await room.proposed("one", {"a": "1\n"})
     wrong: tuple[dict[str, Any], ...] = (
@@ -286,6 +287,7 @@ async def test_a_million_remarks_are_no_work_for_those_who_look(room: Room) -> N
     assert refused.status_code == 409 and "no more can be kept" in refused.text
 
 
+@pytest.mark.long
 async def test_strangers_make_mergers_no_more_work_than_they_may(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     await room.proposed("one", {f"f{n}": f"{n}\n" for n in range(20)})
     monkeypatch.setattr(service, "STRANGERS", (5.0, 1.0))

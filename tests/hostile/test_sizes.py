@@ -284,6 +284,7 @@ class House:
             await self.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config_bytes", [300_000, 1_900_000])
 def test_a_large_configuration_is_tested_and_lands(config_bytes: int) -> None:
     """Within the budget, larger than any commit, and of a kind that does not get smaller when it is packed."""
@@ -302,6 +303,7 @@ def drawn(seed: int) -> Sizes:
     return Sizes(**{one: chance.randrange(2, 13), other: chance.randrange(2, 13)})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [*range(9), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(9, 18))])
 def test_no_number_that_somebody_chooses_is_too_large(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     run_virtual(House(drawn(seed)).everything())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.history import HistoryQuery, PastBuildset
@@ -41,6 +43,7 @@ async def failed(history: SqlHistory, count: int) -> PastBuildset:
     return whole
 
 
+@pytest.mark.long
 async def test_until_the_config_project_is_pushed_to_only_what_failed_is_run_again(
     tmp_path: Path, repositories: Repositories
 ) -> None:

@@ -176,6 +176,7 @@ async def test_a_zone_is_forgotten_for_a_reason(client: Client, running: Gate) -
     assert [one.reason for one in found].count("it burned down") == 2
 
 
+@pytest.mark.long
 async def test_what_the_pipeline_made_of_it_is_the_answer(
     client: Client, running: Gate, repositories: Repositories
 ) -> None:

@@ -233,6 +233,7 @@ class Seen(ProcessMetrics):
         self.of.setdefault(work.item, []).append((work.kind, work.change))
 
 
+@pytest.mark.long
 async def test_every_step_of_a_change_is_told_and_logged_under_one_name(
     tmp_path: Path, quiet: Repositories, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -262,6 +263,7 @@ async def test_every_step_of_a_change_is_told_and_logged_under_one_name(
         assert {"tenant", "pipeline", "change", "item", "buildset"} <= about.keys() and about["change"] == change
 
 
+@pytest.mark.long
 async def test_a_paused_executor_takes_nothing_until_it_is_unpaused(tmp_path: Path, quiet: Repositories) -> None:
     async with cluster(tmp_path, quiet) as all:
         await all.scheduler("s"), await all.merger("m")
@@ -277,6 +279,7 @@ async def test_a_paused_executor_takes_nothing_until_it_is_unpaused(tmp_path: Pa
         assert (await all.history.result_of("t1", "gate")).result == "SUCCESS"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("by", ["state", "signal"])
 async def test_a_stopping_executor_ends_its_builds_first(tmp_path: Path, quiet: Repositories, by: str) -> None:
     async with cluster(tmp_path, quiet) as all:
@@ -299,6 +302,7 @@ async def test_a_stopping_executor_ends_its_builds_first(tmp_path: Path, quiet: 
         assert len(one.runner.ran) == 1
 
 
+@pytest.mark.long
 async def test_a_stopped_executor_hands_its_builds_back(tmp_path: Path, quiet: Repositories) -> None:
     async with cluster(tmp_path, quiet) as all:
         await all.scheduler("s"), await all.merger("m")
@@ -314,6 +318,7 @@ async def test_a_stopped_executor_hands_its_builds_back(tmp_path: Path, quiet: R
         assert {spec.build for spec in two.runner.ran} == {spec.build for spec in one.runner.ran}
 
 
+@pytest.mark.long
 async def test_a_paused_scheduler_hands_over_its_pipelines(tmp_path: Path, quiet: Repositories) -> None:
     async with cluster(tmp_path, quiet) as all:
         one, two = await all.scheduler("s1"), await all.scheduler("s2")
@@ -341,6 +346,7 @@ class Overloaded:
         return "the load average is 40.0, above 10.0" if self.heavy else ""
 
 
+@pytest.mark.long
 async def test_an_overloaded_executor_says_so_and_others_do_the_work(tmp_path: Path, quiet: Repositories) -> None:
     async with cluster(tmp_path, quiet) as all:
         await all.scheduler("s"), await all.merger("m")
@@ -369,6 +375,7 @@ def labelled(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> Rep
     return repositories
 
 
+@pytest.mark.long
 async def test_while_no_executor_of_a_zone_is_there_nobody_else_does_its_work(
     tmp_path: Path, labelled: Repositories
 ) -> None:
@@ -430,6 +437,7 @@ def imaged(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> Repos
     return repositories
 
 
+@pytest.mark.long
 async def test_a_job_that_names_an_image_waits_for_an_executor_that_runs_containers(
     tmp_path: Path, imaged: Repositories
 ) -> None:
@@ -457,6 +465,7 @@ async def test_a_job_that_names_an_image_waits_for_an_executor_that_runs_contain
         assert not {"boxed", "played"} & {spec.job.name for spec in plain.runner.ran}
 
 
+@pytest.mark.long
 async def test_a_merger_whose_git_is_broken_rejects_nothing(
     tmp_path: Path, quiet: Repositories, monkeypatch: pytest.MonkeyPatch
 ) -> None:

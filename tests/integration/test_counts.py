@@ -14,6 +14,7 @@ async def test_an_item_with_ten_jobs_costs_at_most_sixty_requests(tmp_path: Path
     assert cost.requests <= 60, cost
 
 
+@pytest.mark.long
 async def test_each_further_job_costs_at_most_four_requests(tmp_path: Path) -> None:
     one, many = await cost_of_item(tmp_path / "1", 1), await cost_of_item(tmp_path / "50", 50)
     assert many.requests - one.requests <= 4 * 49, (one, many)

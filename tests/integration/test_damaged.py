@@ -50,12 +50,14 @@ async def _lands(root: Path, backend: Backend, said: pytest.LogCaptureFixture) -
         assert len(told) == 1, f"{path} is named, once"
 
 
+@pytest.mark.long
 async def test_on_etcd(tmp_path: Path, etcd_server: Etcd, caplog: pytest.LogCaptureFixture) -> None:
     backend = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}/{fresh()}")
     await _lands(tmp_path, backend, caplog)
     await backend.close()
 
 
+@pytest.mark.long
 async def test_on_zookeeper(tmp_path: Path, zookeeper_server: ZooKeeper, caplog: pytest.LogCaptureFixture) -> None:
     where = f"zookeeper://127.0.0.1:{zookeeper_server.port}{await chroot(zookeeper_server)}"
     backend = await ZooKeeperBackend.open(where)
@@ -63,6 +65,7 @@ async def test_on_zookeeper(tmp_path: Path, zookeeper_server: ZooKeeper, caplog:
     await backend.close()
 
 
+@pytest.mark.long
 async def test_what_can_be_found_again_is_made_anew_and_named(tmp_path: Path, etcd_server: Etcd) -> None:
     backend = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}/{fresh()}")
     heads, layout = "/zuul/cache/connection/local/branches/data", "/zuul/layout/bench"

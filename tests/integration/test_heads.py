@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
+import pytest
 
 from headgate.base.tasks import run_until
 from headgate.queue.messages.board import MessageBoard
@@ -22,6 +23,7 @@ from headgate.web.serve import serve
 ROUTES = (*QUEUE_ROUTES, *MESSAGE_ROUTES, *LEASE_ROUTES, *SCHEDULE_ROUTES)
 
 
+@pytest.mark.long
 async def test_every_address_of_the_message_server_answers_head_as_it_answers_get(tmp_path: Path) -> None:
     board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
     key = {"Authorization": f"Application {KEY}"}

@@ -40,6 +40,7 @@ def other(lab: Lab) -> str:
     return " ".join((lab.root / "key.pub").read_text().split()[:2])
 
 
+@pytest.mark.long
 async def test_a_key_seen_first_is_learned_and_held_to(lab: Lab, ports: list[int]) -> None:
     provider = SshProvider()
     learned = (await provider.prepare(a_machine(lab, ports[0])))[HOST_KEY_VARIABLE]

@@ -51,6 +51,7 @@ ALIKE = [
 ]
 
 
+@pytest.mark.long
 async def test_the_judgement_is_what_it_is_in_the_process_itself(judge: ApartJudge) -> None:
     made = layouts(lib="- job: {name: l, run: r}")
     for text in ALIKE:
@@ -123,6 +124,7 @@ async def test_a_project_that_asks_much_does_not_delay_another(judge: ApartJudge
     assert not (await judge.judged(made, asked(made, jobs(2)))).errors
 
 
+@pytest.mark.long
 async def test_when_the_process_is_killed_it_is_begun_anew_and_asked_again(judge: ApartJudge) -> None:
     made = layouts()
     await judge.judged(made, asked(made, jobs(1)))

@@ -64,6 +64,7 @@ def said(done: Result) -> str:
     return str(done.exception)
 
 
+@pytest.mark.long
 def test_what_is_exported_is_imported_elsewhere(here, tmp_path_factory):
     assert "Imported the keys of 1 projects" in keys(here, "import", str(EXPORTED)).output
     listed = keys(here, "show").output
@@ -74,6 +75,7 @@ def test_what_is_exported_is_imported_elsewhere(here, tmp_path_factory):
     assert out.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.long
 def test_a_wrong_password_says_what_to_do_and_changes_nothing(here, tmp_path):
     settings(here, "another")
     assert "--password-file FILE" in said(keys(here, "import", str(EXPORTED)))
@@ -178,6 +180,7 @@ def test_a_running_headgate_is_read_beside_and_not_written_under(here):
     asyncio.run(beside())
 
 
+@pytest.mark.long
 def test_a_value_is_encrypted_without_a_server(here, tmp_path):
     keys(here, "import", str(EXPORTED))
     public = tmp_path / "app.pub"

@@ -133,6 +133,7 @@ async def built(root: Path, repositories: Repositories, labels: str = "[little]"
     return spec, cloud
 
 
+@pytest.mark.long
 async def test_a_build_has_the_machines_that_are_made_for_it(tmp_path: Path, repositories: Repositories) -> None:
     spec, cloud = await built(tmp_path, repositories)
     ((name, host),) = spec.hosts.items()
@@ -146,6 +147,7 @@ async def test_a_build_has_the_machines_that_are_made_for_it(tmp_path: Path, rep
     assert not cloud.instances
 
 
+@pytest.mark.long
 async def test_two_nodes_of_a_label_with_slots_are_one_machine(tmp_path: Path, repositories: Repositories) -> None:
     tags = "{of: '{pipeline_name} {buildset_uuid} {zuul_event_id} {job_uuid} {unknown}.'}"
     spec, cloud = await built(tmp_path, repositories, labels=f"[{{name: little, slots: 2, tags: {tags}}}]")

@@ -134,6 +134,7 @@ def test_again_is_the_same_and_another_key_is_not_replaced_by_mistake(here: Path
     assert keys(here, "show", "org/app").output != before
 
 
+@pytest.mark.long
 def test_the_password_may_be_another_one(here: Path) -> None:
     file = exported(here, {path_of("hub", "org/app"): record(a_key())})
     conf = here / "headgate.conf"
@@ -145,6 +146,7 @@ def test_the_password_may_be_another_one(here: Path) -> None:
     assert "has key 2" in keys(here, "rotate", "org/app").output, "what was taken opens with our password"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("path", "wrong", "why"),
     [

@@ -56,6 +56,7 @@ def gated(told: dict[str, Any]) -> dict[str, Any] | None:
     return next((place for place in told["places"] if place["pipeline"] == "gate"), None)
 
 
+@pytest.mark.long
 async def test_it_says_what_a_change_lacks_where_it_is_and_what_it_needs(
     client: httpx.AsyncClient, running: Gate, repositories: Repositories
 ) -> None:

@@ -72,6 +72,7 @@ async def test_an_address_that_is_none_is_named(host: str) -> None:
     assert said.startswith("m: ")
 
 
+@pytest.mark.long
 async def test_a_command_runs_there_as_prepare_does(tmp_path: Path) -> None:
     """The machine's counts before its provider's; what holds for its key holds for it, too."""
     lab = Lab(tmp_path / "lab")

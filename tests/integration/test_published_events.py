@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
@@ -109,6 +110,7 @@ class Faltering:
             raise SourceDown("the answer was lost")
 
 
+@pytest.mark.long
 async def test_what_was_posted_and_not_acknowledged_is_there_once(tmp_path: Path, repositories: Repositories) -> None:
     board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
     async with (
@@ -195,6 +197,7 @@ def configured(repositories: Repositories, text: str) -> None:
     run_git("push", "-q", "origin", "master", at=repositories.work("config"))
 
 
+@pytest.mark.long
 async def test_pipelines_report_to_the_queues_they_name(tmp_path: Path, repositories: Repositories) -> None:
     configured(repositories, REPORTING)
     board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
@@ -232,6 +235,7 @@ async def reports(client: MessageClient, queue: str, count: int) -> list[QueueRe
                 return sorted(found, key=lambda one: one.at_ms)
 
 
+@pytest.mark.long
 async def test_a_server_that_is_away_holds_up_no_other(tmp_path: Path, repositories: Repositories) -> None:
     configured(repositories, REPORTING.replace("    enqueue:\n", "    enqueue:\n      away:\n"))
     board, backend = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}"), MemoryBackend()

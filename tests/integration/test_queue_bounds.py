@@ -158,6 +158,7 @@ async def test_an_age_that_is_lowered_counts_for_what_is_there_too(server: Serve
     assert await server.bodies() == ["new", "kept"]
 
 
+@pytest.mark.long
 async def test_what_is_counted_is_what_is_there_whatever_is_done(server: Server) -> None:
     await server.queue(partitions="2")
     chance, ids = random.Random(5), list[str]()

@@ -69,6 +69,7 @@ async def said(config: str, name: str, *arguments: str) -> str:
     return result.output
 
 
+@pytest.mark.long
 async def test_a_queue_is_watched_and_steered_while_a_worker_runs(hands: tuple[QueueHarness, str]) -> None:
     harness, config = hands
     await said(config, "post", "q", "one", "--create", "2", "--partition", "2")

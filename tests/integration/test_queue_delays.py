@@ -120,6 +120,7 @@ async def test_a_server_that_was_away_delivers_what_has_come_due(kept: str, serv
         assert await other.bodies() == ["in a minute", "in an hour"]
 
 
+@pytest.mark.long
 async def test_two_servers_deliver_each_message_once(kept: str, server: Server) -> None:
     for n in range(120):
         await server.post(f"{n:03d}", delay=1)

@@ -91,6 +91,7 @@ async def test_many_at_once_each_get_their_own_place(board: MessageBoard) -> Non
     assert all(len(of) > 50 for of in found), "spread evenly"
 
 
+@pytest.mark.long
 async def test_two_processes_on_one_database_keep_the_order_of_ids(url: str, board: MessageBoard) -> None:
     q = await queue(board)
     other = await MessageBoard.open(url)

@@ -826,6 +826,7 @@ def _leaves(store: Path) -> bool:
     return any(b'"leaving":true' in value for (value,) in found)
 
 
+@pytest.mark.long
 async def test_an_old_settings_file_works_and_sigterm_drains(board: MessageBoard, tmp_path: Path) -> None:
     (tmp_path / "worker.conf").write_text(OLD_FILE)
     (tmp_path / "jobs.py").write_text(JOBS)

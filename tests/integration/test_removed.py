@@ -92,6 +92,7 @@ async def noted(running: Gate, repositories: Repositories, commit: str, words: s
     assert words in await asyncio.to_thread(repositories.note, "code/api", commit)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ops_max", [0, 3], ids=["", "cut"])
 async def test_what_is_in_a_renamed_pipeline_leaves_it_and_its_people_are_told(
     tmp_path: Path, repositories: Repositories, ops_max: int
@@ -132,6 +133,7 @@ async def test_a_pipeline_that_goes_while_nobody_is_there(
         assert "gate" not in running.scheduler.tenants["example"].layouts.landed.pipelines
 
 
+@pytest.mark.long
 async def test_a_pipeline_that_comes_back_begins_with_nothing(tmp_path: Path, repositories: Repositories) -> None:
     backend = MemoryBackend()
     async with gate(tmp_path, repositories.hub, backend, TENANTS) as running:
@@ -256,6 +258,7 @@ async def test_nothing_is_left_of_a_tenant_that_is_removed_but_its_history(
                 await running.history.changed.wait()
 
 
+@pytest.mark.long
 async def test_a_tenant_that_goes_while_nobody_is_there(tmp_path: Path, repositories: Repositories) -> None:
     backend = MemoryBackend()
     repositories.create("code/mine", {"README": "x\n"})

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from headgate.store.sqlite import SqliteBackend
 
 WRITER = """
@@ -41,6 +43,7 @@ def killed_after(path: Path, lines: int) -> list[str]:
     return acknowledged
 
 
+@pytest.mark.long
 async def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     chance = random.Random(1)
     for round in range(4):

@@ -41,6 +41,7 @@ def attempt(repositories: Repositories, *arguments: str, project: str = "code/ap
     return CliRunner().invoke(group, ["try", *arguments, *trees, "--config", config])
 
 
+@pytest.mark.long
 def test_a_job_sees_what_is_not_committed_and_leaves_the_work_tree_alone(repositories: Repositories) -> None:
     work = repositories.work("code/api")
     (work / "hello").write_text("hi, all\n")
@@ -67,6 +68,7 @@ def test_a_jobs_own_script_is_tried_before_it_lands(repositories: Repositories) 
     assert done.exit_code == 0 and "| tried" in done.output
 
 
+@pytest.mark.long
 def test_a_job_that_is_only_in_the_work_tree(repositories: Repositories) -> None:
     text = """
 - job:
@@ -84,6 +86,7 @@ def test_a_job_that_is_only_in_the_work_tree(repositories: Repositories) -> None
     assert "zuul.yaml" in attempt(repositories, "own").output
 
 
+@pytest.mark.long
 def test_what_a_job_before_it_would_return_can_be_given(repositories: Repositories) -> None:
     text = """
 - job: {name: later, parent: base, run: later, dependencies: unit}

@@ -50,6 +50,7 @@ async def landing(whole: Process, topic: str) -> PastBuildset:
                     await whole.context.mirror.moved(moves)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("state", STATES, ids=[path.name.removesuffix(".tar.xz") for path in STATES])
 async def test_the_gate_of_an_earlier_release_goes_on(state: Path, tmp_path: Path) -> None:
     with tarfile.open(state) as packed:

@@ -134,6 +134,7 @@ async def seen() -> AsyncIterator[Seen]:
     made.porter.close()
 
 
+@pytest.mark.long
 async def test_each_page_shows_what_there_is_whenever_it_comes_and_however_it_reads(seen: Seen) -> None:
     chance = random.Random(7)
     pages, items = [seen.comes()], dict[str, bytes]()
@@ -153,6 +154,7 @@ async def test_each_page_shows_what_there_is_whenever_it_comes_and_however_it_re
     assert len({(page.gzip, page.chunked) for page in pages}) == 4, "in every form"
 
 
+@pytest.mark.long
 async def test_who_reads_nothing_costs_little_and_is_shown_what_there_is_then(seen: Seen) -> None:
     quick, slow = seen.comes(), [seen.comes() for _ in range(10)]
     seen.tells(0, {})

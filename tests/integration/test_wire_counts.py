@@ -54,6 +54,7 @@ async def _item(root: Path, backend: Networked) -> int:
     return marks[1] - marks[0]
 
 
+@pytest.mark.long
 async def test_an_item_with_ten_jobs_costs_at_most_sixty_requests_on_the_wire(
     tmp_path: Path, etcd_server: Etcd, zookeeper_server: ZooKeeper
 ) -> None:

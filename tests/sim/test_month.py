@@ -6,6 +6,8 @@ import random
 from collections import Counter
 from dataclasses import asdict
 
+import pytest
+
 from headgate.testing.month import LIBRARIES, REPOSITORIES, SERVICES, Month, MonthFigures, shapes
 
 
@@ -13,6 +15,7 @@ def played(*, reuse: bool, failing: float = 0.2) -> MonthFigures:
     return Month(3, failing, reuse=reuse, changes=40, days=1).run()
 
 
+@pytest.mark.long
 def test_builds_are_spared_and_as_much_lands() -> None:
     without, with_it = played(reuse=False), played(reuse=True)
     assert not with_it.untested and with_it.reused and not without.reused
@@ -21,6 +24,7 @@ def test_builds_are_spared_and_as_much_lands() -> None:
     assert len(with_it.landed_s) + with_it.rejected == 40 and with_it.rejected
 
 
+@pytest.mark.long
 def test_a_seed_is_one_month() -> None:
     assert asdict(played(reuse=True)) == asdict(played(reuse=True)) != asdict(played(reuse=True, failing=0.1))
 

@@ -107,6 +107,7 @@ async def test_it_is_described_where_all_are(client: httpx.AsyncClient) -> None:
     assert found == "Return the projects whose names begin so. Headgate only."
 
 
+@pytest.mark.long
 def test_the_reference_page_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "ROUTES", app.ROUTES, raising=False)
     page = api.page()

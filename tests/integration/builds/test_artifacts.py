@@ -44,6 +44,7 @@ async def read(build: str, path: str) -> AsyncGenerator[bytes, None]:
         yield piece
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["none", "outside"])
 async def test_only_files_of_builds_that_it_is_given_are_read(tmp_path: Path, kind: str) -> None:
     bench = Bench(tmp_path, "bwrap", read_log=read, network=NetworkChoice(kind, kind))

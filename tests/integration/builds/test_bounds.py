@@ -88,6 +88,7 @@ async def test_groups_end_with_their_builds(tmp_path: Path) -> None:
     assert not any(parent.exists() for parent in groups.parents.values())
 
 
+@pytest.mark.long
 async def test_a_limit_in_pre_run_is_a_failure_and_not_tried_again(tmp_path: Path) -> None:
     bench = Bench(tmp_path, bounds=ProcessBounds(output_max_bytes=1_000_000))
     outcome = await bench.build(pre_run=(bench.script("noise", "yes"),))

@@ -144,6 +144,7 @@ async def test_limits_hold_in_containers_and_nothing_is_left(place: Path, tmp_pa
     assert not list((tmp_path / "builds").iterdir())
 
 
+@pytest.mark.long
 async def test_who_is_killed_leaves_nothing_that_the_next_does_not_find(
     place: Path, tmp_path: Path, tools: str
 ) -> None:

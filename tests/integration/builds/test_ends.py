@@ -38,6 +38,7 @@ time.sleep(300)'
 """
 
 
+@pytest.mark.long
 @BOTH
 @pytest.mark.parametrize(
     "begins",
@@ -50,6 +51,7 @@ async def test_what_outlives_its_parent_is_ended(tmp_path: Path, sandbox: str, b
     assert outcome.result == "SUCCESS" and not processes_of(bench.id)
 
 
+@pytest.mark.long
 @BOTH
 async def test_cancelling_ends_every_descendant_and_only_cleans_up(tmp_path: Path, sandbox: str) -> None:
     bench, cancel = Bench(tmp_path, sandbox), asyncio.Event()

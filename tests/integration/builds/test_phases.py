@@ -310,6 +310,7 @@ async def test_a_playbook_runs_while_it_holds_its_semaphores(tmp_path: Path) -> 
     assert seen == [[]], "they were given back when it had ended"
 
 
+@pytest.mark.long
 async def test_waiting_for_a_semaphore_is_part_of_the_time(tmp_path: Path) -> None:
     bench, cancel = Bench(tmp_path), asyncio.Event()
     run = replace(bench.script("run", SAYS), semaphores=("printer",))

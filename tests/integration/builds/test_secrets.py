@@ -139,6 +139,7 @@ async def test_an_executor_without_keys_says_so(tmp_path: Path) -> None:
     assert outcome.result == "ERROR" and "this executor has no keys" in outcome.error
 
 
+@pytest.mark.long
 async def test_what_a_playbook_with_secrets_leaves_is_for_those_that_have_the_same(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "bwrap", keys=Keys(), keep_work_dir=True)
     own = with_secret(bench.script("own", "echo $(cat $HEADGATE_VARS) > $HOME/left; cp $HEADGATE_VARS $TMPDIR"))

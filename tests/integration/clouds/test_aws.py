@@ -79,6 +79,7 @@ async def test_a_node_has_what_its_label_and_flavor_say(ground: AwsGround, drive
     assert (await driver.uses(wanted))["L-34B43A08"] == 2.0  # t3.micro has two virtual cores
 
 
+@pytest.mark.long
 async def test_of_the_images_that_filters_find_the_newest_is_taken(ground: AwsGround, driver: Aws) -> None:
     dates = {}
     for day in ("2026-01-02", "2026-03-01", "2025-12-31"):
@@ -120,6 +121,7 @@ async def test_an_image_that_became_old_meanwhile_does_not_make_a_second_machine
     assert (await made(driver, wanted)).external_id == step.state["instance"]
 
 
+@pytest.mark.long
 async def test_an_instance_that_is_not_listed_yet_is_waited_for_and_not_for_ever(s3_server: str) -> None:
     async with aws_ground(s3_server) as ground:
         now = [1_000_000.0]
@@ -137,6 +139,7 @@ async def test_an_instance_that_is_not_listed_yet_is_waited_for_and_not_for_ever
         await driver.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("reported", "code", "kind"),
     [
@@ -178,6 +181,7 @@ FLEET = {
 }
 
 
+@pytest.mark.long
 async def test_a_fleet_is_one_machine_of_any_of_its_types(ground: AwsGround, driver: Aws) -> None:
     wanted = ground.wanted(node(), flavor=FLEET)
     assert (await driver.uses(wanted))["ram"] == 8192  # the larger one

@@ -313,6 +313,7 @@ async def test_where_there_is_no_room_for_an_import_it_waits_and_says_so(
     assert set(ground.ours()) != {(await sent(images, one, file, state)).external_id} == set(ground.ours())
 
 
+@pytest.mark.long
 @METHODS
 async def test_what_is_listed_late_is_waited_for_and_not_for_ever(
     ground: AwsImagesGround, images: AwsImages, file: Path, clock: Clock, method: str

@@ -120,6 +120,7 @@ async def test_no_address_is_lent_where_the_label_does_not_want_it(ground: OpenS
     assert ground.services.floating == {}
 
 
+@pytest.mark.long
 async def test_no_address_to_lend_is_no_room(ground: OpenStackGround, driver: Machines) -> None:
     ground.services.lends = True
     text = {"NeutronError": {"type": "OverQuota", "message": "Quota exceeded for resources: ['floatingip']."}}

@@ -245,6 +245,7 @@ async def test_a_pull_request_waits_for_a_change_of_plain_git(tmp_path: Path) ->
         assert here.repositories.show("code/lib", "base") == "1", "it landed before"
 
 
+@pytest.mark.long
 async def test_names_of_projects_may_be_written_in_any_case_where_the_forge_takes_them_so(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         needed = await here.proposed("Add a thing", {"thing": "1\n"})
@@ -259,6 +260,7 @@ async def test_names_of_projects_may_be_written_in_any_case_where_the_forge_take
         await here.landed(pull)
 
 
+@pytest.mark.long
 async def test_a_circle_across_plain_git_and_a_forge_lands_as_one(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         url = f"https://{HOST}/code/api/pulls/1"
@@ -284,6 +286,7 @@ async def test_a_url_that_nobody_knows_is_told_and_does_not_block(tmp_path: Path
         assert "https://elsewhere.example/x/pull/1: no connection here has a change by that name" in pull.said[-1]
 
 
+@pytest.mark.long
 async def test_a_change_of_a_project_that_nobody_watches_is_looked_up_and_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,6 +327,7 @@ async def test_what_is_found_as_somebody_talks_of_what_needs_it_is_tested_with_i
         await until("it is tested again, with what it needs", lambda: len(here.results("check")) == 2)
 
 
+@pytest.mark.long
 async def test_a_forge_that_lands_by_push_has_the_tested_commit_itself_and_is_told_then(tmp_path: Path) -> None:
     async with town(tmp_path, lands="push") as here:
         pulls = [await here.proposed(title, {title.lower(): title}) for title in ("One", "Two")]

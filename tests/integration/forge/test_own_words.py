@@ -47,6 +47,7 @@ async def test_a_status_of_the_check_brings_a_change_into_the_gate(name: str, tm
         await place.merged(change)
 
 
+@pytest.mark.long
 async def test_so_does_a_check_run_of_an_app(tmp_path: Path) -> None:
     """With the words of the how-to page."""
 

@@ -106,6 +106,7 @@ async def test_only_protected_branches_that_are_not_locked_are_read(here: Town) 
     await until("all are again", lambda: read(here) == {"master", "feature"})
 
 
+@pytest.mark.long
 async def test_a_push_to_a_branch_that_is_kept_out_has_nothing_read(here: Town) -> None:
     """Of who wants it, all the same; and a push to one that is not."""
     await until("all is read", lambda: read(here) == {"master"} and read(here, "open") == {"master", "feature"})
@@ -118,6 +119,7 @@ async def test_a_push_to_a_branch_that_is_kept_out_has_nothing_read(here: Town) 
     assert read(here) == {"master"} and "own" not in layout(here).jobs and layout(here) is not before
 
 
+@pytest.mark.long
 async def test_what_is_proposed_for_such_a_branch_configures_nothing(here: Town) -> None:
     await until("the first look is taken up", lambda: read(here) == {"master"})
     here.board.push("code/api", {"zuul.yaml": "[]\n"}, "feature")
@@ -134,6 +136,7 @@ async def test_what_is_proposed_for_such_a_branch_configures_nothing(here: Town)
     assert ran(here)[-1] == ["own", "unit"]
 
 
+@pytest.mark.long
 async def test_what_was_said_holds_after_a_restart_while_the_forge_says_nothing(tmp_path: Path) -> None:
     board, plain = places(tmp_path)
     backend = MemoryBackend()

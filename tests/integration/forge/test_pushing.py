@@ -53,6 +53,7 @@ def log(here: Town, branch: str = "master") -> list[str]:
     return run_git("log", "--first-parent", "--format=%H %P", f"refs/heads/{branch}", at=bare).splitlines()[:-1]
 
 
+@pytest.mark.long
 async def test_what_it_cannot_see_is_closed_with_a_word_that_names_the_commit(tmp_path: Path) -> None:
     async with town(tmp_path, lands="push", config=SQUASHING) as here:
         pull = await held(here)
@@ -71,6 +72,7 @@ async def test_what_it_cannot_see_is_closed_with_a_word_that_names_the_commit(tm
         assert here.results("check") == ["SUCCESS"] * 2, "nothing of it was taken for new"
 
 
+@pytest.mark.long
 async def test_a_forge_that_sees_nothing_is_waited_for_and_then_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +91,7 @@ async def test_a_forge_that_sees_nothing_is_waited_for_and_then_told(
         assert "master has it as" in pull.said[-1] and here.board.calls.count("conclude") == 1
 
 
+@pytest.mark.long
 async def test_where_nobody_may_comment_what_it_cannot_see_is_closed_all_the_same(tmp_path: Path) -> None:
     async with town(tmp_path, lands="push", config=SQUASHING) as here:
         pull = await held(here)
@@ -99,6 +102,7 @@ async def test_where_nobody_may_comment_what_it_cannot_see_is_closed_all_the_sam
         assert here.results("gate") == ["SUCCESS"] and len(log(here)) == 1
 
 
+@pytest.mark.long
 async def test_what_was_closed_as_landed_and_is_opened_again_lands_nothing(tmp_path: Path) -> None:
     """Its commits are not on the branch, so that nothing but our memory says that it has landed."""
     async with town(tmp_path, lands="push", config=SQUASHING) as here:
@@ -139,6 +143,7 @@ async def test_what_is_another_at_the_last_moment_is_not_pushed(tmp_path: Path) 
         assert log(here) == [] and here.results("gate") == ["MERGE_FAILURE"] * 3
 
 
+@pytest.mark.long
 async def test_a_branch_that_moved_takes_nothing_and_it_is_tested_again(tmp_path: Path) -> None:
     async with town(tmp_path, lands="push") as here:
         pull = await held(here)
@@ -151,6 +156,7 @@ async def test_a_branch_that_moved_takes_nothing_and_it_is_tested_again(tmp_path
         assert len(gates) == 2, "tested there as well"
 
 
+@pytest.mark.long
 async def test_a_push_that_is_refused_is_told_in_words(tmp_path: Path) -> None:
     async with town(tmp_path, lands="push") as here:
         hook = here.board.repositories.hub / "code/api" / "hooks" / "update"

@@ -89,6 +89,7 @@ async def test_branches_and_topics_may_have_slashes(repositories: Repositories) 
         assert (await seen.until(EventKind.PROPOSED)).topic == "ada/fix/again"
 
 
+@pytest.mark.long
 async def test_a_landed_change_is_seen_to_have_landed_whatever_its_mode(repositories: Repositories) -> None:
     async with watching(repositories) as seen:
         for mode in ("merge", "squash-merge", "cherry-pick"):

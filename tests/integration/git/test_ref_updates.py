@@ -150,6 +150,7 @@ async def prepared(
     return answer
 
 
+@pytest.mark.long
 async def test_a_tag_is_on_the_branches_that_have_its_commit(repositories: Repositories) -> None:
     first = repositories.head("code")
     pushed(repositories, f"{first}:refs/heads/stable", f"{first}:refs/heads/old")

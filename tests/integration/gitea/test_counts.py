@@ -18,6 +18,7 @@ from tests.integration.gitea.test_reporting import change_of
 from tests.integration.github.test_reporting import report
 
 
+@pytest.mark.long
 async def test_one_change_checked_and_gated(here: Ground) -> None:
     """With two processes, as the scheduler watches and a worker tells and lands; the rules ask for a review and for the
     gate's own status."""
@@ -54,6 +55,7 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
     assert cost <= 24, [f"{one.method} {one.template}" for one in here.hub.server.log[before:]]
 
 
+@pytest.mark.long
 async def test_looking_at_what_did_not_move_is_bounded(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many that are open, few are looked at in turn beside what moved."""
     monkeypatch.setattr(poll, "IN_TURN_MAX", 2)

@@ -149,6 +149,7 @@ async def test_a_fork_is_deleted_and_its_change_is_merged_by_hand(here: Ground) 
     assert EventKind.MERGED in [event.kind for event in gate.events]
 
 
+@pytest.mark.long
 async def test_two_open_changes_with_one_head_of_three_thousand_files(here: Ground) -> None:
     files = {f"dir/{n:04}.txt": "" for n in range(3_001)} | {"a b/50% #1 \u202etxt.é": ""}
     title = "\U0001f680 \u202eemit\u202c \u05e9\u05dc\u05d5\u05dd " + "x" * 150
@@ -228,6 +229,7 @@ async def test_a_renamed_repository_is_named_and_still_told_of(here: Ground) -> 
         await end(task)
 
 
+@pytest.mark.long
 async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
     async with watched(here) as gate:
         here.hub.server.limit(600, after_s=1)

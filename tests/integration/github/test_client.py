@@ -115,6 +115,7 @@ async def test_what_did_not_change_is_free(ground: Ground) -> None:
     assert (await client.get(key, ROCKET)).content["allow_squash_merge"] is False
 
 
+@pytest.mark.long
 async def test_pages(ground: Ground) -> None:
     ada = ground.hub.person("ada", acme__rocket="write")
     ada.propose(ground.repository, "topic", {f"f{n}": "" for n in range(201)})
@@ -147,6 +148,7 @@ async def test_limits_are_obeyed_without_asking(ground: Ground) -> None:
     assert away.value.wait_s == 60
 
 
+@pytest.mark.long
 async def test_the_primary_limit_is_waited_for_to_its_end(ground: Ground) -> None:
     client, tokens = ground.client()
     key = await tokens.of("acme/rocket")

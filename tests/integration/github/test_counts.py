@@ -30,6 +30,7 @@ def counted(here: Ground) -> tuple[int, int]:
     return len(here.hub.server.log) - graphql, graphql
 
 
+@pytest.mark.long
 async def test_one_change_checked_and_gated(here: Ground) -> None:
     """With two processes, as the scheduler watches and a worker tells and lands; the rules ask for a review, for the
     gate's own check, and for a foreign status; another program says that one in between."""

@@ -94,6 +94,7 @@ async def test_merged_although_the_answer_was_lost(here: Ground) -> None:
     assert isinstance(done, MergeLanded) and not done.differs and pull.merged
 
 
+@pytest.mark.long
 async def test_an_answer_that_never_comes_is_no_answer(here: Ground) -> None:
     pull = opened(here)
     asked = as_tested(here, pull)
@@ -104,6 +105,7 @@ async def test_an_answer_that_never_comes_is_no_answer(here: Ground) -> None:
     assert isinstance(await here.forge.land(*asked), MergeLanded)
 
 
+@pytest.mark.long
 async def test_what_github_has_not_worked_out_is_waited_for(here: Ground) -> None:
     here.hub.world.mergeability_asks = 2
     pull = opened(here)
@@ -113,6 +115,7 @@ async def test_what_github_has_not_worked_out_is_waited_for(here: Ground) -> Non
     assert isinstance(await here.forge.land(*asked), MergeLanded)
 
 
+@pytest.mark.long
 async def test_what_the_rules_refuse_is_told_in_words(here: Ground) -> None:
     here.hub.protect(here.repository, approvals=2, contexts=("lint",))
     pull = opened(here)

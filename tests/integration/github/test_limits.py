@@ -45,6 +45,7 @@ async def process(backend: MemoryBackend, here: Ground) -> AsyncIterator[SharedL
         await end(*tasks)
 
 
+@pytest.mark.long
 async def test_a_refusal_of_one_process_stops_the_others_that_ask_as_it_does(here: Ground) -> None:
     backend, pull, key = MemoryBackend(), opened(here), f"installation {here.installation.id}"
     away = here.hub.repository("far/away", {"a": "1\n"})
@@ -83,6 +84,7 @@ async def test_a_refusal_of_one_process_stops_the_others_that_ask_as_it_does(her
     await other.close()
 
 
+@pytest.mark.long
 async def test_what_is_nearly_used_up_is_told_once(here: Ground) -> None:
     backend, pull, key = MemoryBackend(), opened(here), f"installation {here.installation.id}"
     async with process(backend, here) as one, process(backend, here) as two:

@@ -57,6 +57,7 @@ async def test_what_people_change_of_the_rules_is_told(here: Ground) -> None:
         await gate.until(lambda: gate.protections[-1] == said(set()))
 
 
+@pytest.mark.long
 async def test_a_branch_that_is_new_comes_with_what_is_said_of_it(here: Ground) -> None:
     here.hub.protect(here.repository, "release/*")
     async with watched(here, exclude_unprotected_branches=True) as gate:
@@ -65,6 +66,7 @@ async def test_a_branch_that_is_new_comes_with_what_is_said_of_it(here: Ground) 
         assert gate.protections[-1] == said({"release/1", "release/2", "release/3"})
 
 
+@pytest.mark.long
 async def test_the_rules_of_branches_are_asked_only_where_somebody_wants_them(here: Ground) -> None:
     here.hub.protect(here.repository)
     async with watched(here) as gate:

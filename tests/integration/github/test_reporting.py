@@ -93,6 +93,7 @@ async def test_what_is_long_fits(here: Ground) -> None:
     assert "The rest is left out" in pull.comments[0].body
 
 
+@pytest.mark.long
 async def test_labels_and_reviews(here: Ground) -> None:
     pull = opened(here)
     here.bob.label(pull, "old one")

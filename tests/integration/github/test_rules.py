@@ -48,6 +48,7 @@ def reviews(count: int, **more: Any) -> dict[str, Any]:
     return {"type": "pull_request", "parameters": how}
 
 
+@pytest.mark.long
 async def test_rules_that_are_not_shown_are_not_taken_for_none_and_it_is_said_once(here: Ground) -> None:
     del here.app.permissions["administration"]
     here.hub.protect(here.repository, approvals=1, contexts=("acme/gate",))
@@ -75,6 +76,7 @@ async def test_without_rules_nothing_is_lacking(here: Ground) -> None:
     assert await rules(here) == ()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["classic", "ruleset"])
 async def test_statuses_that_are_missing_are_named(here: Ground, kind: str) -> None:
     if kind == "classic":
@@ -94,6 +96,7 @@ async def test_statuses_that_are_missing_are_named(here: Ground, kind: str) -> N
     assert [one.met for one in await rules(here)] == [True]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["classic", "ruleset"])
 async def test_reviews_that_are_missing(here: Ground, kind: str) -> None:
     if kind == "classic":

@@ -60,6 +60,7 @@ def revoked(here: Ground) -> None:
         token.revoked = True
 
 
+@pytest.mark.long
 async def test_a_merger_whose_token_is_revoked_early_goes_on_with_a_new_one(here: Ground, engine: GitEngine) -> None:
     """Also of several that find out at the same time each goes on, with one new token."""
     assert isinstance(answer := await engine.do(CatRequest(PROJECT, "hub")), CatAnswer) and answer.ok
@@ -73,6 +74,7 @@ async def test_a_merger_whose_token_is_revoked_early_goes_on_with_a_new_one(here
     assert made(here) == before + 1, head
 
 
+@pytest.mark.long
 async def test_a_token_that_ends_in_mid_clone_or_before_a_push_is_had_anew(here: Ground, engine: GitEngine) -> None:
     await remote(engine).refs()
     stopped = here.hub.fail("POST", "git", status=401, hangs=True)
@@ -109,6 +111,7 @@ async def test_what_is_refused_for_another_reason_keeps_its_token(here: Ground, 
     assert made(here) == before
 
 
+@pytest.mark.long
 async def test_a_report_whose_token_is_revoked_early_is_told_with_a_new_one(here: Ground) -> None:
     pull = here.ada.propose(here.repository, "feature", {"b.txt": "1\n"})
     told = outbox_message(pull, "success", how={"status": "success"})

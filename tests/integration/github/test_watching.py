@@ -27,6 +27,7 @@ async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
         yield found
 
 
+@pytest.mark.long
 async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
     pull = opened(here)
     here.bob.review(pull)
@@ -103,6 +104,7 @@ async def test_everything_that_happens_is_told_once(here: Ground) -> None:
     assert gate.told.count("push") >= 3  # the branches of what is proposed, and the other
 
 
+@pytest.mark.long
 async def test_the_gap_between_two_lives_is_found(here: Ground) -> None:
     """Nobody looked, and no delivery came: the difference says it all."""
     async with watched(here) as gate:
@@ -131,6 +133,7 @@ def backwards(held: list[Delivery]) -> list[Delivery]:
     return held[::-1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "badly",
     [
@@ -154,6 +157,7 @@ async def test_deliveries_may_come_as_they_like(here: Ground, badly: Callable[[o
     assert gate.told.count("pull_request.opened") == 1
 
 
+@pytest.mark.long
 async def test_what_could_not_be_delivered_is_looked_into(here: Ground) -> None:
     """GitHub sends nothing again by itself, and a status moves nothing that a list would show."""
     _, here.forge = here.driver("often", every_s=0.3)
@@ -227,6 +231,7 @@ async def test_a_suspended_installation_and_a_token_that_dies_at_once_are_said_a
     assert gate.change_state(2).change.files == ("b.txt",)
 
 
+@pytest.mark.long
 async def test_a_repository_that_is_renamed_is_followed_and_one_that_is_transferred_is_said(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +250,7 @@ async def test_a_repository_that_is_renamed_is_followed_and_one_that_is_transfer
         assert gate.change_state(1).open and gate.change_state(2).open, "what cannot be seen is not closed"
 
 
+@pytest.mark.long
 async def test_retargeted_to_another_branch(here: Ground) -> None:
     here.ada.push(here.repository, "stable", {}, base="main")
     async with watched(here) as gate:
@@ -339,6 +345,7 @@ async def test_names_of_changes(here: Ground) -> None:
     assert await here.forge.look_up("127.0.0.1/nobody/there#2") is None
 
 
+@pytest.mark.long
 async def test_a_check_that_somebody_wants_once_more(here: Ground) -> None:
     async with watched(here) as gate:
         pull = opened(here)

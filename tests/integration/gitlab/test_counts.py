@@ -14,6 +14,7 @@ from tests.integration.github.test_reporting import report
 from tests.integration.gitlab.ground import PROJECT, Ground, as_tested, change_of, opened, watched
 
 
+@pytest.mark.long
 async def test_one_change_checked_and_gated_costs_twenty_calls_at_most(here: Ground) -> None:
     """With two processes, as the scheduler watches and a worker tells and lands; an approval is asked for, and that the
     pipeline passes, which the gate's own status makes."""

@@ -31,6 +31,7 @@ async def test_it_lands_as_it_was_tested_and_asked_again_it_has(here: Ground) ->
     assert merge.body == {"sha": one.sha, "squash": False}
 
 
+@pytest.mark.long
 async def test_one_commit_of_it_or_none_where_the_project_only_moves_forward(here: Ground) -> None:
     one = opened(here)
     done = await here.forge.land(*as_tested(here, one, "squash-merge"))
@@ -111,6 +112,7 @@ async def test_what_gitlab_has_not_worked_out_is_waited_for(here: Ground) -> Non
     assert isinstance(await here.forge.land(*asked), MergeLanded)
 
 
+@pytest.mark.long
 async def test_what_the_project_asks_for_is_told_in_words(here: Ground) -> None:
     one = opened(here)
     asked = as_tested(here, one)
@@ -165,6 +167,7 @@ async def test_a_token_that_is_revoked_refuses_nobody(here: Ground) -> None:
     assert isinstance(await here.forge.land(*asked), MergeLanded)
 
 
+@pytest.mark.long
 async def test_a_push_is_seen_and_what_is_not_seen_is_closed(here: Ground) -> None:
     said = {"server": here.hub.url, "api_token": here.token, "land": "push"}
     connected = connect(DriverOptions("hub", said, here.root, lambda: engine, lambda: 0))

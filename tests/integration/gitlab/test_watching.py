@@ -263,6 +263,7 @@ async def test_a_project_under_another_path_is_still_seen(here: Ground) -> None:
     assert any("acme/space/shuttle is in no tenant" in why for why in here.ignored)
 
 
+@pytest.mark.long
 async def test_two_open_changes_with_one_head_of_three_thousand_files(here: Ground) -> None:
     files = {f"dir/{n:04}.txt": "" for n in range(3_001)} | {"a b/50% #1 \u202etxt.é": ""}
     title = "\U0001f680 \u202eemit\u202c \u05e9\u05dc\u05d5\u05dd " + "x" * 150
@@ -278,6 +279,7 @@ async def test_two_open_changes_with_one_head_of_three_thousand_files(here: Grou
     assert one.title.startswith("\U0001f680") and "\n" not in one.title and len(one.message) <= 16_400
 
 
+@pytest.mark.long
 async def test_a_token_that_is_revoked_is_said_and_a_good_one_goes_on(here: Ground) -> None:
     async with watched(here) as gate:
         here.hub.world.tokens[here.token].revoked = True
@@ -288,6 +290,7 @@ async def test_a_token_that_is_revoked_is_said_and_a_good_one_goes_on(here: Grou
         await gate.until(lambda: gate.known and not gate.problems[PROJECT])
 
 
+@pytest.mark.long
 async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
     async with watched(here) as gate:
         here.hub.limits.punish("gate", 600, after_s=1)
@@ -317,6 +320,7 @@ async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Grou
     assert "127.0.0.1/eve/away" in gate.problems and f"{PROJECT}#1" in gate.known
 
 
+@pytest.mark.long
 async def test_lists_of_several_pages_are_read_whole(here: Ground) -> None:
     tip = hosts.heads(here.project)["main"]
     for n in range(5):

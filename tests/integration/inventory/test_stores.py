@@ -111,6 +111,7 @@ async def test_several_who_change_everything_at_once_leave_no_orphan(backend: Ba
         assert await world.findings() == []
 
 
+@pytest.mark.long
 async def test_what_several_claim_at_once_is_never_more_than_there_is(backend: Backend) -> None:
     """Two servers and ten callers: 64 of memory are eight times 8, whoever asks where; then they are given back."""
     async with a_world(backend) as world:

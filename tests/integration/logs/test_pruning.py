@@ -66,6 +66,7 @@ def test_the_oldest_goes_first_and_what_runs_or_just_ended_stays(
     assert found[0] == sorted(found[0], key=lambda build: every[build].at_ms)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["directory", "bucket"])
 async def test_builds_and_artifacts_go_from_a_store(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     store: LogStore = LogDirectory(tmp_path / "kept")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from headgate.gate.change import EventKind
@@ -15,6 +16,7 @@ from tests.integration.pagure.ground import PROJECT, Ground, opened, watched
 from tests.integration.pagure.test_landing import as_tested, change_of
 
 
+@pytest.mark.long
 async def test_one_change_checked_and_gated(here: Ground) -> None:
     """With two processes, as the scheduler watches and a worker tells and lands; the project asks for a score."""
     here.project.options["Minimum_score_to_merge_pull-request"] = 1
@@ -50,6 +52,7 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
     assert not here.refused
 
 
+@pytest.mark.long
 async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
     """About something unknown, irrelevant, or what Headgate did itself."""
     other = here.hub.project("acme/other", {"a": "1"}, hook=here.hook)

@@ -38,6 +38,7 @@ def tip_of(here: Ground) -> str:
     return hosts.heads(here.project)["main"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("parted", "always"), [(False, False), (True, False), (False, True)])
 async def test_it_lands_as_it_was_tested(here: Ground, parted: bool, always: bool) -> None:
     """Forward where that is enough, else by a merge, as the project has it; what is pushed afterwards changes
@@ -54,6 +55,7 @@ async def test_it_lands_as_it_was_tested(here: Ground, parted: bool, always: boo
     assert await here.forge.land(*asked) == done, "asked again it has landed"
 
 
+@pytest.mark.long
 async def test_what_moved_does_not_land(here: Ground) -> None:
     pull = opened(here)
     asked = as_tested(here, pull)
@@ -82,6 +84,7 @@ async def test_another_tree_is_an_alarm(here: Ground) -> None:
     assert isinstance(done, MergeLanded) and done.differs
 
 
+@pytest.mark.long
 async def test_answers_that_are_lost_or_never_come(here: Ground) -> None:
     pull = opened(here)
     asked = as_tested(here, pull)

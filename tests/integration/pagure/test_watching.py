@@ -40,6 +40,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
     assert (details(gate).approved, details(gate).mergeable, details(gate).draft) == (None, None, None), "not known"
 
 
+@pytest.mark.long
 async def test_everything_that_happens_is_told_once(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever people do, in the words of the triggers; Pagure's times are of whole seconds, and all this is of one,
     but for the flag: one of the second of a push may be of what was there before."""
@@ -91,6 +92,7 @@ async def test_everything_that_happens_is_told_once(here: Ground, monkeypatch: p
     assert gate.told.count("pg_push") >= 3  # the branches of what is proposed, and the other
 
 
+@pytest.mark.long
 async def test_what_was_said_of_former_commits_counts_no_more(here: Ground) -> None:
     """Whether or not Pagure says in a comment that there are others; each has one vote, the last."""
     async with watched(here) as gate:
@@ -202,6 +204,7 @@ async def test_many_pages_and_one_that_is_too_long(here: Ground, monkeypatch: py
         await gate.until(lambda: "pull request 4 cannot be looked at" in gate.problems.get(PROJECT, ""))
 
 
+@pytest.mark.long
 async def test_the_options_of_a_project_are_its_rules(here: Ground) -> None:
     """What is not met is told in words; what is not known is neither met nor unmet; a change of them is seen."""
     async with watched(here) as gate:
@@ -306,6 +309,7 @@ async def test_names_of_changes(here: Ground) -> None:
     assert await here.forge.look_up("127.0.0.1/nobody/there#2") is None
 
 
+@pytest.mark.long
 async def test_a_project_that_has_another_name_is_said_and_nothing_is_lost(here: Ground) -> None:
     """Pagure itself renames none; an administrator does, and nothing leads from the old name to the new one."""
     async with watched(here) as gate:

@@ -55,6 +55,7 @@ async def sent(images: PodmanImages, one: WantedImage, file: Path) -> Sent:
     return found
 
 
+@pytest.mark.long
 async def test_an_image_is_imported_once_found_after_a_crash_listed_and_removed(
     words: list[str], tmp_path: Path
 ) -> None:
@@ -91,6 +92,7 @@ async def test_what_is_packed_or_has_names_of_its_own_is_refused(words: list[str
     assert await images.listed({}) == []
 
 
+@pytest.mark.long
 async def test_an_import_that_was_cut_off_is_done_anew(words: list[str], tmp_path: Path) -> None:
     content, file = archive(os.urandom(2**22)), tmp_path / "root.tar"
     file.write_bytes(content)

@@ -81,6 +81,7 @@ async def test_what_a_hold_leaves_out_is_as_the_settings_say(world: World) -> No
         assert refused.status_code == 400, wrong
 
 
+@pytest.mark.long
 async def test_a_ref_is_enqueued_with_what_clients_send(world: World) -> None:
     body = {"pipeline": "by-hand", "ref": "refs/heads/master", "oldrev": "", "newrev": None, "parameters": None}
     url = f"{TENANT}/project/code/lib/enqueue"

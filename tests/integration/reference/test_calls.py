@@ -29,6 +29,7 @@ async def known(world: World) -> dict[str, str]:
     }  # fmt: skip
 
 
+@pytest.mark.long
 async def test_what_may_be_read_is_answered(world: World) -> None:
     words = await known(world)
     for call in CALLS:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import pytest
 from msgspec.structs import replace
 
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
@@ -64,12 +65,14 @@ async def built(world: World) -> str:
     return str((await world.landed("done"))["uuid"])
 
 
+@pytest.mark.long
 async def test_a_log_is_sent_as_it_is_and_the_end_is_said(world: World) -> None:
     build = await built(world)
     for more in ({"logfile": "console.log"}, {}, {"token": None, "other": [1]}):
         assert await follow(world, json.dumps({"uuid": build, **more})) == (LINES, 1000, "No more data"), more
 
 
+@pytest.mark.long
 async def test_a_token_that_is_not_good_counts_only_where_one_is_needed(world: World) -> None:
     build = await built(world)
     bad = {"uuid": build, "logfile": "console.log", "token": token(exp=1)["Authorization"].partition(" ")[2]}
@@ -85,6 +88,7 @@ async def test_a_token_that_is_not_good_counts_only_where_one_is_needed(world: W
     assert await follow(world, json.dumps(good)) == (LINES, 1000, "No more data")
 
 
+@pytest.mark.long
 async def test_who_names_no_build_is_told_how_and_one_that_is_not_there_is_named(world: World) -> None:
     for message in ("", "[]", "{", '{"logfile": "console.log"}', '{"uuid": null}', b"\xff\xfe", "1"):
         said = await follow(world, message)

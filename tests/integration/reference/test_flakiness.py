@@ -114,6 +114,7 @@ async def test_what_throughput_does_not_accept_is_named(world: World, query: str
     assert answer.status_code == 400 and said in answer.text, answer.text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("query", "said"),
     [

@@ -8,11 +8,14 @@ from datetime import datetime
 from urllib.parse import urljoin
 from xml.etree import ElementTree
 
+import pytest
+
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 
 from .conftest import TENANT, World
 
 
+@pytest.mark.long
 async def test_what_is_under_way_is_listed_before_what_ended(world: World) -> None:
     done = await world.landed("done")
     busy = await world.under_way("busy")
@@ -38,6 +41,7 @@ async def test_what_is_under_way_is_listed_before_what_ended(world: World) -> No
     assert [one["event_type"] for one in whole["events"]] == ["triggered"]
 
 
+@pytest.mark.long
 async def test_a_star_stands_for_any_text_and_names_repeat(world: World) -> None:
     await world.landed("done")
 
@@ -62,6 +66,7 @@ async def test_a_star_stands_for_any_text_and_names_repeat(world: World) -> None
         assert refused.status_code == 400 and wrong.partition("=")[0] in refused.json()["description"], wrong
 
 
+@pytest.mark.long
 async def test_rows_are_counted_and_bounded_by_their_numbers(world: World) -> None:
     for topic in ("one", "two"):
         await world.landed(topic)
@@ -73,6 +78,7 @@ async def test_rows_are_counted_and_bounded_by_their_numbers(world: World) -> No
         assert (await world.client.get(f"{TENANT}/{kind}?idx_min=x")).status_code == 400
 
 
+@pytest.mark.long
 async def test_a_build_that_ran_has_a_log_and_a_list_of_its_files(world: World) -> None:
     def leaves(spec: BuildSpec, state: RepoState) -> BuildOutcome:
         place = world.logs / spec.build
@@ -147,6 +153,7 @@ async def test_a_badge_is_also_where_its_address_lacks_the_api(world: World) -> 
     assert (await world.client.get(f"{TENANT}/badge?project=code/lib")).status_code == 404
 
 
+@pytest.mark.long
 async def test_what_ended_is_a_feed_that_readers_of_news_take(world: World) -> None:
     await world.landed("done")
     await world.landed("odd<b>")

@@ -72,6 +72,7 @@ async def test_machines_and_who_waits_are_told(world: World) -> None:
     assert [(one["state"], one["position"]) for one in await world.get("T/nodeset-requests")] == [("fulfilled", None)]
 
 
+@pytest.mark.long
 async def test_a_build_that_waits_for_machines_waits_no_more(world: World) -> None:
     await furnished(world)
     job = await world.under_way("busy")

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from msgspec.structs import replace
 
 from headgate.config.operator.model import Label, Tenant
@@ -88,6 +89,7 @@ async def shown(world: World, name: str, state: str) -> None:
     await until(f"{name} is {state}", told)
 
 
+@pytest.mark.long
 async def test_every_machine_that_a_label_finds_is_told_and_nothing_of_how_it_is_reached(world: World) -> None:
     async with stocked(world) as inventory:
         answer = (await world.client.get(f"{TENANT}/nodes")).text

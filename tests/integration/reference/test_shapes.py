@@ -9,6 +9,7 @@ from .notation import shape, unlike
 from .shapes import NAMED, READS
 
 
+@pytest.mark.long
 async def test_every_answer_has_the_shape_that_clients_look_for(world: World) -> None:
     landed = await world.landed("done")
     job = await world.under_way("busy")

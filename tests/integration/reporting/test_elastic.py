@@ -196,6 +196,7 @@ async def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.Monke
     server.close()
 
 
+@pytest.mark.long
 def test_how_servers_are_spoken_to_is_as_the_settings_say(tmp_path: Path) -> None:
     assert elastic("a:9200, https://b").servers == ("https://a:9200", "https://b")
     assert elastic("a:9200", use_ssl="False").servers == ("http://a:9200",)

@@ -216,6 +216,7 @@ async def test_people_may_have_all_tried_at_once_or_dropped(monkeypatch: pytest.
     assert found.taker.taken == ["c1"]
 
 
+@pytest.mark.long
 async def test_ten_thousand_reports_to_a_dead_server_are_bounded_and_told_in_the_end() -> None:
     said = {"message": "x" * 50_000, "builds": tuple(BuildTold(job=f"j{n}", build="b", attempt=1) for n in range(300))}
     async with ground(with_courier=False) as found:

@@ -41,6 +41,7 @@ async def test_a_change_took_from_its_event_to_its_landing_whatever_was_reset(hi
     assert rest == [replace(whole, project="git.example/app")]
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 async def test_the_middle_and_the_slowest_are_told_apart(history: SqlHistory) -> None:
     for n in range(1, 101):

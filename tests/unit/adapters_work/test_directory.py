@@ -120,6 +120,7 @@ def ground() -> Iterator[Ground]:
         shutil.rmtree(root, ignore_errors=True)
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 @settings(max_examples=share(150))
 @given(TREES)
@@ -166,6 +167,7 @@ def lay(target: Path, place: int) -> None:
             return
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 def test_what_is_exchanged_while_it_is_taken_leads_nowhere() -> None:
     """A thread that goes on after its build exchanges directories, files and links to the host's."""

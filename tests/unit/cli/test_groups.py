@@ -51,6 +51,7 @@ def test_completion_is_a_script_that_asks_headgate(shell: str) -> None:
         subprocess.run([program, "-n"], input=script, text=True, check=True)
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 def test_completion_knows_commands_below_groups(tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("headgate")
@@ -83,6 +84,7 @@ HEAVY = ("aiohttp", "ansible", "grpc", "httpx", "pygit2", "sqlalchemy", "starlet
 QUICK = ("propose", "approve", "recheck", "hook", "enqueue", "promote", "close", "status", "builds", "completion")
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 @pytest.mark.parametrize("command", QUICK)
 def test_a_quick_command_loads_no_server_and_no_library_of_one(command: str) -> None:

@@ -24,6 +24,7 @@ def graphs() -> list[FrozenGraph]:
     return [graph for graph in found if graph.jobs or graph.errors]
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 def test_differences_go_both_ways():
     every = graphs()
@@ -43,6 +44,7 @@ def test_differences_go_both_ways():
         }
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 def test_what_is_told_is_json_with_the_same_keys_for_every_job():
     told = [job for graph in graphs() for job in describe.graph(graph)]

@@ -56,6 +56,7 @@ def python(pattern: str) -> re.Pattern[str] | None:
         return None
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 @settings(max_examples=share(600))
 @given(FLAGS, PATTERNS, st.lists(SUBJECTS, min_size=1, max_size=4))
@@ -148,6 +149,7 @@ EVIL = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 @pytest.mark.parametrize("pattern", EVIL)
 def test_no_pattern_takes_long(pattern: str) -> None:

@@ -273,6 +273,7 @@ PLAIN_TEXT = (
 PLAIN = tenant(PLAIN_TEXT)
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 @settings(max_examples=share(30))
 @given(a_tenant(), a_state, st.lists(a_proposal, min_size=1, max_size=4))

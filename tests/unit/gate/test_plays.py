@@ -526,6 +526,7 @@ def test_settling_twice_is_as_settling_once() -> None:
     assert (play.state, play.running, play.merging) == before
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 def test_a_turn_looks_at_the_window_not_at_the_queue() -> None:
     play = Play(window=3)

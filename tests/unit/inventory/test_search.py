@@ -176,6 +176,7 @@ async def test_the_shortest_list_is_gone_through() -> None:
             assert backend.read <= 2 * 100 + 100 + OTHERS, "the sparse list, its objects, the begin of the other"
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 async def test_what_has_nothing_in_common_ends_its_pages_early_and_says_so() -> None:
     async with a_crowd(bounds=SearchBounds(examined_max=500)) as (inventory, backend):
@@ -191,6 +192,7 @@ async def test_what_has_nothing_in_common_ends_its_pages_early_and_says_so() -> 
         assert pages == SIZE // 2 // 500 + 1 and not page.bounded
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 async def test_other_orders_and_counts_are_bounded_and_say_so() -> None:
     async with a_crowd(bounds=SearchBounds(gathered_max=1_000)) as (inventory, backend):

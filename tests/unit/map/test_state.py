@@ -132,6 +132,7 @@ def test_what_moves_to_another_queue_is_in_one_of_them_wherever_a_turn_is_cut(th
     assert loaded.state == after
 
 
+@pytest.mark.long
 @pytest.mark.heavy
 def test_a_pipeline_of_more_queues_than_one_entry_can_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """The entries hold a tenth of what they hold elsewhere."""

@@ -241,6 +241,7 @@ def test_a_rule_that_is_not_met_is_told_and_waited_for(site: Site) -> None:
     site.lands(change)
 
 
+@pytest.mark.long
 def test_a_negative_vote_in_the_queue_takes_it_out(site: Site) -> None:
     held = site.proposes(site.api, {"HOLD": "1\n"})
     site.checked(held)

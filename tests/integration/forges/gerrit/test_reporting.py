@@ -146,6 +146,7 @@ async def approved(people: ReviewingPeople, change: ReviewingChange) -> None:
     people.headgate.votes(change.number, Verified=2)
 
 
+@pytest.mark.long
 async def test_exactly_what_was_tested_lands(
     people: ReviewingPeople, clone: Clone, forge: Forge, tested: Trial, past_review: Clone
 ) -> None:
@@ -160,6 +161,7 @@ async def test_exactly_what_was_tested_lands(
     assert await gerrit.land(work, part) == landed, "asked again it has landed"
 
 
+@pytest.mark.long
 async def test_a_branch_that_moved_is_tested_again(
     people: ReviewingPeople, clone: Clone, forge: Forge, tested: Trial, past_review: Clone
 ) -> None:
@@ -174,6 +176,7 @@ async def test_a_branch_that_moved_is_tested_again(
     assert await gerrit.land(work, part) == MergeLanded(clone.head() if clone.shows("a") else "")
 
 
+@pytest.mark.long
 async def test_what_gerrit_refuses_is_told_in_its_words(
     people: ReviewingPeople, clone: Clone, forge: Forge, tested: Trial
 ) -> None:
@@ -192,6 +195,7 @@ async def test_what_gerrit_refuses_is_told_in_its_words(
     assert answer == NotLanded(f"change {change.number} is abandoned") and clone.shows("a") == ""
 
 
+@pytest.mark.long
 async def test_what_is_meant_for_another_branch_by_now_does_not_land_there(
     people: ReviewingPeople, project: str, clone: Clone, forge: Forge, tested: Trial
 ) -> None:
@@ -209,6 +213,7 @@ async def test_what_is_meant_for_another_branch_by_now_does_not_land_there(
     assert (now.key, now.branch, now.commit) == (here.key, "stable", here.commit)
 
 
+@pytest.mark.long
 async def test_what_was_merged_as_something_else_raises_an_alarm(
     people: ReviewingPeople, clone: Clone, forge: Forge, tested: Trial, past_review: Clone
 ) -> None:

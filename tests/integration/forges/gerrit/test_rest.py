@@ -51,6 +51,7 @@ async def test_a_merge_has_files_against_its_first_parent(clone: Clone, past_rev
     assert "side" in await rest.files(merge.number, merge.commit, parent=1)
 
 
+@pytest.mark.long
 async def test_searches_bring_all_pages(
     people: ReviewingPeople, project: str, clone: Clone, server: Callable[..., Server]
 ) -> None:
@@ -70,6 +71,7 @@ async def test_searches_bring_all_pages(
         assert {one.number: one.status for one in lately}[made[4].number] == "ABANDONED" and len(lately) == 5
 
 
+@pytest.mark.long
 async def test_a_review_votes_and_comments_and_a_submit_lands_what_was_tested(
     people: ReviewingPeople, clone: Clone, rest: GerritRest
 ) -> None:

@@ -37,6 +37,7 @@ async def open_for(server: Server, people: ReviewingPeople, number: int) -> tupl
     return hints, opened
 
 
+@pytest.mark.long
 async def test_it_says_where_something_is_new(
     people: ReviewingPeople, project: str, clone: Clone, past_review: Clone, server: Callable[..., Server]
 ) -> None:

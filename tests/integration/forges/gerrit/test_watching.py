@@ -111,6 +111,7 @@ async def test_what_happened_while_nobody_looked_is_found(
         assert len(seen.events) == count, "the same look again changes nothing"
 
 
+@pytest.mark.long
 async def test_a_stack_is_told_with_what_it_is_built_on(
     people: ReviewingPeople, project: str, clone: Clone, forge: Forge
 ) -> None:
