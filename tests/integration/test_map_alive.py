@@ -16,6 +16,7 @@ from headgate.gate.change import Change
 from headgate.gate.work import BuildOutcome, BuildSpec, Dequeue, RepoState
 from headgate.map.check import check
 from headgate.map.records import ForPipeline
+from headgate.recipes.calls import call
 from headgate.services.membership import Membership
 from headgate.services.requests import ask
 from headgate.store.etcd.backend import EtcdBackend
@@ -93,7 +94,7 @@ async def test_every_place_the_gate_needs_is_written_and_reads_back(
                 assert why in told.text
             one = Change("local", "git.example/code/api", "master")
             alone = BuildSpec("b", "", "example", "check", "i", FrozenJob("unit"), one, state=RepoState())
-            answer = await running.context.builds.call(session, msgspec.json.encode(alone), precedence=1, meta={})
+            answer = await call(running.context.builds, session, msgspec.json.encode(alone), precedence=1, meta={})
             assert msgspec.json.decode(answer, type=BuildOutcome).result == "SUCCESS"
     findings = check(recording.seen.values())
     assert findings.good, findings.text()

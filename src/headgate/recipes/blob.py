@@ -7,7 +7,7 @@ reader finds the old value or the new one.  A crash in between leaves pieces tha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
@@ -42,6 +42,15 @@ def ops(path: str, plain: bytes) -> list[Op]:
     chunks = [value[i : i + PIECE_SIZE_BYTES] for i in range(0, len(value), PIECE_SIZE_BYTES)]
     named = zip(_pieces(path, pointer), chunks, strict=True)
     return [*(Put(name, chunk) for name, chunk in named), Put(path, msgspec.json.encode(pointer))]
+
+
+async def laid(put: Callable[[Op], Awaitable[None]], path: str, plain: bytes) -> tuple[Op, list[str]]:
+    """Write the pieces of the value one by one with `put`. Return the operation that writes the pointer, for the
+    commit that makes the value valid, and the paths of the pieces."""
+    *pieces, pointer = ops(path, plain)
+    for piece in pieces:
+        await put(piece)
+    return pointer, [piece.path for piece in pieces if isinstance(piece, Put)]
 
 
 def delete_ops(path: str, plain: bytes) -> list[Op]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from msgspec.structs import replace
 
 from headgate.recipes import blob
 from headgate.recipes.codec import decode, encode
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.patience import answered
+from headgate.recipes.patience import answered, remove
 from headgate.recipes.requestforms import NOBODY, Request, RequestPlaces
 from headgate.store.store import GuardLost, Session, Store
 from headgate.store.types import OPS_MAX, At, Conflict, Delete, Entry, Op, Put
@@ -75,7 +74,7 @@ class Claim:
             result, checks = (result, [waiter]) if waiter else (None, [])
         if result is not None:
             # Pieces without a pointer are invisible; after a crash here, the sweep removes them.
-            pointer, laid = await self._laid(self.result_path, result)
+            pointer, laid = await blob.laid(self._put, self.result_path, result)
             end.append(pointer)
             end += [Put(f"{self.places.results}/{id}", b"ready")] if self.request.waited else []
         for _ in range(COMPLETE_ATTEMPTS_MAX):
@@ -107,36 +106,14 @@ class Claim:
         entry = await answered(self.session, lambda: self.store.get(path))
         return At(path, entry.version) if entry else None
 
-    async def _laid(self, path: str, result: bytes) -> tuple[Op, list[str]]:
-        """Write the pieces of a result. Return the pointer, for the commit that makes them valid, and the paths of
-        the pieces."""
-        *pieces, pointer = blob.ops(path, result)
-        for piece in pieces:
-            await self._guarded([], [piece])
-        return pointer, [piece.path for piece in pieces if isinstance(piece, Put)]
-
     async def pause(self, word: Sequence[Op], result: bytes | None = None, at: str = "") -> str:
         """Commit together: `word` (operations that announce the pause), the result so far, at path `at`, and the
         state `paused`. Return what the submitter wants; if it was not `run` to begin with, nothing was committed."""
-        path, attempted = self.seen.path, False
         # The pieces are written once, before the attempts, and only the pointer is part of each of them.
-        word = word if result is None else [(await self._laid(at, result))[0], *word]
-        for _ in range(COMPLETE_ATTEMPTS_MAX):
-            entry = await answered(self.session, lambda: self.store.get(path))
-            request = None if entry is None else self._decode(entry)
-            if entry is None or request is None:
-                return "cancel"
-            # Our own commit may have succeeded without an answer: the repetition then conflicts, and finds the request
-            # paused.
-            if request.wanted != "run" or (attempted and request.state == "paused"):
-                return request.wanted
-            seen, attempted = At(path, entry.version), True
-            try:
-                await self._guarded([seen], [Put(path, encode(replace(request, state="paused"))), *word])
-            except Conflict as conflict:
-                if conflict.check != seen:
-                    raise
-        raise Conflict(self.seen)
+        word = word if result is None else [(await blob.laid(self._put, at, result))[0], *word]
+        if not (wanted := await self._rewrite("paused", word)):
+            raise Conflict(self.seen)
+        return wanted
 
     async def release(self) -> None:
         """Give the request back unfinished; another worker may claim it at once. A paused request stays paused."""
@@ -147,6 +124,9 @@ class Claim:
             state = "paused" if now.state == "paused" else "requested"
             ops.append(Put(entry.path, encode(replace(now, state=state, owner=NOBODY))))
         await self._guarded([At(self.seen.path, entry.version if entry else None)], ops)
+
+    async def _put(self, piece: Op) -> None:
+        await self._guarded([], [piece])
 
     async def _guarded(self, checks: Sequence[At], ops: Sequence[Op]) -> None:
         """Commit under the claim. If the answer to a commit that was to end the claim is lost, a retry that finds
@@ -173,27 +153,32 @@ class Claim:
     async def say(self, state: str) -> None:
         """Write that the request is `running` or `waiting`. Do nothing when the request is gone or the submitter no
         longer wants it to run. Raise StoreError."""
+        await self._rewrite(state)
+
+    async def _rewrite(self, state: str, word: Sequence[Op] | None = None) -> str:
+        """Write a new state of the request, together with `word` if there is one, as long as the submitter wants it to
+        run. Return what the submitter wants, `cancel` for a request that is gone, and "" if it kept changing its
+        mind. Raise StoreError."""
+        written = word is None  # a word is announced even if the request, by an earlier worker, is in the state already
         for _ in range(COMPLETE_ATTEMPTS_MAX):
             entry = await answered(self.session, lambda: self.store.get(self.seen.path))
-            now = None if entry is None else self._decode(entry)
-            if entry is None or now is None or now.wanted != "run" or now.state == state:
-                return
-            seen = At(entry.path, entry.version)
+            if entry is None:
+                return "cancel"
+            now = self._decode(entry)
+            # Our own commit may have succeeded without an answer: the repetition then conflicts, and finds the request
+            # in its new state.
+            if now.wanted != "run" or (written and now.state == state):
+                return now.wanted
+            seen, written = At(entry.path, entry.version), True
             try:
-                await self._guarded([seen], [Put(entry.path, encode(replace(now, state=state)))])
+                await self._guarded([seen], [Put(entry.path, encode(replace(now, state=state))), *(word or ())])
             except Conflict as conflict:
                 if conflict.check != seen:
                     raise
+        return ""
 
     def _decode(self, entry: Entry) -> Request:
         """Decode the request. Raise ValueError."""
         if self._version != entry.version:
             self._version, self._latest = entry.version, decode(entry.value, Request)
         return self._latest
-
-
-async def remove(store: Store, session: Session, paths: Sequence[str], *guards: At) -> None:
-    """Remove any number of paths that nobody will read."""
-    for start in range(0, len(paths), OPS_MAX):
-        gone = [Delete(path) for path in paths[start : start + OPS_MAX]]
-        await answered(session, partial(store.commit, [], gone, guards=guards))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
-from headgate.store.store import Session
-from headgate.store.types import Unavailable
+from headgate.store.store import Session, Store
+from headgate.store.types import OPS_MAX, At, Delete, Unavailable
 
 T = TypeVar("T")
 
@@ -28,3 +29,10 @@ async def answered(session: Session, ask: Callable[[], Awaitable[T]]) -> T:
         except Unavailable:
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, WAIT_MAX_S)
+
+
+async def remove(store: Store, session: Session, paths: Sequence[str], *guards: At) -> None:
+    """Remove any number of paths that nobody will read."""
+    for start in range(0, len(paths), OPS_MAX):
+        gone = [Delete(path) for path in paths[start : start + OPS_MAX]]
+        await answered(session, partial(store.commit, [], gone, guards=guards))

@@ -7,22 +7,20 @@ commit.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from headgate.base.ids import fresh
 from headgate.recipes import blob
-from headgate.recipes.claims import Claim, remove
+from headgate.recipes.claims import Claim
 from headgate.recipes.codec import decode, encode, readable
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.patience import answered
 from headgate.recipes.requestforms import NOBODY, Open, Owner, Request, RequestPlaces
 from headgate.store.store import Session, Store
-from headgate.store.types import At, Conflict, Delete, Entry, EntryChanged, Op, Put, Snapshot, StoreError
+from headgate.store.types import At, Conflict, Delete, Entry, Op, Put
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,50 +56,6 @@ class Requests:
         wanted = found.request.wanted if found.request.wanted == "cancel" else "resume"
         resumed = replace(found.request, wanted=wanted)
         return At(found.entry.path, found.entry.version), Put(found.entry.path, encode(resumed))
-
-    async def call(self, session: Session, params: bytes, *, precedence: int, meta: dict[str, str]) -> bytes:
-        """Submit a request, wait for its result, and delete the result. If the wait is cancelled, the request stays
-        and is performed all the same."""
-        request = Request(id=fresh(), precedence=precedence, waited=True, meta=meta)
-        waiter, mark = self._of(self.places.waiters, request.id), self._of(self.places.results, request.id)
-        data = self._of(self.places.result_data, request.id)
-        ops = [Put(waiter, b"", session.lease), *self.submit(request, params)]
-
-        async def submit() -> None:
-            with suppress(Conflict):  # already submitted by a commit whose answer was lost
-                await self.store.commit([At(waiter, None)], ops)
-
-        answer: tuple[bytes, list[Op]] | None = None
-
-        async def forget() -> None:
-            end = [Delete(waiter), Delete(mark), *(answer[1] if answer else ())]
-            with suppress(StoreError):  # the session's end removes the waiter, and a sweep removes the rest
-                # The commit that creates the waiter has to end first, or it could come after this deletion and stay.
-                await submitting
-                await answered(session, lambda: self.store.commit([], end))
-                if answer is None:  # a result may have arrived meanwhile; without a waiter, no more can arrive
-                    unread = await answered(session, lambda: self.store.list(data))
-                    await remove(self.store, session, [entry.path for entry in unread])
-
-        submitting = session.errand(answered(session, submit))
-        try:
-            await asyncio.shield(submitting)
-            await answered(session, lambda: self._ready(mark))
-            answer = await answered(session, lambda: blob.taken(self.store, data))
-        finally:
-            await asyncio.shield(session.errand(forget()))
-        if answer is None:
-            # The mark said that the result is complete, so somebody else has removed it since.
-            raise Conflict(At(data, None))
-        return answer[0]
-
-    async def _ready(self, mark: str) -> None:
-        watch = self.store.watch(mark)
-        async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
-            async for change in watch:
-                # The result may have come before the watch began.
-                if isinstance(change, EntryChanged) or (isinstance(change, Snapshot) and change.entries):
-                    return
 
     # --- the worker
 

@@ -11,8 +11,9 @@ from itertools import chain, count, islice
 
 from headgate.base.subject import about
 from headgate.base.tasks import end
-from headgate.recipes.backlog import Backlog, line
+from headgate.recipes.backlog import Backlog
 from headgate.recipes.claims import Claim
+from headgate.recipes.line import line
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.mirrorpart import MirrorPart
 from headgate.recipes.requestforms import Open, Owner

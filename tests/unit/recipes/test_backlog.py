@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.recipes.backlog import Backlog
 from headgate.recipes.claims import Claim
+from headgate.recipes.line import line
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Open, Owner, Request, RequestPlaces
 from headgate.recipes.requests import Requests
@@ -38,7 +39,7 @@ def test_kept_change_by_change_it_is_what_it_would_be_made_anew(steps: list[tupl
                     await store.commit([], requests.submit(request, b"{}"))
                 elif step == "claim":
                     kept.look()
-                    found = list(kept)[which : which + 1]
+                    found = list(line([kept]))[which : which + 1]
                     taken = [await requests.claim(f, session, Owner(component=f"c{which}")) for f in found]
                     claims += [claim for claim in taken if claim is not None]
                     served += [claim.request for claim in taken if claim is not None]
@@ -54,9 +55,9 @@ def test_kept_change_by_change_it_is_what_it_would_be_made_anew(steps: list[tupl
             kept.look()
             anew = Backlog(requests, mirror)
             anew.look()
-            assert set(_ids(kept)) == set(_ids(anew)) and +kept.held == +anew.held
-            assert _ids(kept) == _one_at_a_time(requests.open(mirror), served)
-            assert _ids(anew) == _one_at_a_time(requests.open(mirror), [])
+            assert set(_ids(line([kept]))) == set(_ids(line([anew]))) and +kept.held == +anew.held
+            assert _ids(line([kept])) == _one_at_a_time(requests.open(mirror), served)
+            assert _ids(line([anew])) == _one_at_a_time(requests.open(mirror), [])
             assert +kept.held == Counter(claim.request.owner.component for claim in claims)
         mirroring.cancel()
 
@@ -117,7 +118,7 @@ def _order(requests: list[Request]) -> list[str]:
         backlog = Backlog(queue, mirror)
         backlog.look()
         mirroring.cancel()
-        return [found.request.id for found in backlog]
+        return [found.request.id for found in line([backlog])]
 
     return run_virtual(play())
 
@@ -148,7 +149,7 @@ def test_with_one_place_everybody_is_served_in_turn() -> None:
         backlog, order = Backlog(queue, mirror), list[str]()
         async with store.session("worker") as session:
             backlog.look()
-            while found := next(iter(backlog), None):
+            while found := next(line([backlog]), None):
                 claim = await queue.claim(found, session, Owner(component="worker"))
                 assert claim is not None
                 order.append(claim.request.id)

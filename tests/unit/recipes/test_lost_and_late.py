@@ -12,7 +12,9 @@ import pytest
 import headgate.recipes.claims
 from headgate.base.tasks import end
 from headgate.recipes.backlog import Backlog
+from headgate.recipes.calls import call
 from headgate.recipes.codec import decode
+from headgate.recipes.line import line
 from headgate.recipes.lock import LockLine, lock
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Open, Request, RequestPlaces
@@ -30,7 +32,7 @@ PLACES = RequestPlaces("/q/requests", "/q/locks", "/q/params", "/q/result-data",
 def waiting(requests: Requests, mirror: Mirror) -> list[Open]:
     backlog = Backlog(requests, mirror)
     backlog.look()
-    return list(backlog)
+    return list(line([backlog]))
 
 
 class Slow(WrappedBackend):
@@ -185,7 +187,7 @@ def test_nobody_gets_a_result_that_nobody_waits_for() -> None:
         mirror, requests = Mirror(store, "/q"), Requests(store, PLACES)
         async with store.session("both") as session:
             keep = asyncio.ensure_future(mirror.run())
-            caller = asyncio.ensure_future(requests.call(session, b"{}", precedence=1, meta={}))
+            caller = asyncio.ensure_future(call(requests, session, b"{}", precedence=1, meta={}))
             await mirror.ready()
             while not waiting(requests, mirror):
                 await mirror.moved(mirror.moves)
@@ -246,7 +248,7 @@ async def leave_at(moment: int, *, before: bool) -> bool:
 
     async with store.session("both") as session:
         tasks = [asyncio.ensure_future(mirror.run()), asyncio.ensure_future(work(session))]
-        caller = asyncio.ensure_future(requests.call(session, b"{}", precedence=1, meta={}))
+        caller = asyncio.ensure_future(call(requests, session, b"{}", precedence=1, meta={}))
         backend.leave = caller.cancel
         await asyncio.gather(caller, return_exceptions=True)
         await asyncio.sleep(60)
@@ -307,7 +309,7 @@ def test_a_lost_answer_to_a_submission_is_one_request() -> None:
         requests = Requests(store, PLACES)
         async with store.session("caller") as session:
             backend.fates = ("unanswered",)
-            caller = asyncio.ensure_future(requests.call(session, b"{}", precedence=1, meta={}))
+            caller = asyncio.ensure_future(call(requests, session, b"{}", precedence=1, meta={}))
             await asyncio.sleep(5)
             (entry,) = await store.list("/q/requests")
             id = decode(entry.value, Request).id

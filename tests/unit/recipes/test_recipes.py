@@ -11,8 +11,10 @@ import pytest
 
 from headgate.recipes import blob
 from headgate.recipes.backlog import Backlog
+from headgate.recipes.calls import call
 from headgate.recipes.claims import Claim
 from headgate.recipes.codec import decode, encode
+from headgate.recipes.line import line
 from headgate.recipes.lock import lock, read_lock, semaphore, write_lock
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Open, Request, RequestPlaces
@@ -30,7 +32,7 @@ PLACES = RequestPlaces("/q/requests", "/q/locks", "/q/params", "/q/result-data",
 def waiting(requests: Requests, mirror: Mirror) -> list[Open]:
     backlog = Backlog(requests, mirror)
     backlog.look()
-    return list(backlog)
+    return list(line([backlog]))
 
 
 def virtual(main: Coroutine[Any, Any, None]) -> None:
@@ -308,7 +310,7 @@ def test_a_caller_gets_the_result_and_leaves_nothing() -> None:
 
         async with office.store.session("caller") as session:
             worker = asyncio.ensure_future(work(session))
-            assert await office.requests.call(session, b"{}", precedence=1, meta={}) == b"result" * 200_000
+            assert await call(office.requests, session, b"{}", precedence=1, meta={}) == b"result" * 200_000
             await worker
             assert not await office.store.list("/q")
         office.task.cancel()

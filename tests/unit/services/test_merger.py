@@ -11,6 +11,7 @@ from headgate.base.tasks import run_until
 from headgate.gate.work import CatAnswer, CatRequest, MergerAnswer, MergerWork
 from headgate.map.places import Map
 from headgate.ports.git import Unreachable
+from headgate.recipes import calls
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.merger import Merger
@@ -55,7 +56,7 @@ def test_a_repository_is_a_problem_until_nothing_waits_for_it() -> None:
             def call(path: str) -> asyncio.Future[bytes]:
                 work = msgspec.json.encode(CatRequest(PROJECT, "local", paths=(path,)))
                 meta = {"project": PROJECT, "id": fresh()}
-                return asyncio.ensure_future(context.merges.call(session, work, precedence=1, meta=meta))
+                return asyncio.ensure_future(calls.call(context.merges, session, work, precedence=1, meta=meta))
 
             first, second = call("first"), call("second")
             await asyncio.sleep(60)

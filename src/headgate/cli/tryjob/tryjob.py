@@ -45,6 +45,7 @@ from headgate.gate.report import duration
 from headgate.gate.start import limits, variables
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.places import Map
+from headgate.recipes.calls import call
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.executor import Executor
@@ -66,7 +67,7 @@ async def run(spec: BuildSpec, runner: ProcessRunner, say: Callable[[bytes], Non
         async with store.session("try") as session:
             meta = {"tenant": spec.tenant, "pipeline": spec.pipeline, "job": spec.job.name, "change": spec.change.id}
             params = msgspec.json.encode(spec)
-            answers.append(await context.builds.call(session, params, precedence=100, meta=meta))
+            answers.append(await call(context.builds, session, params, precedence=100, meta=meta))
         answered.set()
 
     async def tell() -> None:

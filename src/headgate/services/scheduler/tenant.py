@@ -26,6 +26,7 @@ from headgate.map.records import (
 )
 from headgate.map.state.layouts import layout_at, layout_ops
 from headgate.map.tree import Undecodable
+from headgate.recipes.calls import call
 from headgate.recipes.lock import lock, write_lock
 from headgate.recipes.requestforms import Request
 from headgate.recipes.stream import StreamConsumer, Unread, consumed
@@ -356,7 +357,7 @@ class TenantRunner:
         work = self._readings[project].now(self._context).work
         meta = {"tenant": self._tenant.name, "project": project}
         body = msgspec.json.encode(work)
-        answer = await self._context.merges.call(session, body, precedence=READING_PRECEDENCE, meta=meta)
+        answer = await call(self._context.merges, session, body, precedence=READING_PRECEDENCE, meta=meta)
         return msgspec.json.decode(answer, type=CatAnswer)
 
     async def _take(self, project: str, answer: CatAnswer, ltime: int, session: Session, guard: At) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from headgate.gate.review import PatchRequest, RemarksRequest, ReviewWork, SayRequest
 from headgate.gate.work import MergerAnswer
 from headgate.map.tree import union
+from headgate.recipes.calls import call
 from headgate.recipes.codec import decode
 from headgate.rest import HTTPException
 from headgate.services.context import Context
@@ -132,7 +133,7 @@ class ReviewService:
             async with asyncio.timeout(ANSWER_WAIT_MAX_S), self._places:
                 meta = {"project": work.project, "for": "review"}
                 body = msgspec.json.encode(work)
-                encoded = await self.context.merges.call(session, body, precedence=PRECEDENCE, meta=meta)
+                encoded = await call(self.context.merges, session, body, precedence=PRECEDENCE, meta=meta)
             answer: MergerAnswer = decode(encoded, union(MergerAnswer))
             return answer
         except TimeoutError as error:
