@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from hashlib import sha256
 from itertools import product
@@ -11,6 +12,10 @@ from typing import NamedTuple
 DAYS_MAX = 3_000
 """Number of days that are searched for a matching one."""
 HOURS = 24
+JITTER_MAX_S = 86_400
+"""Limit of the jitter: a day."""
+REACH_MAX = 2_000
+"""Limit of the moments within the jitter of one, on average: all of them are compared to find the next."""
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _FIELD = re.compile(r"(\*|(\w+)(?:-(\w+))?)(?:/(\d+))?")
@@ -40,7 +45,9 @@ def schedule(text: str) -> CronSchedule:
     minute, hour, day, month, weekday, second, jitter = (*fields, *("0", "0")[len(fields) - 5 :])
     if not jitter.isdecimal():
         raise BadTime(f"the jitter {jitter!r} is not a number of seconds")
-    return CronSchedule(
+    if len(jitter) > len(str(JITTER_MAX_S)) or int(jitter) > JITTER_MAX_S:
+        raise BadTime(f"the jitter {jitter[:20]!r} is more than {JITTER_MAX_S} seconds")
+    found = CronSchedule(
         _numbers(minute, 0, 59, {}),
         _numbers(hour, 0, 23, {}),
         _numbers(day, 1, 31, {}),
@@ -49,6 +56,10 @@ def schedule(text: str) -> CronSchedule:
         _numbers(second, 0, 59, {}),
         int(jitter),
     )
+    of_a_day = len(found.hours) * len(found.minutes) * len(found.seconds)
+    if of_a_day * found.jitter_s > REACH_MAX * JITTER_MAX_S:
+        raise BadTime(f"the jitter {jitter!r} is too long for a time that comes {of_a_day} times a day")
+    return found
 
 
 def _numbers(text: str, least: int, most: int, names: dict[str, int]) -> frozenset[int]:
@@ -75,15 +86,18 @@ def _number(text: str, names: dict[str, int]) -> int:
 
 def next_after(found: CronSchedule, moment: datetime) -> datetime | None:
     """Return the first matching moment after `moment` (UTC), or None if there is none within DAYS_MAX days."""
+    return next(_all_after(found, moment), None)
+
+
+def _all_after(found: CronSchedule, moment: datetime) -> Iterator[datetime]:
+    """Yield the matching moments after `moment` (UTC) within DAYS_MAX days, in order."""
     day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    parts = (sorted(found.hours), sorted(found.minutes), sorted(found.seconds))
     for ahead in range(DAYS_MAX):
         one = day + timedelta(days=ahead)
         if one.month in found.months and one.day in found.days and one.weekday() in found.weekdays:
-            parts = (sorted(found.hours), sorted(found.minutes), sorted(found.seconds))
             moments = (one.replace(hour=h, minute=m, second=s, tzinfo=UTC) for h, m, s in product(*parts))
-            if (first := next((at for at in moments if at > moment), None)) is not None:
-                return first
-    return None
+            yield from (at for at in moments if at > moment)
 
 
 def next_in(found: CronSchedule, moment: datetime, zone: tzinfo) -> datetime | None:
@@ -121,3 +135,20 @@ def put_off(found: CronSchedule, moment: datetime, name: str) -> datetime:
     """Add the schedule's jitter to a moment. The jitter follows from the name and the moment alone."""
     number = int.from_bytes(sha256(f"{name} {moment.isoformat()}".encode()).digest()[:8])
     return moment + timedelta(seconds=number % (found.jitter_s + 1))
+
+
+def next_put_off(found: CronSchedule, moment: datetime, name: str) -> datetime | None:
+    """Return the first moment after `moment` (UTC) with its jitter added, or None.
+
+    A moment that lies before `moment` counts if its jitter ends later. So the result depends only on what is given, and
+    whoever asks between the two times misses nothing.
+    """
+    first: datetime | None = None
+    for one in _all_after(found, moment - timedelta(seconds=found.jitter_s)):
+        # Jitter only delays, so no later moment can come before this one.
+        if first is not None and one >= first:
+            break
+        late = put_off(found, one, name)
+        if late > moment and (first is None or late < first):
+            first = late
+    return first

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from headgate.config.cron import BadTime, next_after, next_in, put_off, schedule
+from headgate.config.cron import BadTime, next_after, next_in, next_put_off, put_off, schedule
 
 NOW = datetime(2026, 11, 21, 9, 30, 15, tzinfo=UTC)
 """A Saturday."""
@@ -54,6 +54,34 @@ def test_jitter_puts_off_each_by_its_own() -> None:
     moments = {put_off(found, NOW, f"pipeline {n}") for n in range(20)}
     assert len(moments) > 10 and all(timedelta(0) <= m - NOW <= timedelta(seconds=600) for m in moments)
     assert put_off(schedule("0 12 * * *"), NOW, "any") == NOW
+
+
+@pytest.mark.parametrize("text", ["0 12 * * * 0 86401", "* * * * * * 2001", f"0 12 * * * 0 {'9' * 9_000}"])
+def test_a_jitter_that_reaches_too_far_is_no_time(text: str) -> None:
+    with pytest.raises(BadTime, match="the jitter"):
+        schedule(text)
+
+
+@pytest.mark.parametrize("text", ["0 12 * * * 0 600", "*/10 * * * * 0 600", "*/10 * * * * 0 3600"])
+def test_of_what_is_put_off_each_comes_once_and_in_order(text: str) -> None:
+    found, end = schedule(text), NOW + timedelta(days=2)
+    wanted, moment = set[datetime](), NOW - timedelta(days=1)
+    while (moment := next_after(found, moment) or end) < end:
+        wanted.add(put_off(found, moment, "p"))
+    came, late = list[datetime](), NOW
+    while (late := next_put_off(found, late, "p") or end) < end:
+        came.append(late)
+    assert came == sorted(one for one in wanted if NOW < one < end)
+
+
+def test_whoever_asks_between_a_moment_and_the_end_of_its_jitter_still_gets_it() -> None:
+    found = schedule("0 12 * * * 0 600")
+    noon = NOW.replace(hour=12, minute=0, second=0)
+    late = put_off(found, noon, "p")
+    assert noon < late
+    assert next_put_off(found, NOW, "p") == next_put_off(found, noon, "p") == late
+    following = put_off(found, noon + timedelta(days=1), "p")
+    assert next_put_off(found, late, "p") == following
 
 
 BERLIN = ZoneInfo("Europe/Berlin")

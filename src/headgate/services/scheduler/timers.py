@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from headgate.base.ids import derived
-from headgate.config.cron import BadTime, next_after, put_off, schedule
+from headgate.config.cron import BadTime, next_put_off, schedule
 from headgate.gate.change import Change
 from headgate.gate.work import Enqueue
 from headgate.map.records import BranchCache, ForPipeline
@@ -56,8 +56,10 @@ class Timers:
         try:
             async with asyncio.timeout(wait_s):
                 await stirs.moved(seen)
-                # Times count from now: a timer of the new layout does not fire for a moment that lay before it.
-                return self._now()
+                # Times count from now: a timer of the new layout does not fire for a moment that lay before it. Those
+                # that became due just now have not fired, so their moment still lies ahead.
+                now = max(after, self._now())
+                return min(now, due[0].at - datetime.resolution) if due else now
         except TimeoutError:
             moment = due[0].at
         # Several timers often share a moment, such as midnight, so all that are due go into the same commits.
@@ -103,6 +105,6 @@ def _timers(tenant: str, configuration: Configuration, after: datetime) -> Itera
                 except BadTime as bad:
                     log.warning("tenant %s: pipeline %s has a timer that never goes off: %s", tenant, name, bad)
                     continue
-                moment = next_after(found, after)
+                moment = next_put_off(found, after, f"{tenant} {name}")
                 if moment is not None:
-                    yield DueTimer(put_off(found, moment, f"{tenant} {name}"), tenant, name)
+                    yield DueTimer(moment, tenant, name)
