@@ -93,6 +93,19 @@ def test_what_is_known_of_a_connection_goes_an_hour_after_it_does() -> None:
     run_virtual(main())
 
 
+def test_what_is_known_of_many_connections_goes_in_as_many_commits_as_it_takes() -> None:
+    async def main() -> None:
+        place, names = Place(), [f"gone{n}" for n in range(45)]
+        async with place.swept(of_connections):
+            for name in names:
+                await watched(place, name)
+            await asyncio.sleep(INTERVAL_S * (CONNECTION_LOOKS + 8))
+            assert not await place.names(MAP.cache.connection.path)
+            assert not await place.names(MAP.events.connection.path)
+
+    run_virtual(main())
+
+
 def test_a_connection_that_others_watch_is_theirs_whatever_our_settings_say() -> None:
     async def main() -> None:
         place, election = Place(), MAP.events.connection("theirs").events.election

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Protocol
 
@@ -23,7 +23,7 @@ log = logging.getLogger("headgate.sweep")
 INTERVAL_S = 60.0
 """Interval between two looks; what both of them find, unchanged, is deleted."""
 COUNT_MAX = OPS_MAX - 4
-"""Limit of entries removed in one commit."""
+"""Limit of checks in one commit: of the entries that it removes and of the locks that their users hold."""
 
 
 class Leaving(Protocol):
@@ -83,7 +83,7 @@ class ResultSweeper:
                 # Only what stays unchanged is counted: a new version shows that somebody uses the entry.
                 found = {e.path: known[e.path][1] + 1 if known[e.path][0] == e.version else 1 for e in left}
                 # What exceeds one commit is found again at the next look.
-                due = [entry for entry in left if found[entry.path] > self._looks][:COUNT_MAX]
+                due = self._first(entry for entry in left if found[entry.path] > self._looks)
                 if due:
                     await self._remove(due, session, guard)
                 suspects = {entry.path: (entry.version, found[entry.path]) for entry in left}
@@ -91,6 +91,16 @@ class ResultSweeper:
                 if not suspects:
                     await mirror.moved(seen)
                 await asyncio.sleep(INTERVAL_S)
+
+    def _first(self, due: Iterable[Entry]) -> list[Entry]:
+        """Return the first entries that one commit can remove."""
+        first, locks = list[Entry](), set[str]()
+        for entry in due:
+            locks.update(self._locks(entry))
+            if len(first) + 1 + len(locks) > COUNT_MAX:
+                break
+            first.append(entry)
+        return first
 
     async def _remove(self, due: list[Entry], session: Session, guard: At) -> None:
         """Delete the entries that are due. Raise GuardLost."""
