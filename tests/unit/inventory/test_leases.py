@@ -181,6 +181,14 @@ async def test_quotas_over_time_count_what_was_had_and_what_is_promised() -> Non
         assert (await shop.ask(BOB, hours=3)).state == WAITING, "both are taken"
 
 
+async def test_whoever_gives_a_lease_notices_that_quotas_went_with_their_partition() -> None:
+    async with a_shop() as shop:
+        await Quotas(shop.inventory).set(ADMIN, Quota("each", PARTITIONS[0], user="*", most="2"))
+        book = await shop.leasing.book()
+        await shop.inventory.admin.delete_partition(ADMIN, PARTITIONS[0])
+        assert (await shop.leasing.book()).at != book.at
+
+
 async def test_one_line_by_precedence_and_age() -> None:
     async with a_shop() as shop:
         await shop.put("m")

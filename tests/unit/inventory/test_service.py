@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 
 from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter, Sort
 from headgate.inventory.journal import JournalKind
-from headgate.inventory.model import READ, WRITE, Caller, Definition, Object, ObjectType, Partition, Permission
+from headgate.inventory.leases import Quota
+from headgate.inventory.model import (
+    READ,
+    WRITE,
+    Caller,
+    Definition,
+    Object,
+    ObjectType,
+    Partition,
+    Permission,
+    ProviderType,
+)
 from headgate.inventory.names import Invalid
 from headgate.services.inventory.admin import DefinitionScope
 from headgate.services.inventory.draft import Create, Remove, Step, Update
@@ -30,6 +41,7 @@ from headgate.services.inventory.errors import (
 from headgate.services.inventory.fsck import repair
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.journal import Journal
+from headgate.services.inventory.quotas import QUOTAS_MAX, Quotas
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Delete, Put
 from tests.tiers import share
@@ -392,6 +404,23 @@ async def test_a_partition_or_type_with_objects_stays() -> None:
         assert await world.findings() == []
         with pytest.raises(Unmet):
             await world.inventory.apply(ALICE, [Create(an_object())])
+
+
+async def test_a_partition_with_more_than_a_commit_holds_is_deleted_all_the_same() -> None:
+    async with a_world() as world:
+        admin, quotas = world.inventory.admin, Quotas(world.inventory)
+        for n in range(QUOTAS_MAX):
+            await quotas.set(ADMIN, Quota(f"q{n}", PARTITIONS[0], user="*", most="2"))
+        for n in range(QUOTAS_MAX):
+            await admin.set_provider_type(ADMIN, ProviderType(f"kind{n}", ""))
+            scope = DefinitionScope("runm.provider", PARTITIONS[0], f"kind{n}")
+            await admin.set_definition(ADMIN, scope, definition(f"{n:032x}"))
+        before = {entry.path for entry in await world.store.list(world.places.definitions.path)}
+        await admin.delete_partition(ADMIN, PARTITIONS[0])
+        assert not await admin.has_partition(PARTITIONS[0])
+        assert not await world.store.list(world.places.leases.quotas(PARTITIONS[0]).path)
+        assert len(before) - len(await world.store.list(world.places.definitions.path)) == QUOTAS_MAX
+        assert await world.findings() == []
 
 
 async def test_a_partition_keeps_its_uuid_when_it_is_renamed() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from headgate.base.ids import fresh
@@ -22,13 +23,13 @@ from headgate.inventory.model import (
     ProviderType,
 )
 from headgate.map.inventory.entries import last
-from headgate.map.inventory.places import InventoryMap, Uuid
+from headgate.map.inventory.places import InventoryMap, Marker, Uuid
 from headgate.map.tree import Address
 from headgate.services.inventory.errors import AlreadyExists, NotFound, PermissionDenied, Stale, Unmet
 from headgate.services.inventory.facts import Basis, InventoryFacts, definition_places
 from headgate.services.inventory.journal import Journal
 from headgate.store.store import Txn
-from headgate.store.types import Conflict, Entry
+from headgate.store.types import OPS_MAX, Conflict, Delete, Entry
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -36,6 +37,8 @@ R = TypeVar("R")
 TYPE_SIZE_MAX_BYTES = 100
 PARTITIONS_MAX = 1_000
 """Limit of partitions in one answer."""
+PARTS_MAX = OPS_MAX // 2 - 8
+"""Limit of the quotas and definitions that one commit deletes: two operations for each, and room for the journal's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,27 +146,39 @@ class Admin:
         return await self._generation(record, partition)
 
     async def delete_partition(self, caller: Caller, uuid: str) -> None:
-        """Delete a partition and its definitions. Raise NotFound, or Unmet while it contains objects."""
+        """Delete a partition, its quotas and its definitions. Raise NotFound, or Unmet while it contains objects.
+
+        What exceeds one commit goes in several, and the partition itself goes in the last: if that is not reached, the
+        partition is there to be deleted again.
+        """
         self.allow(caller)
+        while not await self._commit(caller, partial(self._delete_portion, uuid)):
+            pass
+
+    async def _delete_portion(self, uuid: str, txn: Txn) -> bool:
+        """Delete as much of the partition as one commit can hold. Return whether it is gone."""
         record, tree = self._places.partitions.by_uuid(uuid).record, self._places.partitions.tree(uuid)
-
-        async def body(txn: Txn) -> None:
-            entry = await txn.get(record.path)
-            if entry is None:
-                raise NotFound(f"there is no partition {uuid}")
-            await txn.get(self._places.journal.revision.path)  # so that nothing else is written meanwhile
-            if await self._facts.store.scan(tree.objects.path, limit=1):
-                raise Unmet(f"partition {uuid} has objects; delete them first")
-            for index in await self._facts.store.list(tree.definitions.path):
-                txn.delete(index.path)
-                txn.do(self._places.definitions.by_uuid(Uuid.from_wire(index.value).uuid).record.delete())
-            # A quota of a partition that is gone would hold for a later one with the same uuid.
-            for quota in await self._facts.store.list(self._places.leases.quotas(uuid).path):
-                txn.delete(quota.path)
-            name = self._places.partitions.by_name(record.decode(entry.value).name).record
-            txn.do(record.delete(), name.delete())
-
-        await self._commit(caller, body)
+        entry = await txn.get(record.path)
+        if entry is None:
+            raise NotFound(f"there is no partition {uuid}")
+        await txn.get(self._places.journal.revision.path)  # so that nothing else is written meanwhile
+        if await self._facts.store.scan(tree.objects.path, limit=1):
+            raise Unmet(f"partition {uuid} has objects; delete them first")
+        quotas = await self._facts.store.list(self._places.leases.quotas(uuid).path)
+        # A quota of a partition that is gone would hold for a later one with the same uuid.
+        parts = [[Delete(quota.path)] for quota in quotas]
+        if quotas:
+            # As with every change of quotas, a lease that is being given is decided again.
+            txn.do(self._places.leases.active.ledger.put(Marker()))
+        for index in await self._facts.store.list(tree.definitions.path):
+            definition = self._places.definitions.by_uuid(Uuid.from_wire(index.value).uuid).record
+            parts.append([Delete(index.path), definition.delete()])
+        for part in parts[:PARTS_MAX]:
+            txn.do(*part)
+        if len(parts) > PARTS_MAX:
+            return False
+        txn.do(record.delete(), self._places.partitions.by_name(record.decode(entry.value).name).record.delete())
+        return True
 
     # ---- types
 
