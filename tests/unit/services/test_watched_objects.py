@@ -15,6 +15,7 @@ from headgate.ports.reporter import ReportRefused
 from headgate.services.inventory.admin import DefinitionScope
 from headgate.services.inventory.draft import Create, Remove, Update
 from headgate.services.inventory.errors import NotFound
+from headgate.services.inventory.inventory import LIMIT_MAX
 from headgate.services.inventory.pool import MACHINE
 from headgate.services.reports.objects import ObjectReporter
 from headgate.services.scheduler.occasions.messages import TOLD_MAX_BYTES
@@ -111,6 +112,51 @@ async def test_after_a_gap_what_matches_and_was_changed_meanwhile_is_told() -> N
         found = list(await lab.after(of, PARTITION, position, 100))
         assert [name for _, name in told(found)] == [f"m{n} (created)" for n in (1, 2, 3, 5, 6, 7)]
         assert await lab.after(of, PARTITION, found[-1].position, 100) == [], "and then it goes on"
+
+
+async def test_after_a_gap_a_change_is_told_however_many_objects_match() -> None:
+    async with a_world() as world:
+        world.inventory.journal._kept_max = 3
+        lab, of = watched(world), trigger()
+        many = [machine(n) for n in (*range(1, LIMIT_MAX + 1), 9_999)]  # the last one is last in every order
+        await world.inventory.apply_in_parts(ADMIN, [Create(one) for one in many])
+        position = await lab.start(of, PARTITION)
+        await world.inventory.apply(ADMIN, [Update(machine(9_999).uuid, set_properties={"state": "new"})])
+        for n in range(1, 5):
+            written = await world.inventory.apply(ADMIN, [Update(machine(n).uuid, set_properties={"state": "new"})])
+            await world.inventory.journal.wait_for(written.revision)
+        found = list(await lab.after(of, PARTITION, position, 100))
+        assert [name for _, name in told(found)] == [f"m{n} (created)" for n in (9_999, 1, 2, 3, 4)]
+
+
+async def test_after_a_gap_objects_are_taken_up_in_portions_of_complete_commits() -> None:
+    async with a_world() as world:
+        world.inventory.journal._kept_max = 3
+        lab, of = watched(world), trigger()
+        position, names = await lab.start(of, PARTITION), list[str]()
+        for several in ((1, 2), (3, 4, 5), (6,), (7,), (8,), (9,)):
+            written = await world.inventory.apply(ADMIN, [Create(machine(n)) for n in several])
+            await world.inventory.journal.wait_for(written.revision)
+        while found := list(await lab.after(of, PARTITION, position, 3)):
+            names += [name for _, name in told(found)]
+            assert len(found) <= 5, "those of the commit in which the limit is reached, too"
+            position = found[-1].position
+        assert names == [f"m{n} (created)" for n in range(1, 10)]
+
+
+async def test_a_gap_in_the_midst_of_a_commit_loses_nothing_of_it() -> None:
+    async with a_world() as world:
+        world.inventory.journal._kept_max = 3
+        lab, of = watched(world), trigger()
+        position = await lab.start(of, PARTITION)
+        written = await world.inventory.apply(ADMIN, [Create(machine(n)) for n in range(1, 5)])
+        await world.inventory.journal.wait_for(written.revision)
+        first = list(await lab.after(of, PARTITION, position, 2))
+        for n in range(5, 10):
+            written = await world.inventory.apply(ADMIN, [Create(machine(n))])
+            await world.inventory.journal.wait_for(written.revision)
+        rest = list(await lab.after(of, PARTITION, first[-1].position, 100))
+        assert {name for _, name in told(rest)} == {f"m{n} (created)" for n in range(1, 10)}
 
 
 async def test_what_is_hidden_from_the_project_or_too_large_is_not_told_to_jobs() -> None:

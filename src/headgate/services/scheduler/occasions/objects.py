@@ -20,8 +20,9 @@ from headgate.ports.occasions import NextOccasion, OccasionPartition, SourceUnav
 from headgate.services.inventory.errors import InventoryError, MomentExpired
 from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
 from headgate.services.inventory.pool import MACHINE
+from headgate.services.inventory.search import FoundObject
 from headgate.services.scheduler.occasions.messages import TOLD_MAX_BYTES
-from headgate.store.types import StoreError
+from headgate.store.types import OPS_MAX, StoreError
 
 KINDS = {
     JournalKind.CREATED: EventKind.OBJECT_CREATED,
@@ -69,7 +70,7 @@ class WatchedObjects:
             try:
                 found = await self._changes(caller, matching, int(revision), int(done), limit)
             except MomentExpired:
-                return await self._missed(caller, matching, int(revision), wanted)
+                return await self._missed(caller, matching, position, wanted, limit)
         except (InventoryError, Invalid, StoreError) as error:
             raise SourceUnavailable(f"{partition.source}, {trigger.more.get('filter', '')}: {error}") from error
         return [
@@ -95,8 +96,8 @@ class WatchedObjects:
     ) -> list[tuple[str, ObjectChange]]:
         """Return the changes after the first `done` of one commit, each with its position. Raise MomentExpired."""
         found = list[tuple[str, ObjectChange]]()
-        # A commit of which only a part was taken is read again; what was taken of it is skipped below.
-        since = revision if done >= ALL_OF_IT else revision - 1
+        # What was taken of a commit that is read again is skipped below.
+        since = _since(revision, done)
         await self._inventory.journal.wait_for(max(revision, since))
         async with aclosing(self._inventory.changes(caller, [matching], max(since, 1), quiet_s=60.0)) as changes:  # type: ignore[type-var]  # it is a generator
             async for several, _ in changes:
@@ -109,24 +110,38 @@ class WatchedObjects:
         return found[:limit]
 
     async def _missed(
-        self, caller: Caller, matching: Filter, revision: int, wanted: Collection[EventKind]
+        self, caller: Caller, matching: Filter, position: str, wanted: Collection[EventKind], limit: int
     ) -> list[NextOccasion]:
         """Return the matching objects that changed after an expired moment, as if they had started to match."""
         now = await self._inventory.journal.now()
-        every = await self._inventory.several(caller, [matching], LIMIT_MAX)
-        found = sorted((one for one in every if revision < one.generation <= now), key=lambda one: one.generation)
+        revision, _, done = position.partition(".")
+        # Nobody knows any more which objects of a commit were taken, so one that was taken in part is told again.
+        since, most = _since(int(revision), int(done)), limit + OPS_MAX
+        found = await self._changed(caller, matching, since, now, most) if EventKind.OBJECT_CREATED in wanted else []
         seen = list[NextOccasion]()
-        for number, one in enumerate(found if EventKind.OBJECT_CREATED in wanted else ()):
-            place = f"{one.generation}.{ALL_OF_IT}"
+        for number, one in enumerate(found, 1):
+            last = number == len(found) or found[number].generation != one.generation
             # Only the last object of a commit carries the position behind that commit: otherwise a crash would skip the
             # others.
-            if number + 1 < len(found) and found[number + 1].generation == one.generation:
-                place = seen[-1].position if seen else f"{revision}.{ALL_OF_IT}"
+            position = f"{one.generation}.{ALL_OF_IT}" if last else position
             change = ObjectChange(JournalKind.CREATED, None, one.object)
             id = f"{one.generation}.{one.object.uuid}"
-            seen.append(NextOccasion(place, EventKind.OBJECT_CREATED, self._occasion(change, id)))
+            seen.append(NextOccasion(position, EventKind.OBJECT_CREATED, self._occasion(change, id)))
+            if last and limit <= number < len(found):
+                return seen
         # The last entry starts nothing. It moves the position to the present, so the expired moment is not met again.
         return [*seen, NextOccasion(f"{now}.{ALL_OF_IT}", EventKind.OBJECT_UPDATED, None)]
+
+    async def _changed(self, caller: Caller, matching: Filter, since: int, now: int, most: int) -> list[FoundObject]:
+        """Return the first `most` of the matching objects that changed after one revision and not after another."""
+        found, token = list[FoundObject](), ""
+        while True:
+            # Objects come in the order of an index, so the first to have changed may be on any page.
+            page = await self._inventory.page(caller, [matching], limit=LIMIT_MAX, token=token)
+            found += [one for one in page.objects if since < one.generation <= now]
+            found = sorted(found, key=lambda one: one.generation)[:most]
+            if not (token := page.next_token):
+                return found
 
     def _occasion(self, change: ObjectChange, id: str) -> Occasion:
         object, event = change.object, KINDS[change.kind].value
@@ -144,6 +159,11 @@ class WatchedObjects:
             return found
         why = f"the object has {len(found.body)} bytes once it is written as JSON; at most {TOLD_MAX_BYTES} can be told"
         return replace(found, body="{}", problem=why)
+
+
+def _since(revision: int, done: int) -> int:
+    """Return the revision after which to read: a commit of which only a part was taken is read again."""
+    return revision if done >= ALL_OF_IT else revision - 1
 
 
 def _plain(object: Object) -> dict[str, object]:
