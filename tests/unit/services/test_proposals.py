@@ -91,6 +91,24 @@ async def test_a_turn_is_brought_about_when_the_answer_is_there() -> None:
         assert found == made.judged(question)
 
 
+@pytest.mark.parametrize("answered", [False, True], ids=["before the answer", "after the answer"])
+async def test_a_layout_that_lands_while_a_proposal_is_judged_is_the_one_that_counts(answered: bool) -> None:
+    old, new, judge, stirred = layouts({}), layouts({"lib": "- job: {name: k, run: r}\n"}), Slow(), asyncio.Event()
+    async with Proposals(Judging(judge, at_once_max_bytes=0), stirred.set) as proposals:
+        question = asked(old, "- project: {check: {jobs: [k]}}\n")
+        assert proposals.judged(old, question) is None
+        if not answered:
+            assert proposals.judged(new, question) is None
+        judge.may_answer.set()
+        await stirred.wait()
+        stirred.clear()
+        assert proposals.judged(new, question) is None, "asked again, about the new layout"
+        await stirred.wait()
+        found = proposals.judged(new, question)
+        assert found == new.judged(question) != old.judged(question)
+        assert len(judge.asked) == 2
+
+
 async def test_a_judge_that_fails_is_an_error_of_the_item() -> None:
     made, judge, stirred = layouts({}), Slow(), asyncio.Event()
     judge.broken = True

@@ -37,6 +37,8 @@ class Proposals:
         self._judging, self._stir = judging, stir
         self._answers: OrderedDict[str, Judgement] = OrderedDict()
         """Buildset -> answer."""
+        self._about: TenantLayouts | None = None
+        """The layouts that the answers are about."""
         self._asking: dict[str, asyncio.Future[None]] = {}
         self.answered = 0
         """Number of answers so far."""
@@ -57,6 +59,10 @@ class Proposals:
         # A process of its own costs more than judging a small proposal, and an item would wait a turn.
         if judging is None or _is_small(layouts, request, judging.at_once_max_bytes):
             return layouts.judged(request)
+        # An item that waited meanwhile is judged by the layout of now, like one that is judged at once.
+        if layouts is not self._about:
+            self._about = layouts
+            self._answers.clear()
         known = self._answers.get(request.buildset)
         if known is None and request.buildset not in self._asking:
             self._asking[request.buildset] = asyncio.ensure_future(self._ask(judging.judge, layouts, request))
@@ -70,7 +76,9 @@ class Proposals:
             answer = refusal(request, f"this configuration cannot be judged: {error}")
         finally:
             del self._asking[request.buildset]
-        self._answers[request.buildset] = answer
+        # With another layout, the turn that follows asks again.
+        if layouts is self._about:
+            self._answers[request.buildset] = answer
         # Items may be gone before their answers are used.
         if len(self._answers) > ANSWERS_MAX:
             self._answers.popitem(last=False)
