@@ -331,14 +331,18 @@ class Executor:
             if len(self._states) >= STATES_MAX:
                 self._states.clear()
             known = self._states[path] = asyncio.ensure_future(self._read(path))
+            known.add_done_callback(partial(self._forget_failed, path))
         try:
             # The reading goes on for others when one build is cancelled.
             return await asyncio.shield(known)
         except LookupError:
             return None
-        finally:
-            if known.done() and (known.cancelled() or known.exception() is not None):
-                self._states.pop(path, None)  # the next build reads it again
+
+    def _forget_failed(self, path: str, known: asyncio.Future[RepoState]) -> None:
+        """Forget a reading that failed, even if nobody waits for it any more: the next build reads again."""
+        failed = known.cancelled() or known.exception() is not None
+        if failed and self._states.get(path) is known:
+            del self._states[path]
 
     async def _read(self, path: str) -> RepoState:
         # A state whose pieces have not all arrived in the mirror is read from the store.
