@@ -28,7 +28,7 @@ class HealthMonitor:
         self._inventory = inventory
 
     async def report(self, caller: Caller, uuid: str, why: str) -> ObjectHealth:
-        """Record that an object is well or, with a text, its failure. Raise Denied, NotFound, Invalid."""
+        """Record that an object is well or, with a text, its failure. Raise PermissionDenied, NotFound, Invalid."""
         self._inventory.admin.allow(caller)
         names.value(why, "reason")
         await self._inventory.get(caller, uuid)
@@ -53,7 +53,7 @@ class HealthMonitor:
         return (health if caller.operator else replace(health, why="", missed_why="")), probed
 
     async def unwell(self, caller: Caller) -> list[tuple[str, ObjectHealth]]:
-        """Return the objects of the partition that failed since they were last well.  Raise Denied."""
+        """Return the objects of the partition that failed since they were last well.  Raise PermissionDenied."""
         self._inventory.admin.allow(caller)
         found = []
         for uuid, one in sorted((await book_of(self._inventory)).health.items()):

@@ -134,7 +134,7 @@ class Pool:
         self._shares: dict[str, int] = {}
 
     async def candidates(self, lease: ObjectLease) -> list[LeaseCandidate]:
-        """Return the objects that match the search and whose total amounts suffice. Raise Invalid, Refused."""
+        """Return the objects that match the search and whose total amounts suffice. Raise Invalid, InventoryError."""
         key = (lease.partition, lease.project, lease.user, lease.roles, lease.search)
         # The same search finds other objects for another person, so the key has all that decides what they see.
         if key not in self._found:
@@ -158,7 +158,7 @@ class Pool:
         """Return what the lease can have now: of machines that launchers give if `launched`, otherwise of other
         objects.
 
-        Raise Invalid, Refused. `busy` are objects that builds or others have, or wait for.
+        Raise Invalid, InventoryError. `busy` are objects that builds or others have, or wait for.
         """
         free: list[LeaseCandidate] = []
         missing: list[str] = []

@@ -68,7 +68,7 @@ class Questions:
     async def partition(self, named: str, caller: Caller | None = None) -> str:
         """Return the uuid of a partition given by uuid or name.  Raise Unmet, Invalid.
 
-        With a caller, raise Denied for one that is not open to them, whether there is one or not.
+        With a caller, raise PermissionDenied for one that is not open to them, whether there is one or not.
         """
         names.name(named, "partition")
         basis = Basis(self._facts)

@@ -21,7 +21,8 @@ class Quotas:
         self._store, self._places = inventory.facts.store, inventory.places.leases.quotas
 
     async def set(self, caller: Caller, quota: Quota) -> Quota:
-        """Set the quota, replacing one of the same name. Raise Invalid, Denied; Unmet when there are too many."""
+        """Set the quota, replacing one of the same name. Raise Invalid, PermissionDenied, or Unmet if there are too
+        many."""
         self._inventory.admin.allow(caller)
         leases.check_quota(quota)
         if quota.search:
@@ -37,7 +38,7 @@ class Quotas:
         return made
 
     async def delete(self, caller: Caller, name: str) -> None:
-        """Delete the quota. Raise Denied, NotFound."""
+        """Delete the quota. Raise PermissionDenied, NotFound."""
         self._inventory.admin.allow(caller)
         names.name(name, "name of a quota")
         place = self._places(caller.partition).quota(name).record

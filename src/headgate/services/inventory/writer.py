@@ -45,9 +45,8 @@ class Writer:
     async def apply(self, caller: Caller, steps: Sequence[Step], *, validate_only: bool = False) -> Written:
         """Apply all steps in order, or none.
 
-        Raises Invalid, NotFound, AlreadyExists, Denied, Unmet, or Stale: an object is not at the generation expected,
-        or
-        changed again and again while it was tried.
+        Raises Invalid, NotFound, AlreadyExists, PermissionDenied, Unmet, or Stale: an object is not at the generation
+        expected, or changed again and again while it was tried.
         """
         for attempt in range(ATTEMPTS_MAX):
             draft = await self._draft(caller, steps)

@@ -24,7 +24,6 @@ from headgate.services.tenancy import Tenants
 from headgate.store.store import Session
 from headgate.store.types import Delete, Put, StoreError
 
-"""As they are configured now."""
 Waiting = Callable[[], AbstractAsyncContextManager[None]]
 """Entered while the build only waits."""
 

@@ -173,7 +173,7 @@ class Life:
         return 0.0
 
     async def _learn_keys(self, node: MadeNode) -> float:
-        """Learn the keys of a machine that is there; raise Failed once it takes too long."""
+        """Learn the keys of a machine that is there; raise LaunchFailed once it takes too long."""
         host, keys = node.host, ""
         if host is not None and _is_scanned(node):
             try:
