@@ -20,15 +20,21 @@ KEPT_MAX_BYTES = 100_000
 def report_lines(buildset: BuildSet, changes: Sequence[Change]) -> list[str]:
     """Return the comments as lines of the report, by file and line, each with its job; then how many were left out."""
     found = [one for job in buildset.jobs if (build := buildset.builds.get(job.id)) for one in _of(build)]
-    touched = [one for one in found if any(change.files is None or one[0] in change.files for change in changes)]
+    everything = any(change.files is None for change in changes)
+    files = {file for change in changes for file in change.files or ()}
+    touched, elsewhere = list[tuple[str, FileComment, str]](), list[str]()
+    for one in found:
+        if everything or one[0] in files:
+            touched.append(one)
+        else:
+            elsewhere.append(one[2])
     shown = sorted(touched, key=lambda one: (one[0], one[1].line))[:COMMENTS_MAX]
     lines = [_line(path, comment, job) for path, comment, job in shown]
     if more := len(touched) - len(shown):
         lines.append(f"There are {more} more comments.")
-    elsewhere = dict.fromkeys(job for path, _, job in found if (path, _, job) not in touched)
     if elsewhere:
-        jobs, files = ", ".join(elsewhere), "files that this change does not touch"
-        lines.append(f"{len(found) - len(touched)} comments of {jobs} are left out: they are on {files}.")
+        jobs, where = ", ".join(dict.fromkeys(elsewhere)), "files that this change does not touch"
+        lines.append(f"{len(elsewhere)} comments of {jobs} are left out: they are on {where}.")
     return ["", *lines] if lines else []
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.gate.comments import for_history
+from headgate.config.model import FrozenGraph, FrozenJob
+from headgate.gate.change import Change
+from headgate.gate.comments import for_history, report_lines
 from headgate.gate.model import Build, BuildSet
 from headgate.testing.plays import Play
 
@@ -57,3 +59,13 @@ def test_the_history_has_so_many_of_a_build_and_so_many_bytes_of_a_buildset() ->
     found = for_history(BuildSet("s", builds=builds))
     assert [comment.line for comment in found["one"]["a.py"]] == list(range(100))
     assert len(found["two"]["a.py"]) == 4 and "three" not in found, "there is room for 100,000 bytes"
+
+
+def test_the_work_grows_no_faster_than_what_jobs_say() -> None:
+    said = {file: [{"line": n, "message": "x"} for n in range(2_500)] for file in ("a.py", "c.py")}
+    names = [f"lint-{number}" for number in range(40)]
+    builds = {name: Build(name, name, data={"zuul": {"file_comments": said}}) for name in names}
+    graph = FrozenGraph(tuple(FrozenJob(name=name) for name in names))
+    change = Change("c", "h/p", "main", files=(*(f"{n}.py" for n in range(100_000)), "a.py"))
+    lines = report_lines(BuildSet("s", graph=graph, builds=builds), [change])
+    assert len(lines) == 103 and "100000 comments of lint-0, lint-1," in lines[-1]
