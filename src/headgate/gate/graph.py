@@ -154,9 +154,9 @@ def _left_out(buildset: BuildSet, job: FrozenJob, build: Build) -> set[str]:
     if not children:
         return dependents(buildset, job.id, hard_only=True)
     direct = {j.id: j.name for j in buildset.jobs if any(d.name == job.id for d in _needs(buildset, j))}
-    out: set[str] = set()
+    wanted, out = set(children), set[str]()  # a job may return tens of thousands of names
     # What depends on a left-out job cannot run, even if its name is in the list.
-    for name in (id for id, called in direct.items() if called not in children):
+    for name in (id for id, called in direct.items() if called not in wanted):
         out |= {name} | dependents(buildset, name, hard_only=True)
     return out
 
