@@ -93,8 +93,7 @@ class ZooKeeperCommits:
             found = dict(plan.learned(done.zxid, done.answers))
             if owner:
                 self._facts.introduced.add(owner)
-            for counter, count in plan.counted(done.answers):
-                self._facts.counted(counter, count)
+            self._facts.counted(dict(plan.counted(done.answers)))
             self._remember(found, done.zxid)
             self._emptied += [(path, done.zxid) for path in plan.emptied]
             return plan.written(done.zxid, done.answers)
@@ -157,11 +156,13 @@ class ZooKeeperCommits:
         """Read counters before nodes, because knowledge of a node may not be newer than that of its counter."""
         at_s = asyncio.get_running_loop().time()
         found = await self._read(list(dict.fromkeys(paths)), newest)
+        counts = dict[str, int]()
         for path, node in found.items():
             if path.startswith(f"{LEASES}/") and node is not None:
                 self._facts.introduced.add(node.stat.owner)
             elif path.startswith(f"{BIRTHS}/") and node is not None:
-                self._facts.recount(path, node.stat.version)
+                counts[path] = node.stat.version
+        self._facts.recount(counts)
         for path, node in found.items():
             if not path.startswith(f"{OWN}/"):
                 self._facts.know(path, node, at_s)

@@ -14,7 +14,7 @@ it was not deleted and created again:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headgate.store.zookeeper.nodes import birth_path
@@ -51,23 +51,21 @@ class Facts:
                 del self.nodes[old]
         self.nodes[path] = None if found is None else Fact(found.stat, found.value is not None, at_s)
 
-    def recount(self, path: str, count: int) -> None:
-        """Record a counter as read. If other processes changed it, forget what depended on it."""
-        if path in self.counters and self.counters[path] != count:
-            self._doubt(path)
-        self.counters[path] = count
+    def recount(self, counts: Mapping[str, int]) -> None:
+        """Record counters as read. Of those that other processes changed, forget what depended on them."""
+        self._doubt({path for path, count in counts.items() if self.counters.get(path, count) != count})
+        self.counters.update(counts)
 
-    def counted(self, path: str, count: int) -> None:
-        """Record a counter as written by this process."""
-        before = self.counters.get(path)
+    def counted(self, counts: Mapping[str, int]) -> None:
+        """Record counters as written by this process."""
         # Somebody else counted in between: nodes of this counter may have been born again without our knowledge.
-        if before is None or before + 1 != count:
-            self._doubt(path)
-        self.counters[path] = count
+        self._doubt({path for path, count in counts.items() if self.counters.get(path) != count - 1})
+        self.counters.update(counts)
 
-    def _doubt(self, counter: str) -> None:
-        for path in [p for p, fact in self.nodes.items() if fact is not None and birth_path(p) == counter]:
-            del self.nodes[path]
+    def _doubt(self, counters: Collection[str]) -> None:
+        """Forget the nodes of these counters, in one pass: all of them may change while a process is cut off."""
+        if counters:
+            self.forget([p for p, fact in self.nodes.items() if fact is not None and birth_path(p) in counters])
 
     def forget(self, paths: Iterable[str]) -> None:
         for path in paths:

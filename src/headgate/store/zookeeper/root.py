@@ -30,11 +30,13 @@ async def claim(link: ZooKeeperLink, address: ZooKeeperAddress, facts: Facts) ->
         await _begin(link, address, found[""])
         found = await read(link, address.chroot, [OWN, "", *_COUNTERS])
     _known(found[OWN], address)
+    counts = dict[str, int]()
     for path in _COUNTERS:
         counter = found[path]
         if counter is None:
             raise StoreError(f"{address}: {path} is missing: the tree is damaged; restore it from an export")
-        facts.recount(path, counter.stat.version)
+        counts[path] = counter.stat.version
+    facts.recount(counts)
 
 
 async def _begin(link: ZooKeeperLink, address: ZooKeeperAddress, root: ZooKeeperNodeRead | None) -> None:
