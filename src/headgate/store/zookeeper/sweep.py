@@ -14,7 +14,7 @@ from headgate.store.zookeeper.facts import SWEEP_S, Facts
 from headgate.store.zookeeper.nodes import Denied, read
 from headgate.store.zookeeper.session import ZooKeeperSession
 from headgate.store.zookeeper.wire import jute
-from headgate.store.zookeeper.wire.jute import Do, Stat, ZooKeeperNodeRead
+from headgate.store.zookeeper.wire.jute import Code, Do, Stat, ZooKeeperNodeRead
 from headgate.store.zookeeper.wire.link import ZooKeeperConnectionLost
 
 log = logging.getLogger("headgate.store.zookeeper")
@@ -69,19 +69,24 @@ class Sweeper:
 
     async def _sweep(self, now_s: float) -> None:
         link = await self._session.link()
-        due = [path for path, (at_s, _) in self._due.items() if at_s <= now_s][:AT_ONCE_MAX]
-        found = await read(link, self._chroot, due)
-        good = [path for path in due if _empty(found[path], self._due[path][1])]
+        due = dict([one for one in self._due.items() if one[1][0] <= now_s][:AT_ONCE_MAX])
+        found = await read(link, self._chroot, list(due))
+        good = [path for path, (_, zxid) in due.items() if _empty(found[path], zxid)]
         # The version proves that nobody has used the node since it was read.
         parts = [jute.delete(self._chroot + path, found[path].stat.version) for path in good]  # type: ignore[union-attr]  # _empty says it is there
+        again = set[str]()
         if parts:
-            done = await link.multi(Do.MULTI, parts)
-            if any(isinstance(answer, int) for answer in done.answers):
-                log.debug("%d nodes are in use again; they are looked at later", len(parts))
-                good = []
+            answers = (await link.multi(Do.MULTI, parts)).answers
+            refused = [path for path, answer in zip(good, answers, strict=True) if answer not in (None, Code.OK)]
+            if refused:
+                # A multi fails at its first bad part, and says nothing of those after it.
+                again, good = set(good) - {refused[0]}, []
+                log.debug("%s is in use again; %d other nodes are looked at later", refused[0], len(again))
         self._facts.forget(good)
-        for path in due:
-            del self._due[path]
+        for path, noted in due.items():
+            # A node that was emptied again meanwhile has been noted anew, and has to wait its whole time.
+            if path not in again and self._due[path] is noted:
+                del self._due[path]
         # Directories exist only for what is below them, so they empty from the bottom up.
         parents = dict.fromkeys(path.rpartition("/")[0] for path in good)
         await self._look_at([path for path in parents if path])
