@@ -30,6 +30,8 @@ class Watch:
         self._link, self._keys, self._prefix, self._listed = link, keys, prefix, listed
         self._seen = 0
         """The revision up to which every change is known."""
+        self._begun = False
+        """Whether the server has accepted the watch on the latest connection."""
 
     async def changes(self) -> AsyncIterator[Change]:
         while True:
@@ -46,14 +48,17 @@ class Watch:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + RESUME_S
         while True:
+            self._begun = False
             try:
                 async for change in self._connected():
-                    until_s = loop.time() + RESUME_S
                     yield change
             except (Unavailable, aio.AioRpcError) as error:
                 why = error if isinstance(error, Unavailable) else self._link.translated(error)
-                if not isinstance(why, Unavailable) or loop.time() > until_s:
+                if not isinstance(why, Unavailable) or (loop.time() > until_s and not self._begun):
                     raise why from error
+            # The time counts from the break: a watch may have had nothing to report for hours.
+            if self._begun:
+                until_s = loop.time() + RESUME_S
             await asyncio.sleep(RESUME_INTERVAL_S)
 
     async def _connected(self) -> AsyncIterator[Change]:
@@ -82,6 +87,7 @@ class Watch:
                     raise Compacted
                 if response.canceled:
                     raise Unavailable(f"{self._link.address}: the watch was ended: {response.cancel_reason}")
+                self._begun = True
                 self._link.traffic.received_bytes += response.ByteSize()
                 events += response.events
                 # Changes of one revision are shown together, so the parts of a split response are joined first.
