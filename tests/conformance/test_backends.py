@@ -125,6 +125,16 @@ async def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         await SqliteBackend.open(tmp_path / "s")
 
 
+async def test_what_could_not_be_opened_can_be_once_it_is_mended(tmp_path: Path) -> None:
+    file = tmp_path / "s"
+    file.write_bytes(b"this is not a database at all, it only looks large enough" * 100)
+    with pytest.raises(Corrupt) as refused:
+        await SqliteBackend.open(file)
+    file.unlink()
+    await (await SqliteBackend.open(file)).close()
+    assert refused.value.__traceback__ is not None, "it holds on to whatever the first attempt left open"
+
+
 async def test_leases_of_an_earlier_life_are_gone(tmp_path: Path) -> None:
     backend = await SqliteBackend.open(tmp_path / "s")
     lease = await backend.grant(60)

@@ -11,7 +11,7 @@ import fcntl
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -136,16 +136,16 @@ class SqliteBackend:
         """Open the file, and create it if it does not exist. Raise Locked, Corrupt or StoreError that says what to
         do."""
         file = Path(path)
-        with _readable(file):
+        with _readable(file), ExitStack() as undo:
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 # The lock comes first: the deletions below would end the sessions of another process that is running on
                 # this file.
-                lock = _take(file)
+                lock = undo.enter_context(_take(file))
                 private_file(file)
             except OSError as error:
                 raise StoreError(f"{file}: cannot be created: {error.strerror}") from error
-            connection = _connect(file, read_only=False)
+            connection = undo.enter_context(closing(_connect(file, read_only=False)))
             if file.stat().st_size and next(connection.execute("pragma quick_check"))[0] != "ok":
                 raise Corrupt(f"{file}: this file is damaged; move it away and restore a copy, or start without it")
             for setting in _SETTINGS:
@@ -153,7 +153,9 @@ class SqliteBackend:
             if _format(connection, file) == 0:
                 connection.execute(f"begin immediate; {_SCHEMA} pragma user_version = {FORMAT}; commit")
             connection.execute("delete from entry where lease is not null")  # the owners of these leases are gone
-            return cls(file, lock, connection, _pages(file))
+            backend = cls(file, lock, connection, _pages(file))
+            undo.pop_all()  # both are open until the backend is closed
+            return backend
 
     async def get(self, path: str) -> Entry | None:
         return self.tree.get(path)
@@ -316,18 +318,19 @@ def _take(file: Path) -> IO[str]:
     """Take the right to write, which lasts until the process ends."""
     # A file of its own: closing any descriptor of the database would drop the locks that SQLite holds on it (POSIX).
     # Opened to append, because truncating it would erase the name of its owner.
-    lock = open(file.with_name(file.name + ".owner"), "a+")  # noqa: SIM115 - held open: that is the lock
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        lock.seek(0)
-        owner = lock.read().strip() or "unknown"
-        lock.close()
-        raise Locked(f"{file} is in use by process {owner}; only one Headgate writes to it at a time") from error
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
-    return lock
+    with ExitStack() as undo:
+        lock = undo.enter_context(open(file.with_name(file.name + ".owner"), "a+"))
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            lock.seek(0)
+            owner = lock.read().strip() or "unknown"
+            raise Locked(f"{file} is in use by process {owner}; only one Headgate writes to it at a time") from error
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        undo.pop_all()  # held open: that is the lock
+        return lock
 
 
 class SqliteReader:
