@@ -15,8 +15,10 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from headgate.store import sqlite
 from headgate.store.memory import MemoryBackend
+from headgate.store.pages import FORESEEN
 from headgate.store.sqlite import Locked, SqliteBackend, SqliteReader
-from headgate.store.types import Append, Backend, Corrupt, Delete, Lease, Put, StoreError
+from headgate.store.tree import Staged
+from headgate.store.types import Append, At, Backend, Conflict, Corrupt, Delete, Lease, Put, StoreError, Unavailable
 from headgate.testing.conformance import Conformance, Gap
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.loop import VirtualLoop
@@ -159,6 +161,39 @@ async def test_what_was_on_its_way_for_a_lease_goes_when_that_ends(tmp_path: Pat
         await asyncio.gather(coming, return_exceptions=True)
         await backend.commit([], [Put("/later", b"")])
         assert [one.path for one in await backend.list("")] == ["/later"], "its owner is gone: nobody else deletes it"
+    await backend.close()
+
+
+@pytest.mark.parametrize("step", ["staging", "writing"])
+async def test_whatever_goes_wrong_callers_are_told_and_writing_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    backend = await SqliteBackend.open(tmp_path / "s")
+    await backend.commit([], [Put("/a", b"1")])
+
+    def wrong(*_: object) -> None:
+        raise MemoryError("none left")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(*((Staged, "_stage") if step == "staging" else (backend, "_persist")), wrong)
+        commits = [backend.commit([], [Put(path, b"2")]) for path in ("/a", "/b")]
+        async with asyncio.timeout(DEADLINE_S):
+            told = await asyncio.gather(*commits, backend.commit([At("/a", None)], []), return_exceptions=True)
+    assert [type(error) for error in told] == [Unavailable, Unavailable, Conflict if step == "writing" else Unavailable]
+    assert "not written: none left" in str(told[0])
+    assert [entry.value for entry in await backend.list("")] == [b"1"]
+    await backend.commit([], [Put("/b", b"3")])
+    assert [entry.value for entry in await backend.list("")] == [b"1", b"3"]
+    await backend.close()
+
+
+async def test_a_path_that_is_no_text_is_refused_among_many(tmp_path: Path) -> None:
+    backend = await SqliteBackend.open(tmp_path / "s")
+    many = [Put(f"/a/{number}", b"") for number in range(FORESEEN)]
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(ValueError, match="not a store path"):
+            await backend.commit([], [Put("/\ud800", b""), *many])
+        assert await backend.commit([], many)
     await backend.close()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,8 @@ from headgate.store.types import (
     StoreError,
     Unavailable,
 )
+
+log = logging.getLogger("headgate.store")
 
 FORMAT = 1
 PORTION_MAX = 20
@@ -240,17 +243,23 @@ class SqliteBackend:
         loop = asyncio.get_running_loop()
         while self._waiting or self._ended:
             self._leave()
-            staged, good, refused = await self._stage()
+            taken: _Queue = []
+            good: _Staged = []
+            refused: _Refused = []
             try:
+                staged, good, refused = await self._stage(taken)
                 if good:
                     # From here on, reads may see the batch before the watchers do (`StorePages.settled`).
                     self.tree.writing()
                     await loop.run_in_executor(self._thread, self._persist, staged)
                     self.tree.apply(staged)
-            # The whole batch has failed. A Conflict with one of its commits may be unfounded then, but its caller reads
-            # again.
-            except (apsw.Error, OSError) as error:
-                refused += [(waiting, Unavailable(f"{self.path}: not written: {_why(error)}")) for waiting, _ in good]
+            # The whole batch has failed, and whatever the error is, its callers must not wait for ever. A Conflict with
+            # one of its commits may be unfounded then, but its caller reads again.
+            except Exception as error:
+                if not isinstance(error, apsw.Error | OSError):
+                    log.exception("%s: not written", self.path)
+                # Those that were refused before have their answers already.
+                refused += [(waiting, Unavailable(f"{self.path}: not written: {_why(error)}")) for waiting in taken]
                 good = []
                 self.tree.dropped()
             for waiting, written in good:
@@ -265,14 +274,15 @@ class SqliteBackend:
                 loop.call_later(AGAIN_S, self._go_on)
                 return
 
-    async def _stage(self) -> tuple[Staged, _Staged, _Refused]:
-        """Stage the waiting commits, and those that arrive meanwhile, a portion at a time."""
+    async def _stage(self, taken: _Queue) -> tuple[Staged, _Staged, _Refused]:
+        """Stage the waiting commits, and those that arrive meanwhile, a portion at a time; add each to `taken`."""
         staged = self.tree.stage()
         good: _Staged = []
         refused: _Refused = []
         while self._waiting and len(staged.entries) < TOGETHER_MAX:
             portion, self._waiting = self._waiting[:PORTION_MAX], self._waiting[PORTION_MAX:]
-            with suppress(StoreError):  # each commit reports the error itself
+            taken += portion
+            with suppress(StoreError, ValueError):  # each commit reports the error itself
                 self.tree.foresee([op.path for one in portion for op in one.ops if not isinstance(op, Append)])
             for waiting in portion:
                 try:
