@@ -23,7 +23,8 @@ from headgate.gate.work import BuildOutcome
 from headgate.gate.world import World
 
 CARRIED_MAX_MS = 300_000
-"""Time after which a carried build is cancelled if its job's inputs on the new base are still unknown."""
+"""Time after which a carried build is cancelled if its job's inputs on the new base are still unknown, however often
+that base changes meanwhile."""
 CARRIED_MAX = 40
 """Limit of builds of an item that are carried over a reset; the others are cancelled. One commit can cancel this
 many."""
@@ -62,7 +63,8 @@ def reset(item: Item, world: World, actions: list[Action]) -> Item:
     buildset = item.buildset
     if buildset is not None and buildset.merge is Phase.RUNNING:
         actions.append(Cancel(derived(buildset.id, "merge"), build=False))
-    known = {one.build.id: replace(one, since_ms=world.now_ms) for one in item.carried}
+    # Those carried already keep their time: an item that is reset again and again would hold machines without limit.
+    known = {one.build.id: one for one in item.carried}
     if buildset is not None:
         unasked = {action.id for action in actions if isinstance(action, Run)}  # requested only when the turn ends
         known = {**known, **{one.build.id: one for one in _going_on(buildset, world) if one.build.id not in unasked}}

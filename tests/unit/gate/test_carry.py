@@ -182,6 +182,24 @@ def test_what_nobody_comes_to_know_of_is_given_up_after_a_while() -> None:
     assert ran(play, "B") == {} and before["unit"] not in awaited(play.state) and not is_due(play.state, 1 << 50)
 
 
+def test_resets_in_a_row_do_not_give_it_more_time() -> None:
+    play = Play(UNIT)
+    play.approve("A", "C")
+    play.propose(play.change("B", project="q"))
+    play.approve("B")
+    play.merges()
+    before = ran(play, "B")
+    play.fails("A")
+    (first,) = play.item("B").carried
+    play._clock += CARRIED_MAX_MS // 2
+    play.abandon("C")
+    assert play.item("B").carried == (first,) and ran(play, "B") == before
+    play._clock += CARRIED_MAX_MS // 2
+    assert is_due(play.state, play.world.now_ms)
+    play.act()
+    assert ran(play, "B") == {} and play.item("B").carried == ()
+
+
 @pytest.mark.parametrize("how", ["dequeued", "a new patchset", "a conflict", "promoted", "an error", "stopped"])
 def test_what_ends_the_item_or_its_base_ends_it(how: str) -> None:
     play, before = reset(UNIT)
