@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,6 +24,10 @@ LOOK_INTERVAL_S = 1.0
 """Between two looks whether a lease's turn has come."""
 GRACE_S = 60
 """A lease whose asker has gone waits so much longer."""
+END_S = 30.0
+"""Time for which ending a lease is repeated while the service does not answer."""
+PASSING = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED")
+"""Statuses that pass by themselves."""
 
 
 class StockRefused(Exception):
@@ -119,7 +123,8 @@ class Stock:
     ) -> Iterator[pb.Lease]:
         """Have a machine, or so much of what an object has, within the block; then it is given back.
 
-        Raise StockRefused for what is refused, TimeoutError when it was not there in `wait_s`.
+        Raise StockRefused for what is refused, also when it could not be given back and stays leased for its hours;
+        TimeoutError when it was not there in `wait_s`.
         """
         lease = self.call(
             # The service ends the wait by itself if this process dies meanwhile.
@@ -129,8 +134,21 @@ class Stock:
         try:
             yield self._waited(lease, wait_s)
         finally:
-            with suppress(StockRefused):  # its time was over
-                self.call("EndLease", id=lease.id)
+            self._end(lease.id)
+
+    def _end(self, id: str) -> None:
+        """End a lease. While the service is away this is repeated, because otherwise nobody could use the object."""
+        until_s = time.monotonic() + END_S
+        while True:
+            try:
+                self.call("EndLease", id=id)
+                return
+            except StockRefused as refused:
+                if refused.status == "NOT_FOUND":  # its time was over, or it was ended and the answer was lost
+                    return
+                if refused.status not in PASSING or time.monotonic() >= until_s:
+                    raise
+            time.sleep(LOOK_INTERVAL_S)
 
     def _waited(self, lease: pb.Lease, wait_s: int) -> pb.Lease:
         until_s = time.monotonic() + wait_s
