@@ -18,7 +18,19 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.pages import FORESEEN
 from headgate.store.sqlite import Locked, SqliteBackend, SqliteReader
 from headgate.store.tree import Staged
-from headgate.store.types import Append, At, Backend, Conflict, Corrupt, Delete, Lease, Put, StoreError, Unavailable
+from headgate.store.types import (
+    Append,
+    At,
+    Backend,
+    Conflict,
+    Corrupt,
+    Delete,
+    Entry,
+    Lease,
+    Put,
+    StoreError,
+    Unavailable,
+)
 from headgate.testing.conformance import Conformance, Gap
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.loop import VirtualLoop
@@ -184,6 +196,29 @@ async def test_whatever_goes_wrong_callers_are_told_and_writing_goes_on(
     assert [entry.value for entry in await backend.list("")] == [b"1"]
     await backend.commit([], [Put("/b", b"3")])
     assert [entry.value for entry in await backend.list("")] == [b"1", b"3"]
+    await backend.close()
+
+
+async def test_nothing_of_a_commit_is_written_when_a_part_of_it_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = await SqliteBackend.open(tmp_path / "s")
+    await backend.commit([], [Put("/damaged", b"1")])
+    get = backend.tree.get
+
+    def damaged(path: str) -> Entry | None:
+        if path == "/damaged":
+            raise Unavailable("a page cannot be read")
+        return get(path)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(backend.tree, "get", damaged)
+        half = [Put("/a", b"2"), Append("/log", b"2"), Put("/damaged", b"2")]
+        told = await asyncio.gather(
+            backend.commit([], half), backend.commit([], [Put("/b", b"2")]), return_exceptions=True
+        )
+    assert isinstance(told[0], Unavailable) and not isinstance(told[1], BaseException)
+    assert {entry.path: entry.value for entry in await backend.list("")} == {"/damaged": b"1", "/b": b"2"}
     await backend.close()
 
 

@@ -53,8 +53,10 @@ class Staged:
             if (entry.version if entry else None) != check.version:
                 raise Conflict(check)
         check_leased(ops, self._leased, self._above)
+        # A read may fail, so every one comes before the first change: half a commit must not become durable.
+        before = {op.path: self.tree.get(op.path) for op in ops if not isinstance(op, Append)}
         self.revision += 1
-        return tuple(self._stage(op) for op in ops)
+        return tuple(self._stage(op, before) for op in ops)
 
     def _leased(self, path: str) -> bool:
         if path in self.entries:
@@ -69,11 +71,11 @@ class Staged:
             entry.path != path and self.get(entry.path) is not None for entry in self.tree.under(path)
         )
 
-    def _stage(self, op: Op) -> Entry | None:
+    def _stage(self, op: Op, before: Mapping[str, Entry | None]) -> Entry | None:
         now = self.revision
         match op:
             case Put(path, value, lease):
-                old = self.get(path)
+                old = self.entries[path] if path in self.entries else before[path]
                 entry = Entry(path, value, now, old.born if old else now, lease)
             case Append(parent, value, lease, prefix):
                 count = self.appended.get(parent, self.tree.appended.get(parent, 0))
@@ -82,7 +84,7 @@ class Staged:
             case Delete(path):
                 self.entries[path] = None
                 # An entry that is born and deleted within one batch was never shown, so its end is not reported either.
-                if self.tree.get(path) is not None:
+                if before[path] is not None:
                     self.removed.add(path)
                 return None
             case _:
