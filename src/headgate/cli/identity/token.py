@@ -29,6 +29,7 @@ class TokenFile:
     path: Path
     ours: bool
     """Whether Headgate creates the file; if not, its author may let a group read it."""
+    name: str = "the operator's token"
 
     def made(self) -> str:
         """Return the token for a server, and create the file if it does not exist. Raise UserError."""
@@ -63,14 +64,14 @@ class TokenFile:
             with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 file.write(secrets.token_urlsafe(32) + "\n")
                 file.flush()
-                # Durable before it has its name: after a power failure an empty token file would keep every process
-                # from starting.
+                # Durable before it has its name: after a power failure an empty file would keep every process from
+                # starting.
                 os.fsync(file.fileno())
             with suppress(FileExistsError):
                 # link, unlike rename, never replaces: the first process wins, and the others read its token.
                 os.link(own, self.path)
         except OSError as error:
-            raise self._wrong(f"the operator's token cannot be stored there: {error.strerror}") from error
+            raise self._wrong(f"{self.name} cannot be stored there: {error.strerror}") from error
         finally:
             own.unlink(missing_ok=True)
 
@@ -84,18 +85,18 @@ class TokenFile:
         except OSError as error:
             if isinstance(error, PermissionError) and not strictly:
                 raise
-            raise self._wrong(f"the operator's token cannot be read: {error.strerror}") from error
+            raise self._wrong(f"{self.name} cannot be read: {error.strerror}") from error
         try:
             if strictly:
                 self._guarded(file)
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise self._wrong("the operator's token must be in a plain file")
+                raise self._wrong(f"{self.name} must be in a plain file")
             text = os.read(file, FILE_SIZE_MAX_BYTES).decode(errors="replace").strip()
         finally:
             os.close(file)
         if len(text) < LENGTH_MIN_CHARS or not text.isascii() or not text.isprintable() or " " in text:
             mend = "; remove the file, and a new one is made" if self.ours else ""
-            raise self._wrong(f"a token is one line of at least {LENGTH_MIN_CHARS} plain characters{mend}")
+            raise self._wrong(f"{self.name} is one line of at least {LENGTH_MIN_CHARS} plain characters{mend}")
         return text
 
     def _guarded(self, file: int) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
 from headgate.base.errors import UserError
 from headgate.cli.identity.authenticators import authenticators
-from headgate.cli.identity.token import operator_token
+from headgate.cli.identity.token import TokenFile, operator_token
 from headgate.cli.queue.workerfile import KEY_FILE
 from headgate.cli.settings import APP_DEFAULT, Settings, read
 from headgate.queue.server.access import ApplicationKeys
@@ -20,17 +18,10 @@ from headgate.queue.server.access import ApplicationKeys
 def own_key(directory: Path, app: str) -> str:
     """Return the server's own key, which is created at the first start in a file that only its owner can read.
     Raise UserError."""
-    path = directory / KEY_FILE
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            # O_EXCL: of two servers that start at once, one fails instead of overwriting the other's key.
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                file.write(secrets.token_hex(20) + "\n")
-        key = path.read_text().strip()
-    except OSError as error:
-        raise UserError(f"{path}: the key cannot be kept there: {error.strerror}") from error
-    print(f"The key of application {app} is in {path}", flush=True)
+    # As the operator's token: an interrupted start must leave no empty file, whose key anybody could give.
+    file = TokenFile(directory / KEY_FILE, ours=True, name="the server's own key")
+    key = file.made()
+    print(f"The key of application {app} is in {file.path}", flush=True)
     return key
 
 

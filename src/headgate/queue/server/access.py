@@ -62,7 +62,8 @@ class ApplicationKeys:
         Unix time at which it expires."""
         self._until, self._now_s = {_hashed(key): at_s for key, at_s in (until or {}).items()}, now_s
         self.apps = frozenset(keys)
-        self._app_of = {_hashed(key): app for app, some in keys.items() for key in some}
+        # An empty key would let in everybody who sends a header without one.
+        self._app_of = {_hashed(key): app for app, some in keys.items() for key in some if key.strip()}
         self._operator, self._tokens = operator, tokens
 
     def become(self, other: ApplicationKeys) -> None:
