@@ -81,3 +81,16 @@ def test_it_is_given_up_with_the_last_answer(server: Server, monkeypatch: pytest
     with pytest.raises(UserError, match="read it all"):
         post(server)
     assert len(server.asked) == 2
+
+
+def test_a_proxy_of_the_environment_is_shown_nothing_for_this_machine(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.answers = [DONE]
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.server_port}")
+    for base in ("http://[::1]", "http://127.0.0.1", "http://[::1]:1"):
+        with pytest.raises(UserError, match="no Headgate answers there"):
+            PageClient(base, "secret").post("/api/x", {})
+    assert server.asked == []

@@ -7,11 +7,15 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from headgate.base.errors import UserError
-from headgate.cli.identity.pages import owners, pages
+from headgate.cli.identity import pages as module
+from headgate.cli.identity.pages import owners, pages, token_for
 from headgate.cli.identity.token import TokenFile, known_token, operator_token
+from headgate.cli.main import group
 from headgate.cli.settings import Settings
 
 GOOD = "0123456789abcdef-token"
@@ -115,3 +119,56 @@ def test_the_kernel_tells_whose_program_listens(tmp_path: Path) -> None:
     assert owners(9000, tables) == {1001, 1004}
     assert owners(9001, tables) == {1003}
     assert owners(9002, tables) == set()
+
+
+STRANGER = 4_000_000_000
+
+
+@pytest.fixture
+def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Settings of a Headgate on whose ports somebody else's programs listen."""
+    monkeypatch.delenv("HEADGATE_TOKEN", raising=False)
+    monkeypatch.setattr(module, "owners", lambda port: {STRANGER})
+    path = tmp_path / "headgate.conf"
+    path.write_text("[web]\nport = 1\n")
+    return path
+
+
+def test_a_token_of_the_environment_goes_to_no_stranger_at_a_guessed_address(
+    conf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_TOKEN", GOOD)
+    with pytest.raises(UserError, match=f"id {STRANGER}.*not shown the token"):
+        pages(str(conf), None)
+    with pytest.raises(UserError, match="not shown the token"):
+        token_for("127.0.0.1", 1, str(conf), guessed=True)
+    assert pages(str(conf), "http://127.0.0.1:1").token == token_for("127.0.0.1", 1, str(conf)) == GOOD, "it is named"
+
+
+def test_a_token_of_the_command_line_goes_to_no_stranger_at_a_guessed_address(conf: Path) -> None:
+    with click.Context(group) as context:
+        context.params = {"auth_token": GOOD}
+        with pytest.raises(UserError, match="not shown the token"):
+            pages(str(conf), None)
+        assert pages(str(conf), "http://127.0.0.1:1").token == GOOD, "it is named"
+
+
+def test_a_stranger_who_says_to_be_alive_keeps_nobody_from_the_public_address(
+    conf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_TOKEN", GOOD)
+    monkeypatch.setattr(module, "_alive", lambda base, settings: True)
+    conf.write_text("[web]\nport = 1\nroot = https://gate.example\n")
+    found = pages(str(conf), None)
+    assert (found.base, found.token) == ("https://gate.example", GOOD)
+    monkeypatch.setattr(module, "owners", lambda port: {os.geteuid()})
+    assert pages(str(conf), None).base == "http://127.0.0.1:1"
+
+
+def test_the_inventory_s_commands_show_no_token_to_a_stranger_at_the_usual_address(
+    conf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RUNM_HOST", raising=False)
+    monkeypatch.setenv("HEADGATE_CONFIG", str(conf))
+    result = CliRunner().invoke(group, ["inventory", "--token", GOOD, "partition", "list"])
+    assert isinstance(result.exception, UserError) and "not shown the token" in str(result.exception)

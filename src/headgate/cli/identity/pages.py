@@ -179,7 +179,7 @@ def _opened(
     request: urllib.request.Request, timeout_s: float, tls: ssl.SSLContext | None
 ) -> Any:  # a response of urllib
     # A proxy of the environment would receive the token, and could not reach this machine's loopback anyway.
-    direct = [urllib.request.ProxyHandler({})] if _is_here(request.host.rpartition(":")[0] or request.host) else []
+    direct = [urllib.request.ProxyHandler({})] if _is_here(urlsplit(request.full_url).hostname or "") else []
     opener = urllib.request.build_opener(_NoRedirects, *direct, urllib.request.HTTPSHandler(context=tls))
     return opener.open(request, timeout=timeout_s)
 
@@ -194,9 +194,10 @@ def pages(config: str | None, url: str | None) -> PageClient:
     named = base == profile.url
     # The profile's token goes to the profile's server only, whatever address the command line names.
     token = everywhere("auth_token") or os.environ.get(VARIABLE, "") or (profile.token if named else "")
-    if not token and settings is not None and _ours(base, settings):
-        token = known_token(settings)
-        # Any user of this machine may listen on a port while Headgate is down, and would receive the operator's token.
+    if settings is not None and (not url if token else _ours(base, settings)):
+        token = token or known_token(settings)
+        # Any user of this machine may listen on a port while Headgate is down, and would receive the token. Only who
+        # names both the token and the address has chosen who does.
         _not_a_stranger(base, settings)
     if everywhere("insecure") or (named and not profile.verify):
         return PageClient(base, token, _unchecked(), profile.tenant)
@@ -210,15 +211,15 @@ def _unchecked() -> ssl.SSLContext:
     return found
 
 
-def token_for(host: str, port: int, config: str | None = None) -> str:
-    """Return the token for a server other than the pages: that of the environment or, for a server on this machine,
-    that of the settings; empty when this user may read none. Raise UserError."""
-    if token := os.environ.get(VARIABLE, ""):
+def token_for(host: str, port: int, config: str | None = None, *, given: str = "", guessed: bool = False) -> str:
+    """Return the token for a server other than the pages: the given one, that of the environment or, for a server on
+    this machine, that of the settings; empty when this user may read none. `guessed`: nobody named the address. Raise
+    UserError."""
+    token = given or os.environ.get(VARIABLE, "")
+    if not _is_here(host) or (token and not guessed):
         return token
-    if not _is_here(host):
-        return ""
     settings = _settings(config, "this machine") or Settings(Path(NAME).absolute(), {})
-    token = known_token(settings)
+    token = token or known_token(settings)
     if token:
         _not_a_stranger(f"http://{f'[{host}]' if ':' in host else host}:{port}", settings)
     return token
@@ -242,7 +243,10 @@ def _needed(settings: Settings | None) -> Settings:
 def _address(settings: Settings) -> str:
     root = settings.get("web", "root").rstrip("/")
     address = _here(settings)
-    return root if root and not _alive(address, settings) else address
+    # A stranger can say that it is alive, too, and must not keep anybody from the real pages.
+    if root and (_strangers(address, settings) or not _alive(address, settings)):
+        return root
+    return address
 
 
 def _here(settings: Settings) -> str:
@@ -308,17 +312,21 @@ def _is_here(host: str) -> bool:
 def _not_a_stranger(base: str, settings: Settings) -> None:
     """Raise UserError when a program of another user listens on the port of this machine: Headgate may not be
     running."""
-    at = urlsplit(base)
-    if not _is_here(at.hostname or ""):
-        return
-    # Besides this user: root, and whoever owns the files, as Headgate usually has a user of its own.
-    trusted = {os.geteuid(), 0, *_owner(settings.path), *_owner(settings.state_dir), *_owner(token_file(settings).path)}
-    strangers = owners(at.port or 80) - trusted
-    if strangers:
+    if strangers := _strangers(base, settings):
         raise UserError(
             f"{base}: the program that listens there belongs to the user with id {min(strangers)}, to whom neither "
             "these settings nor the state belong: it is not shown the token"
         )
+
+
+def _strangers(base: str, settings: Settings) -> set[int]:
+    """Return the ids of other users whose programs listen on the port, if it is one of this machine."""
+    at = urlsplit(base)
+    if not _is_here(at.hostname or ""):
+        return set()
+    # Besides this user: root, and whoever owns the files, as Headgate usually has a user of its own.
+    trusted = {os.geteuid(), 0, *_owner(settings.path), *_owner(settings.state_dir), *_owner(token_file(settings).path)}
+    return owners(at.port or (443 if at.scheme == "https" else 80)) - trusted
 
 
 def _owner(path: Path) -> set[int]:

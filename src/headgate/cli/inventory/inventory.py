@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import click
+from click.core import ParameterSource
 
 from headgate.cli.groups import LazyGroup
 from headgate.cli.identity.pages import token_for
@@ -82,8 +83,9 @@ def command(context: click.Context, /, **options: Any) -> None:
 
     The exit status is the number of the status the service answered with.
     """
-    if not options["token"] and context.invoked_subcommand not in (*LATER, "proto", "helpenv"):
-        options["token"] = token_for(options["host"], options["port"])
+    if context.invoked_subcommand not in (*LATER, "proto", "helpenv"):
+        guessed = context.get_parameter_source("host") is ParameterSource.DEFAULT
+        options["token"] = token_for(options["host"], options["port"], given=options["token"], guessed=guessed)
     context.obj = ServiceAddress(**options)
 
 

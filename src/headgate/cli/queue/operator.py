@@ -15,6 +15,7 @@ from headgate.adapters.identity.trust import trusting
 from headgate.base.errors import UserError
 from headgate.cli.identity.pages import known_trust, token_for
 from headgate.cli.queue.workerfile import DEFAULT, WorkerFile, read_worker_file, usual
+from headgate.cli.queue.workeroptions import OPTIONS
 from headgate.cli.store.silence import open_with_warnings
 from headgate.cli.store.urls import SQLITE, open_to_read
 from headgate.map.tree import unescape
@@ -119,7 +120,8 @@ def token_of(file: WorkerFile) -> str:
     """Return the operator's token if the message servers run on this machine. Raise UserError."""
     at = [urlsplit(url) for url in file.urls]
     # The token is all-powerful: with one server elsewhere among the addresses, that of the settings is sent to none.
-    found = [token_for(one.hostname or "", one.port or 80) for one in at]
+    guessed = file.urls == (OPTIONS["queuey"]["connection"].default,)
+    found = [token_for(one.hostname or "", one.port or 80, guessed=guessed) for one in at]
     return found[0] if all(found) else ""
 
 
