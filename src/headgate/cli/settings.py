@@ -185,20 +185,31 @@ class Settings:
 def find(given: str | None, environment: Mapping[str, str] = os.environ) -> Path:
     """Return the path of the settings file: as given, as HEADGATE_CONFIG says, `headgate.conf` here or in the nearest
     directory above, or the first that exists of SEARCHED.  Raise UserError if there is none."""
+    if (path := _found(given, environment)) is None:
+        raise UserError(
+            "there is no settings file here, nor in a directory above.\n"
+            "  headgate init             writes an example with comments into this directory\n"
+            "  headgate run              starts Headgate with it"
+        )
+    return path
+
+
+def read_or_defaults(given: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
+    """Read the file that `find` finds; without one, return the defaults, for what needs no gate beside it. Raise
+    UserError, also for a named file that does not exist."""
+    path = _found(given, environment)
+    return read(path, environment) if path is not None else Settings(Path(NAME).absolute(), {})
+
+
+def _found(given: str | None, environment: Mapping[str, str]) -> Path | None:
     named = given or environment.get("HEADGATE_CONFIG")
     if named:
         if not Path(named).is_file():
             raise UserError(f"{named}: there is no such settings file; `headgate init` writes an example")
         return Path(named)
     above = (place / NAME for place in Path.cwd().parents)
-    for path in (Path(NAME), *above, *(Path(candidate).expanduser() for candidate in SEARCHED)):
-        if path.is_file():
-            return path
-    raise UserError(
-        "there is no settings file here, nor in a directory above.\n"
-        "  headgate init             writes an example with comments into this directory\n"
-        "  headgate run              starts Headgate with it"
-    )
+    searched = (Path(NAME), *above, *(Path(candidate).expanduser() for candidate in SEARCHED))
+    return next((path for path in searched if path.is_file()), None)
 
 
 def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:

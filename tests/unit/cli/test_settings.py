@@ -10,7 +10,8 @@ from click.testing import CliRunner
 from headgate.base.errors import UserError
 from headgate.cli.check.check import command as check
 from headgate.cli.init import command as init
-from headgate.cli.settings import find, read
+from headgate.cli.main import group
+from headgate.cli.settings import find, read, read_or_defaults
 
 
 def settings(tmp_path: Path, text: str) -> Path:
@@ -93,6 +94,38 @@ def test_settings_are_found_from_below(tmp_path: Path, monkeypatch: pytest.Monke
     assert find(None, {}) == outer
     (inner / "headgate.conf").write_text("")
     assert find(None, {}) == Path("headgate.conf")
+
+
+ALONE = (
+    ("queue", "serve", "--listen", "nowhere"),
+    ("inventory", "serve", "--store", "nothing"),
+    ("inventory", "fsck", "--store", "nothing"),
+)
+"""Commands that need no settings, with options that end them once the settings are read."""
+
+
+@pytest.mark.parametrize("command", ALONE, ids=" ".join)
+@pytest.mark.parametrize("place", ["headgate.conf", "home/.config/headgate/headgate.conf", "named.conf"])
+def test_a_command_that_needs_no_settings_reads_those_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("HEADGATE_CONFIG", raising=False)
+    if place == "named.conf":
+        monkeypatch.setenv("HEADGATE_CONFIG", place)
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / place).write_text("[schedular]\n")
+    result = CliRunner().invoke(group, command)
+    assert isinstance(result.exception, UserError) and f"{place}:1: unknown section" in str(result.exception)
+
+
+def test_defaults_stand_for_a_file_that_nobody_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_or_defaults(None, {}).state_dir == tmp_path / "state"
+    for given, environment in (("none.conf", {}), (None, {"HEADGATE_CONFIG": "none.conf"})):
+        with pytest.raises(UserError, match="none.conf: there is no such settings file"):
+            read_or_defaults(given, environment)
 
 
 def test_the_example_is_valid_and_never_overwritten(tmp_path: Path) -> None:

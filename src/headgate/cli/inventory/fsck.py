@@ -8,9 +8,9 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.cli.inventory.faces import prefix_in
-from headgate.cli.inventory.serve import settings_of, with_given
+from headgate.cli.inventory.serve import with_given
 from headgate.cli.process import open_store, open_store_to_read
-from headgate.cli.settings import Settings
+from headgate.cli.settings import Settings, read_or_defaults
 from headgate.cli.terminal.say import say
 from headgate.map.inventory.places import InventoryMap, root
 from headgate.services.inventory.fsck import InventoryFinding, examine, repair
@@ -33,7 +33,7 @@ def command(context: click.Context, /, config: str | None, repairing: bool, **gi
 
     The inventory may be served meanwhile.
     """
-    settings = with_given(settings_of(config), given)
+    settings = with_given(read_or_defaults(config), given)
     findings, done, missed = asyncio.run(_examined(settings, repairing))
     for one in findings:
         say(f"{one.path}: {one.what}{'' if one.repair else ' (a person must see to it)'}")

@@ -12,7 +12,7 @@ from headgate.base.errors import UserError
 from headgate.cli.inventory.faces import make_inventory, run_inventory
 from headgate.cli.logs import set_up
 from headgate.cli.process import open_store
-from headgate.cli.settings import SEARCHED, Settings, find, read
+from headgate.cli.settings import Settings, read_or_defaults
 from headgate.map.inventory.places import ORIGINAL_PREFIX
 from headgate.store.etcd.address import SCHEME
 from headgate.store.store import Store
@@ -48,14 +48,7 @@ from headgate.store.store import Store
 def command(config: str | None, verbose: bool, **given: object) -> None:
     """Serve the inventory: gRPC services runm.RunmMetadata and headgate.inventory.v1, health and reflection."""
     set_up(level="debug" if verbose else "info")
-    asyncio.run(_serve(with_given(settings_of(config), given)))
-
-
-def settings_of(config: str | None) -> Settings:
-    """Return the settings of the file that was given or found, or defaults: an inventory needs no file."""
-    if config is None and not any(Path(one).expanduser().is_file() for one in SEARCHED):
-        return Settings(Path("headgate.conf").absolute(), {})
-    return read(find(config))
+    asyncio.run(_serve(with_given(read_or_defaults(config), given)))
 
 
 def with_given(settings: Settings, given: dict[str, object]) -> Settings:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
-from pathlib import Path
 
 import click
 
@@ -15,7 +13,7 @@ from headgate.base.tasks import run_until
 from headgate.cli.identity.tls import scheme, tls_of
 from headgate.cli.logs import set_up
 from headgate.cli.queue.keyfile import KeyFile
-from headgate.cli.settings import SEARCHED, Settings, read
+from headgate.cli.settings import Settings, read_or_defaults
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.bounds import ApplicationLimits
 from headgate.queue.messages.database import shown
@@ -37,7 +35,7 @@ def serve(config: str | None, database: str | None, listen: str | None, keys: tu
     settings are read again when the file changes, and on SIGHUP.
     """
     set_up()
-    settings = _settings(config)
+    settings = read_or_defaults(config)
     host, port = _address(settings, listen)
     url = database or settings.messages_url
     asyncio.run(run(url, limits_of(settings), settings, _given(keys), host, port, tls_of(settings)))
@@ -79,13 +77,6 @@ async def run(
         await run_until(stop, board.upkeep(), file.watch(), web)
     finally:
         await board.close()
-
-
-def _settings(config: str | None) -> Settings:
-    """Read the file; without one, use the defaults of everything."""
-    # Without a file the defaults serve, as a message server needs no gate beside it.
-    named = config or os.environ.get("HEADGATE_CONFIG") or next((p for p in SEARCHED if Path(p).is_file()), None)
-    return read(Path(named)) if named else Settings(Path("headgate.conf").absolute(), {})
 
 
 def _address(settings: Settings, listen: str | None) -> tuple[str, int]:
