@@ -17,6 +17,7 @@ from headgate.adapters.process.tail import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.base.errors import UserError
 from headgate.cli.main import group
+from headgate.map.keys import KeyPair
 from headgate.map.places import Map
 from headgate.map.records import HandAction
 from headgate.recipes.codec import decode
@@ -163,6 +164,22 @@ def test_all_keys_get_another_password_and_still_open_what_they_encrypted(here, 
     assert keys(here, "show", "org/app").output == before and "has key 2" in keys(here, "rotate", "org/app").output
     (tmp_path / "empty").write_text("\n")
     assert "is empty" in said(keys(here, "password", str(tmp_path / "empty")))
+
+
+@pytest.mark.parametrize("words", [("import", str(EXPORTED)), ("import", "--overwrite", str(EXPORTED))])
+def test_a_key_that_a_running_headgate_makes_meanwhile_is_not_imported_over(here, monkeypatch, words):
+    every, made = KeyStore.every, []
+
+    async def overtaken(self: KeyStore) -> dict[tuple[str, str], tuple[KeyPair, ...]]:
+        """Read the keys, and let another process make one before anything is written."""
+        found = await every(self)
+        made.append(await self.public("hub", "org/app"))
+        return found
+
+    monkeypatch.setattr(KeyStore, "every", overtaken)
+    assert "org/app (hub) were changed meanwhile" in said(keys(here, *words))
+    monkeypatch.setattr(KeyStore, "every", every)
+    assert keys(here, "show", "org/app").output == made[0]
 
 
 def test_a_running_headgate_is_read_beside_and_not_written_under(here):

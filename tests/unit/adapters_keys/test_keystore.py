@@ -82,6 +82,20 @@ async def test_no_password_says_what_to_do():
         await (await keystore("", empty=True)).public(*APP)
 
 
+async def test_another_password_takes_no_key_away_that_is_made_meanwhile(monkeypatch):
+    keys, every = await keystore(), KeyStore.every
+
+    async def overtaken(self):
+        found = await every(self)
+        await self.rotate(*APP)
+        return found
+
+    monkeypatch.setattr(KeyStore, "every", overtaken)
+    with pytest.raises(SecretError, match=r"org/app \(hub\) were changed meanwhile"):
+        await keys.repassword(PASSWORD, "battery staple")
+    assert [one.version for one in await keys.pairs(*APP)] == [2, 1]
+
+
 async def test_a_project_without_a_key_says_what_to_do():
     with pytest.raises(SecretError, match="import the key"):
         await (await keystore(empty=True)).opened(*APP, SECRET)

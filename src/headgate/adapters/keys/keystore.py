@@ -94,12 +94,25 @@ class KeyStore:
             fresh = [await asyncio.to_thread(_repassworded, project, pair, old, new) for pair in pairs]
             if tuple(fresh) != pairs:
                 changed += sum(a != b for a, b in zip(fresh, pairs, strict=True))
-                await self.put(connection, project, tuple(fresh))
+                await self.put(connection, project, tuple(fresh), pairs)
         return changed
 
-    async def put(self, connection: str, project: str, pairs: tuple[KeyPair, ...]) -> None:
-        """Store pairs in place of the existing ones."""
-        await self._store.commit([], [self._place(connection, project).put(ProjectKeyPairs(pairs))])
+    async def put(
+        self, connection: str, project: str, pairs: tuple[KeyPair, ...], known: tuple[KeyPair, ...] = ()
+    ) -> None:
+        """Store pairs in place of the known ones. Raise SecretError when the store has others by now."""
+        place = self._place(connection, project)
+
+        async def body(txn: Txn) -> None:
+            entry = await txn.get(place.path)
+            # Another process may have made a key since, and somebody may have encrypted with it.
+            if (place.decode(entry.value).pairs if entry else ()) != known:
+                raise SecretError(
+                    f"the keys of {project} ({connection}) were changed meanwhile and stay as they are; do it again"
+                )
+            txn.do(place.put(ProjectKeyPairs(pairs)))
+
+        await self._store.transact(body)
 
     async def delete(self, connection: str, project: str) -> None:
         await self._store.commit([], [self._place(connection, project).delete()])

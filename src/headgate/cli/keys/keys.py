@@ -165,7 +165,7 @@ def import_(config: str | None, overwrite: bool, password_file: Path | None, rea
             if key_project in known and key_project not in same and not overwrite:
                 raise UserError(f"{key_project} has another key already; nothing was imported. --overwrite replaces it")
         for key_project in fresh.keys() - same:
-            await keys.put(*key_project, fresh[key_project])
+            await keys.put(*key_project, fresh[key_project], known.get(key_project, ()))
         say(f"Imported the keys of {len(fresh)} projects from {file}.")
         for path, why in left_out.items():
             say(f"Left out {line(path)}: {why}.")
