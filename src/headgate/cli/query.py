@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -164,13 +165,12 @@ def _log(at: PageClient, build: Mapping[str, Any], name: str) -> str:
     place = build.get("log_url")
     if not place:
         raise UserError(f"build {build['uuid']} has no log")
-    path = urlsplit(place).path
-    # The history stores addresses as they were; a token must not go to a log server of somebody else.
-    ours = path.endswith(f"/logs/{build['uuid']}/")
-    if not ours:
-        raise UserError(f"its log is kept elsewhere, where no token of yours is sent: {place}{name}")
     # From the tenant's part on: what is before it is the public address, which may be unreachable from here.
-    return at.text(f"{path[path.rindex('/t/') :]}{name}")
+    ours = re.search(rf"/t/[^/]+/logs/{re.escape(build['uuid'])}/$", urlsplit(place).path)
+    # The history stores addresses as they were; a token must not go to a log server of somebody else.
+    if ours is None:
+        raise UserError(f"its log is kept elsewhere, where no token of yours is sent: {place}{name}")
+    return at.text(f"{ours[0]}{name}")
 
 
 @click.command("job-graph")

@@ -110,6 +110,27 @@ def test_one_build_is_shown_with_its_log(server: Server) -> None:
     assert run(server, "build-info").exit_code != 0
 
 
+@pytest.mark.parametrize(
+    ("log_url", "asked"),
+    [
+        ("http://elsewhere/logs/b1/", ""),
+        ("http://elsewhere/t/x/y/logs/b1/", ""),
+        ("http://elsewhere/t/x/logs/b1b1/", ""),
+        ("http://elsewhere/gate/t/t/logs/b1/", "/t/t/logs/b1/job-output.txt"),
+    ],
+)
+def test_a_log_is_asked_for_where_this_server_serves_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch, log_url: str, asked: str
+) -> None:
+    monkeypatch.setitem(ANSWERS, "/api/tenant/one/build/b1", {**BUILD, "log_url": log_url})
+    monkeypatch.setitem(ANSWERS, "/t/t/logs/b1/job-output.txt", "hello")
+    told = run(server, "build-info", "b1", "--show-job-output")
+    if asked:
+        assert told.exit_code == 0 and server.asked[-1][1] == asked
+    else:
+        assert isinstance(told.exception, UserError) and "is kept elsewhere" in str(told.exception)
+
+
 def test_the_graph_of_a_branch_is_shown(server: Server) -> None:
     words = ("--pipeline", "gate", "--project", "host/code", "--branch", "stable/1")
     assert "lint (soft)" in done(server, "job-graph", *words)
