@@ -186,8 +186,9 @@ class Process:
 async def process(
     settings: Settings, stop: asyncio.Event, ports: Sequence[tuple[str, int]] = ()
 ) -> AsyncIterator[Process]:
-    """Yield a process that has reached the store and has no components yet. Raise UserError. `ports` are pairs
-    (host, port) at which health is served even while the process waits for the store."""
+    """Yield a process that has reached the store and has no components yet. Raise UserError, and NeverReached when
+    `stop` is set first. `ports` are pairs (host, port) at which health is served even while the process waits for the
+    store."""
 
     def now_ms() -> int:
         return int(time.time() * 1000)
@@ -200,7 +201,7 @@ async def process(
     async with AsyncExitStack() as stack:
         figures = ProcessMetrics()
         # Everything below needs the store; until it answers, `reached` serves nothing but health.
-        backend = measured(await reached(settings, ports), figures.store, now_ms)
+        backend = measured(await reached(settings, ports, stop), figures.store, now_ms)
         stack.push_async_callback(backend.close)
         store = Store(backend, ttl_s=settings.session_timeout_s)
         context = Context(store, Mirror(store, Map().path), now_ms, root_url=settings.get("web", "root").rstrip("/"))

@@ -8,6 +8,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -19,6 +20,7 @@ from headgate.cli.launch.components import add_everything, add_executor, add_mer
 from headgate.cli.launch.finger import add_fingergw
 from headgate.cli.launch.machines import add_launcher
 from headgate.cli.launch.process import Process, process
+from headgate.cli.launch.storewait import NeverReached
 from headgate.cli.logs import set_up
 from headgate.cli.reference import NEEDLESS
 from headgate.cli.settings import Settings, find, read
@@ -195,26 +197,50 @@ async def run(
     again, and queues their keys.
     """
     stop = stop or asyncio.Event()
-    loop = asyncio.get_running_loop()
-    async with process(settings, stop, ports) as own_process:
-        await made(own_process)
+    loop, heard = asyncio.get_running_loop(), _Heard(stop)
+    # By default these signals kill, also a process that still waits for its store.
+    loop.add_signal_handler(signal.SIGUSR1, heard.gracefully)
+    if not sys.stdin.isatty():  # otherwise it means that the terminal was closed
+        loop.add_signal_handler(signal.SIGHUP, heard.read_anew)
+    with suppress(NeverReached):
+        async with process(settings, stop, ports) as own_process:
+            await made(own_process)
+            heard.pass_on(own_process)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, stop.set)
+            if settings.get("executor", "sigterm_method") == "graceful":
+                loop.add_signal_handler(signal.SIGTERM, _first_then(loop, heard.gracefully, stop))
+            try:
+                await own_process.run()
+            except TooOld as old:
+                raise UserError(str(old)) from old
 
-        def gracefully() -> None:
-            for member in own_process.members:
-                member.want("stopped")
 
-        graceful = settings.get("executor", "sigterm_method") == "graceful"
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
-        if graceful:
-            loop.add_signal_handler(signal.SIGTERM, _first_then(loop, gracefully, stop))
-        loop.add_signal_handler(signal.SIGUSR1, gracefully)
-        if not sys.stdin.isatty():  # otherwise it means that the terminal was closed
-            loop.add_signal_handler(signal.SIGHUP, own_process.read_anew)
-        try:
-            await own_process.run()
-        except TooOld as old:
-            raise UserError(str(old)) from old
+class _Heard:
+    """Pass signals on to the components, also those that come before there are any."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop, self._anew = stop, False
+        self._process: Process | None = None
+
+    def pass_on(self, process: Process) -> None:
+        self._process = process
+        # What the components have read may be older than the signal.
+        if self._anew:
+            process.read_anew()
+
+    def read_anew(self) -> None:
+        if self._process is None:
+            self._anew = True
+        else:
+            self._process.read_anew()
+
+    def gracefully(self) -> None:
+        if self._process is None:
+            self._stop.set()  # nothing is under way yet that could be finished
+            return
+        for member in self._process.members:
+            member.want("stopped")
 
 
 def _first_then(loop: asyncio.AbstractEventLoop, first: Callable[[], None], stop: asyncio.Event) -> Callable[[], None]:

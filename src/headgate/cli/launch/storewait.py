@@ -32,9 +32,13 @@ class _Away:
     away_why: str
 
 
-async def reached(settings: Settings, ports: Sequence[tuple[str, int]]) -> Backend:
+class NeverReached(Exception):
+    """Report that the process was asked to stop before its store could be reached."""
+
+
+async def reached(settings: Settings, ports: Sequence[tuple[str, int]], stop: asyncio.Event) -> Backend:
     """Return the store once it can be reached; until then, health is served at `ports` (host, port), and `/metrics`
-    is empty. Raise UserError."""
+    is empty. Raise UserError, and NeverReached when `stop` is set first."""
     try:
         return await open_store(settings)
     except StoreAway as error:
@@ -51,7 +55,9 @@ async def reached(settings: Settings, ports: Sequence[tuple[str, int]]) -> Backe
     tls = tls_of(settings)
     served = [serve(app, host, port, over, lambda port: None, tls=tls) for host, port in ports]
     # This returns only after the waiting servers are closed, so that the components can bind the same ports.
-    await run_until(asyncio.Event(), waiting(), *served)
+    await run_until(stop, waiting(), *served)
+    if not found:
+        raise NeverReached
     log.info("the store can be used, after %.1f s", time.time() - away.away_since_ms / 1000)
     return found[0]
 

@@ -1,0 +1,52 @@
+"""Signals that come while a process still starts."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from headgate.cli.launch.process import Process
+from headgate.cli.launch.run import run
+from headgate.cli.settings import Settings
+from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.servers.program import free_ports
+from tests.waiting import until
+
+
+def raised(number: signal.Signals) -> None:
+    """Send a signal to this process, unless it would kill the test."""
+    assert signal.getsignal(number) is not signal.SIG_DFL, f"{number.name} would kill the process"
+    signal.raise_signal(number)
+
+
+async def never(process: Process) -> None:
+    raise AssertionError("there is no store")
+
+
+async def test_a_process_that_waits_for_its_store_ends_when_asked_and_lives_on_otherwise(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (port,) = free_ports(1)
+    settings = Settings(tmp_path / "headgate.conf", {"store": {"url": f"etcd://127.0.0.1:{port}"}})
+    running = asyncio.ensure_future(run(settings, never))
+    await until("it waits", lambda: "is waited for" in caplog.text or running.done())
+    raised(signal.SIGHUP)
+    raised(signal.SIGUSR1)
+    async with asyncio.timeout(DEADLINE_S):
+        await running
+
+
+async def test_what_is_asked_for_during_the_start_is_done_afterwards(tmp_path: Path) -> None:
+    read = list[str]()
+
+    async def made(process: Process) -> None:
+        process.anew.append(lambda: read.append("again"))
+        raised(signal.SIGHUP)
+        await asyncio.to_thread(read.append, "first")  # the loop learns of the signal meanwhile
+
+    async with asyncio.timeout(DEADLINE_S):
+        await run(Settings(tmp_path / "headgate.conf", {"store": {"url": "memory:"}}), made)
+    assert read == ["first", "again"]
