@@ -76,6 +76,21 @@ def test_what_is_exported_is_imported_elsewhere(here, tmp_path_factory):
     assert out.stat().st_mode & 0o077 == 0
 
 
+def test_exported_keys_are_their_owner_s_alone_whatever_was_there(here, tmp_path):
+    keys(here, "import", str(EXPORTED))
+    out, elsewhere = tmp_path / "keys.json", tmp_path / "elsewhere"
+    out.write_text("old")
+    out.chmod(0o666)
+    with out.open() as opened:
+        assert keys(here, "export", str(out)).exit_code == 0
+        assert opened.read() == "old", "whoever has the old file open learns nothing"
+    assert json.loads(out.read_text()) == json.loads(EXPORTED.read_text()) and out.stat().st_mode & 0o777 == 0o600
+    elsewhere.write_text("precious")
+    (tmp_path / "link").symlink_to(elsewhere)
+    assert "is no plain file" in said(keys(here, "export", str(tmp_path / "link")))
+    assert elsewhere.read_text() == "precious"
+
+
 @pytest.mark.long
 def test_a_wrong_password_says_what_to_do_and_changes_nothing(here, tmp_path):
     settings(here, "another")

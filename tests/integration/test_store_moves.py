@@ -57,6 +57,21 @@ def full(tmp_path: Path) -> str:
     return url
 
 
+@pytest.mark.parametrize("linked", [False, True])
+def test_an_export_is_its_owner_s_alone_whatever_an_interrupted_one_left(
+    full: str, tmp_path: Path, linked: bool
+) -> None:
+    file, left, elsewhere = tmp_path / "export", tmp_path / "export.part", tmp_path / "elsewhere"
+    if linked:
+        left.symlink_to(elsewhere)
+    else:
+        left.write_bytes(b"half of it")
+        left.chmod(0o666)
+    assert run("export", "--store", full, file).exit_code == 0
+    assert file.stat().st_mode & 0o777 == 0o600 and not file.is_symlink()
+    assert not left.is_symlink() and not left.exists() and not elsewhere.exists()
+
+
 @pytest.mark.long
 def test_from_a_file_to_zookeeper_and_back(tmp_path: Path, full: str, zookeeper_server: ZooKeeper) -> None:
     far = f"zookeeper://127.0.0.1:{zookeeper_server.port}{asyncio.run(chroot(zookeeper_server))}"

@@ -6,7 +6,9 @@ import contextlib
 import logging
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 log = logging.getLogger("headgate.files")
 
@@ -36,6 +38,23 @@ def private_file(path: Path) -> None:
         return
     for file in (path, *(path.with_name(path.name + beside) for beside in ("-wal", "-shm", "-journal"))):
         close_to_others(file, FILE)
+
+
+@contextlib.contextmanager
+def private_replacement(path: Path) -> Iterator[BinaryIO]:
+    """Yield a new file that only its owner can read; it takes the place of `path` once it is complete and durable.
+    Raise OSError."""
+    beside = path.with_name(path.name + ".part")
+    try:
+        # Never one that is there already: it may be a link, or others may read it or have it open.
+        beside.unlink(missing_ok=True)
+        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, FILE)) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        beside.rename(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def close_to_others(path: Path, mode: int) -> None:

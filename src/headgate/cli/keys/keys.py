@@ -17,6 +17,7 @@ from headgate.adapters.keys import rsa
 from headgate.adapters.keys.keystore import NO_PASSWORD, KeyStore
 from headgate.adapters.keys.rsa import BadKey
 from headgate.base.errors import UserError
+from headgate.base.private import private_replacement
 from headgate.base.texts import line
 from headgate.cli.identity.byhand import ManualAction, recorded
 from headgate.cli.identity.pages import pages
@@ -119,9 +120,13 @@ def export(config: str | None, file: Path, projects: tuple[str, ...]) -> None:
         if missing:
             raise UserError(f"there is no key of {', '.join(missing)}")
         exported = Exported(tuple(ExportedProject(*found, every[found]) for found in wanted))
-        # The file is private before it has any content.
-        file.touch(0o600)
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(exported)) + b"\n")
+        if file.is_symlink() or (file.exists() and not file.is_file()):
+            raise UserError(f"{file} is no plain file; choose another name")
+        try:
+            with private_replacement(file) as out:
+                out.write(msgspec.json.format(msgspec.json.encode(exported)) + b"\n")
+        except OSError as error:
+            raise UserError(f"{file}: cannot be written: {error.strerror}") from error
         say(f"Wrote the keys of {len(wanted)} projects to {file}; they open only with the same password.")
 
     _run(config, body, write=False)

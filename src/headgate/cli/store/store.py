@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Coroutine, Sequence
 from contextlib import closing, nullcontext
 from itertools import chain
@@ -15,6 +14,7 @@ import click
 from headgate.adapters.sql.history import HistoryError
 from headgate.adapters.sql.transfer import exists, fill, rows
 from headgate.base.errors import UserError
+from headgate.base.private import private_replacement
 from headgate.cli.settings import find, read
 from headgate.cli.store.urls import MEMORY, open_to_read, open_url
 from headgate.cli.terminal.say import say
@@ -51,21 +51,17 @@ def export(config: str | None, store: str, file: Path) -> None:
     if file.exists():
         raise UserError(f"{file} exists; choose another name")
     # The file gets its name only when it is complete: an interrupted export is never taken for a whole one.
-    beside = file.with_name(file.name + ".part")
     try:
         # Only the owner may read it: the tree includes the projects' private keys, although encrypted.
-        with open(beside, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
-            with closing(rows(history)) if history and exists(history) else nullcontext(()) as history_lines:
-                out.writelines(written(entries, url.rpartition("@")[2], history_lines))
-            out.flush()
-            os.fsync(out.fileno())
-        beside.rename(file)
+        with (
+            private_replacement(file) as out,
+            closing(rows(history)) if history and exists(history) else nullcontext(()) as history_lines,
+        ):
+            out.writelines(written(entries, url.rpartition("@")[2], history_lines))
     except OSError as error:
         raise UserError(f"{file}: cannot be written: {error.strerror}") from error
     except HistoryError as error:
         raise UserError(str(error)) from error
-    finally:
-        beside.unlink(missing_ok=True)
     say(f"{file}: {sum(entry.lease is None for entry in entries)} entries")
 
 
