@@ -124,7 +124,7 @@ def test_defaults_stand_for_a_file_that_nobody_named(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     assert read_or_defaults(None, {}).state_dir == tmp_path / "state"
     for given, environment in (("none.conf", {}), (None, {"HEADGATE_CONFIG": "none.conf"})):
-        with pytest.raises(UserError, match="none.conf: there is no such settings file"):
+        with pytest.raises(UserError, match=r"none\.conf: there is no such settings file"):
             read_or_defaults(given, environment)
 
 
