@@ -6,10 +6,9 @@ What its pipelines may say is a row of `config.drivers`.
 from __future__ import annotations
 
 import importlib
-import re
 import ssl
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
@@ -55,8 +54,14 @@ def _host(scheme: str) -> Callable[[Mapping[str, str]], str]:
 
 
 def _called(options: Mapping[str, str]) -> str:
-    # The path goes too: webhooks of chats have their token in it.
-    return "/".join(re.sub(r"(://)[^/@]*@", r"\1", options["url"]).split("/")[:3])
+    """Return the scheme, host and port alone: webhooks of chats have their token in the path."""
+    with suppress(ValueError):
+        parts = urlsplit(options["url"].strip())
+        host, port = parts.hostname or "", f":{parts.port}" if parts.port is not None else ""
+        # An `@` further on may end a password with a slash in it; then what seems to be the host is the user.
+        if host and "@" not in f"{parts.path}{parts.query}{parts.fragment}":
+            return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"
+    return "…"
 
 
 def _chats(options: Mapping[str, str]) -> str:
