@@ -1,7 +1,8 @@
-"""Check disk images by their first and last bytes: the format, and that they refer to no other file."""
+"""Check disk images by their headers and last bytes: the format, and that they refer to no other file."""
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
@@ -12,6 +13,13 @@ _FOOT = 512
 _TAR_AT = 257
 _EXTERNAL = 1 << 2
 """Incompatible feature of qcow2: the data are in another file."""
+_SECTOR = 512
+_DESCRIPTOR_SECTORS_MAX = 2_048
+_VMDK_KINDS = frozenset({"monolithicSparse", "streamOptimized"})
+"""Kinds of vmdk that are one file."""
+_CREATE_TYPE = re.compile(r'createType\s*=\s*"?([^"\s]*)', re.IGNORECASE)
+_EXTENT = re.compile(r"(?:RW|RDONLY|NOACCESS)\s", re.IGNORECASE)
+_OWN_EXTENT = re.compile(r'(?:RW|RDONLY)\s+[0-9]+\s+SPARSE\s+"[^"/\\]+"')
 
 
 def check(file: Path, format: str) -> None:
@@ -41,6 +49,8 @@ def check(file: Path, format: str) -> None:
         raise LaunchFailed(f"the file is {other}, and its build returned that its format is raw")
     if format == "qcow2":
         _stands_alone(head)
+    if format == "vmdk":
+        _names_no_file(_descriptor(file, head))
 
 
 def _stands_alone(head: bytes) -> None:
@@ -54,3 +64,37 @@ def _stands_alone(head: bytes) -> None:
     # Only version 3 has feature bits; in version 2 these bytes are not part of the header.
     if version >= 3 and features & _EXTERNAL:
         raise LaunchFailed("the qcow2 file has its data in another file: make it whole with `qemu-img convert`")
+
+
+def _descriptor(file: Path, head: bytes) -> str:
+    """Return the text that a vmdk has within. Raise LaunchFailed."""
+    if len(head) < _SECTOR:
+        raise LaunchFailed("the vmdk file ends before its descriptor")
+    (capacity,), (at, sectors) = struct.unpack_from("<Q", head, 12), struct.unpack_from("<QQ", head, 28)
+    if not capacity:
+        raise LaunchFailed("the vmdk file has its data in other files: make it whole with `qemu-img convert`")
+    # Programs that open such disks expect the descriptor in the second sector, whatever the header says.
+    if at != 1 or not 0 < sectors <= _DESCRIPTOR_SECTORS_MAX:
+        raise LaunchFailed("the vmdk file has no descriptor behind its header")
+    with file.open("rb") as opened:
+        opened.seek(_SECTOR)
+        text, end, rest = opened.read(sectors * _SECTOR).partition(b"\0")
+    # Some programs stop at the first zero byte, and others at the size: both have to see the same text.
+    if not end or rest.strip(b"\0"):
+        raise LaunchFailed("the vmdk file has a descriptor without a clear end")
+    return text.decode("latin-1")
+
+
+def _names_no_file(descriptor: str) -> None:
+    # Everywhere, comments included: some programs search for the words, and others read line by line.
+    kinds = set(_CREATE_TYPE.findall(descriptor))
+    if not kinds:
+        raise LaunchFailed("the vmdk file does not stand alone: its descriptor has no type")
+    if others := ", ".join(sorted(kinds - _VMDK_KINDS)):
+        raise LaunchFailed(f"the vmdk file is {others:.100}: make it monolithicSparse or streamOptimized")
+    if "parentfilenamehint" in descriptor.lower():
+        raise LaunchFailed("the vmdk file has a backing file: make it whole with `qemu-img convert`")
+    extents = [line for line in map(str.strip, descriptor.splitlines()) if _EXTENT.match(line)]
+    # The only extent bears the name that the file had when it was written.
+    if len(extents) != 1 or not _OWN_EXTENT.fullmatch(extents[0]):
+        raise LaunchFailed("the vmdk file has extents in other files: make it whole with `qemu-img convert`")
