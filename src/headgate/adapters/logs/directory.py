@@ -7,12 +7,13 @@ import os
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from itertools import islice
 from pathlib import Path
 
 from headgate.adapters.work.directory import Directory, Strange
+from headgate.base.tasks import run_to_end
 from headgate.ports.logstore import LogStoreError, NotStored, StoredLog, checked_key
 
 CHUNK_SIZE_BYTES = 262_144
@@ -34,67 +35,69 @@ class LogDirectory:
     async def put(self, key: str, content: AsyncGenerator[bytes, None], *, kind: str, encoding: str = "") -> None:
         """See the port; files have no `kind`."""
         *above, name = checked_key(key).split("/")
-        # The temporary file lies beside its target, because a rename is atomic only within one file system.
-        place, fresh = self.root.joinpath(*above), f"{WRITING}{secrets.token_hex(8)}"
-        with _translated(key):
-            await asyncio.to_thread(self._make, above)
-            file = await asyncio.to_thread(self._fresh, place / fresh)
-        try:
+        fresh = f"{WRITING}{secrets.token_hex(8)}"
+        with ExitStack() as held:
+            with _translated(key):
+                # The temporary file lies beside its target, because a rename is atomic only within one file system.
+                place = await run_to_end(asyncio.to_thread(self._made, held, above))
+                file = await run_to_end(asyncio.to_thread(self._fresh, held, place, fresh))
             async for piece in content:
                 with _translated(key):
-                    await asyncio.to_thread(file.write, piece)
+                    await run_to_end(asyncio.to_thread(file.write, piece))
             with _translated(key):
                 # Synced before the rename: otherwise a crash of the machine could leave the final name with an empty
                 # file.
-                await asyncio.to_thread(_settle, file.fileno())
+                await run_to_end(asyncio.to_thread(_settle, file.fileno()))
                 file.close()
-                os.replace(place / fresh, place / name)
-        finally:
-            file.close()
-            # After the rename there is nothing to remove; otherwise this removes a partial file.
-            with suppress(OSError):
-                os.unlink(place / fresh)
+                os.replace(fresh, name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
 
-    def _make(self, above: list[str]) -> None:
-        """Raise OSError."""
-        # Directory by directory, since `mkdir(parents=True)` gives those in between the default mode instead of ours.
-        place = self.root
-        for name in ("", *above):
-            place = place / name
-            with suppress(FileExistsError):
-                place.mkdir(self._mode, parents=place == self.root)
+    def _made(self, held: ExitStack, above: list[str]) -> Directory:
+        """Return a directory that `held` closes. Raise OSError, Strange."""
+        with suppress(FileExistsError):
+            self.root.mkdir(self._mode, parents=True)
+        # Directory by directory, since `mkdir(parents=True)` follows links and gives those in between the default mode
+        # instead of ours.
+        with ExitStack() as passed:
+            here = passed.enter_context(Directory.at(self.root))
+            for name in above:
+                with suppress(FileExistsError):
+                    os.mkdir(name, self._mode, dir_fd=here.fd)
+                here = passed.enter_context(here.below(name))
+            return held.enter_context(here.below())
 
-    def _fresh(self, path: Path) -> FileIO:
-        """Raise OSError."""
+    def _fresh(self, held: ExitStack, place: Directory, name: str) -> FileIO:
+        """Return a file that `held` closes and removes, unless it was renamed. Raise OSError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        return FileIO(os.open(path, flags, 0o600 | self._mode & 0o044), "w")
+        file = FileIO(os.open(name, flags, 0o600 | self._mode & 0o044, dir_fd=place.fd), "w")
+        held.callback(_discard, file, place, name)
+        return file
 
     async def read(self, key: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
         """See the port."""
         *above, name = checked_key(key).split("/")
-        try:
-            file = await asyncio.to_thread(self._opened, above, name)
-        except (FileNotFoundError, NotADirectoryError, Strange) as error:
-            raise NotStored(f"there is no {key}") from error
-        except OSError as error:
-            raise LogStoreError(f"{key} cannot be read: {error.strerror}") from error
-        try:
+        with ExitStack() as held:
+            try:
+                file = await run_to_end(asyncio.to_thread(self._opened, held, above, name))
+            except (FileNotFoundError, NotADirectoryError, Strange) as error:
+                raise NotStored(f"there is no {key}") from error
+            except OSError as error:
+                raise LogStoreError(f"{key} cannot be read: {error.strerror}") from error
             at = start
             while end is None or at < end:
                 most = CHUNK_SIZE_BYTES if end is None else min(CHUNK_SIZE_BYTES, end - at)
                 with _translated(key):
-                    piece = await asyncio.to_thread(os.pread, file, most, at)
+                    piece = await run_to_end(asyncio.to_thread(os.pread, file, most, at))
                 if not piece:
                     return
                 at += len(piece)
                 yield piece
-        finally:
-            os.close(file)
 
-    def _opened(self, above: list[str], name: str) -> int:
-        """Raise OSError, Strange."""
+    def _opened(self, held: ExitStack, above: list[str], name: str) -> int:
+        """Return a descriptor that `held` closes. Raise OSError, Strange."""
         with Directory.at(self.root) as root, root.below(*above) as place, place.reading(name) as file:
-            return os.dup(file.fileno())
+            descriptor = os.dup(file.fileno())
+        held.callback(os.close, descriptor)
+        return descriptor
 
     async def look(self, key: str) -> StoredLog | None:
         """See the port."""
@@ -124,28 +127,21 @@ class LogDirectory:
                 return
 
     def _walked(self, prefix: str) -> Iterator[StoredLog]:
-        waiting = [self.root / prefix]
+        waiting = [prefix]
         while waiting:
-            with suppress(FileNotFoundError, NotADirectoryError), os.scandir(waiting.pop()) as entries:
+            place = waiting.pop()
+            with (
+                suppress(FileNotFoundError, NotADirectoryError, Strange),
+                Directory.at(self.root) as root,
+                root.below(*place.split("/") if place else ()) as here,
+                os.scandir(here.fd) as entries,
+            ):
                 for entry in entries:
+                    key = f"{place}/{entry.name}" if place else entry.name
                     if entry.is_dir(follow_symlinks=False):
-                        waiting.append(Path(entry.path))
-                    elif (found := self._listed(entry)) is not None:
+                        waiting.append(key)
+                    elif (found := _listed(entry, key)) is not None:
                         yield found
-
-    def _listed(self, entry: os.DirEntry[str]) -> StoredLog | None:
-        """Raise OSError."""
-        try:
-            found = entry.stat(follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-        writing = entry.name.startswith(WRITING) and time.time() - found.st_mtime < WRITING_MAX_S
-        if writing or not entry.is_file(follow_symlinks=False):
-            return None
-        try:
-            return _stored(checked_key(str(Path(entry.path).relative_to(self.root))), found)
-        except ValueError:  # Headgate did not put it there
-            return None
 
     async def delete(self, keys: Collection[str]) -> None:
         """See the port; directories that become empty are removed, too."""
@@ -161,9 +157,32 @@ class LogDirectory:
                 os.unlink(name, dir_fd=place.fd)
         except (FileNotFoundError, Strange):
             pass
-        with suppress(OSError):  # it has other files
+        with suppress(OSError, Strange), Directory.at(self.root) as root:
             for depth in range(len(above), 0, -1):
-                os.rmdir(self.root.joinpath(*above[:depth]))
+                with root.below(*above[: depth - 1]) as place:
+                    os.rmdir(above[depth - 1], dir_fd=place.fd)  # fails if it has other files
+
+
+def _listed(entry: os.DirEntry[str], key: str) -> StoredLog | None:
+    """Raise OSError."""
+    try:
+        found = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    writing = entry.name.startswith(WRITING) and time.time() - found.st_mtime < WRITING_MAX_S
+    if writing or not entry.is_file(follow_symlinks=False):
+        return None
+    try:
+        return _stored(checked_key(key), found)
+    except ValueError:  # Headgate did not put it there
+        return None
+
+
+def _discard(file: FileIO, place: Directory, name: str) -> None:
+    file.close()
+    # After the rename there is nothing to remove; otherwise this removes a partial file.
+    with suppress(OSError):
+        os.unlink(name, dir_fd=place.fd)
 
 
 def _stored(key: str, found: os.stat_result) -> StoredLog:
@@ -181,3 +200,5 @@ def _translated(key: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise LogStoreError(f"{key}: {error.strerror or error}") from error
+    except Strange as error:
+        raise LogStoreError(f"{key}: {error}") from error
