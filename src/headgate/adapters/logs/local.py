@@ -13,6 +13,7 @@ from headgate.adapters.logs.kinds import HEAD_SIZE_BYTES, kind_of
 from headgate.adapters.logs.manifest import FILES_MAX, MEMBER_SIZE_BYTES, OUTPUT
 from headgate.adapters.work import ownership
 from headgate.adapters.work.directory import Directory, Strange, kind, remove, shown
+from headgate.base.tasks import run_to_end
 from headgate.ports.logstore import checked_key
 
 DEPTH_MAX = 40
@@ -91,12 +92,18 @@ class LocalLogs:
 
     async def pieces(self, build: str, path: str) -> AsyncGenerator[bytes, None]:
         """Yield the content of a file in pieces of MEMBER_SIZE_BYTES.  Raise UnreadableFile."""
-        file = await asyncio.to_thread(self._opened, build, path)
-        try:
-            while piece := await asyncio.to_thread(_full, file):
+        # Not closed before the thread that reads it has ended, even if this task is cancelled: the number of a closed
+        # descriptor goes to whatever is opened next.
+        with ExitStack() as held:
+            file = await run_to_end(asyncio.to_thread(self._held, held, build, path))
+            while piece := await run_to_end(asyncio.to_thread(_full, file)):
                 yield piece
-        finally:
-            os.close(file)
+
+    def _held(self, held: ExitStack, build: str, path: str) -> int:
+        """Return a descriptor that `held` closes. Raise UnreadableFile."""
+        file = self._opened(build, path)
+        held.callback(os.close, file)
+        return file
 
     def output(self, build: str, offset: int, size_max_bytes: int) -> bytes:
         """Return the complete lines of its output from `offset` on."""
