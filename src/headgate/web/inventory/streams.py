@@ -9,8 +9,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
+
+from headgate.web.peers.admission import peer_of
 
 STREAMS_IN_ALL_MAX = 500
 """Limit on the streams of all connections: half of the calls that may run at a time."""
@@ -70,8 +73,7 @@ class Streams(grpc.aio.ServerInterceptor):
     def _place(self, peer: str) -> Iterator[_Stream]:
         task = asyncio.current_task()
         assert task is not None, "gRPC has a task for each call"
-        # The peer is `ipv4:ADDRESS:PORT`: without the port, all connections of one host count together.
-        stream = _Stream(peer.rpartition(":")[0], task)
+        stream = _Stream(host_of(peer), task)
         self._running.append(stream)
         # Streams that have been told to end may take a while; counted, they would end others needlessly.
         living = [other for other in self._running if not other.ended]
@@ -84,3 +86,11 @@ class Streams(grpc.aio.ServerInterceptor):
             yield stream
         finally:
             self._running.remove(stream)
+
+
+def host_of(peer: str) -> str:
+    """Return the host that the streams of a peer of gRPC count for."""
+    # The peer is `ipv4:ADDRESS:PORT` or, with a percent sign for each bracket, `ipv6:[ADDRESS]:PORT`.
+    # Without the port, all connections of one host count together.
+    family, _, address = unquote(peer).rpartition(":")[0].partition(":")
+    return peer_of(address.strip("[]")) if family in ("ipv4", "ipv6") else family
