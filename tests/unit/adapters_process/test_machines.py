@@ -115,3 +115,33 @@ async def test_who_has_a_machine_is_told_to_others_and_to_who_waits_for_it() -> 
     assert machines.listed_now() == seen
     await machines.keep(["a"])
     assert machines.listed_now()[0].held
+
+
+def nodeset(*labels: str) -> Nodeset:
+    return Nodeset("many", tuple(Node((f"n{number}",), label) for number, label in enumerate(labels)))
+
+
+@pytest.mark.parametrize(
+    ("machines", "labels", "taken"),
+    [
+        ([("small", "big"), ("small",)], ["small", "big"], ("m1", "m0")),
+        ([("small", "big"), ("small",)], ["big", "small"], ("m0", "m1")),
+        ([("small", "big"), ("small", "big")], ["small", "big"], ("m0", "m1")),
+        ([("a", "b"), ("b", "c"), ("c",)], ["b", "c", "a"], ("m1", "m2", "m0")),
+        ([("a",), ("a", "b"), ("a",)], ["a", "a", "b"], ("m0", "m2", "m1")),
+    ],
+)
+async def test_a_machine_with_several_labels_serves_the_node_that_no_other_can_serve(
+    machines: list[tuple[str, ...]], labels: list[str], taken: tuple[str, ...]
+) -> None:
+    listed = ListedMachines(tuple(ListedMachine(f"m{number}", one) for number, one in enumerate(machines)))
+    async with listed.take(nodeset(*labels)) as found:
+        assert found.machines == taken
+        assert [host["ansible_host"] for host in found.hosts.values()] == list(taken)
+
+
+async def test_machines_that_suffice_for_each_node_but_not_for_all_serve_none() -> None:
+    machines = ListedMachines((ListedMachine("m0", ("a", "b")), ListedMachine("m1", ("c",))))
+    with pytest.raises(NoNode):
+        async with machines.take(nodeset("a", "b")):
+            pass

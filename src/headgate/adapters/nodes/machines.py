@@ -149,16 +149,39 @@ def _wanted(nodeset: Nodeset) -> list[tuple[str, str]]:
     return [(name, node.label) for node in nodeset.nodes for name in node.name]
 
 
-def _assigned(wanted: list[tuple[str, str]], machines: Any) -> dict[str, ListedMachine] | None:
-    """Assign each node the first machine with its label; return None when the machines do not suffice."""
-    left, found = list(machines), dict[str, ListedMachine]()
-    for name, label in wanted:
-        machine = next((m for m in left if label in m.labels), None)
-        if machine is None:
+def _assigned(wanted: Sequence[tuple[str, str]], machines: Sequence[ListedMachine]) -> dict[str, ListedMachine] | None:
+    """Assign each node the first machine with its label, or another one where that leaves a machine for every node;
+    return None when the machines do not suffice."""
+    fit = [[m for m, machine in enumerate(machines) if label in machine.labels] for _, label in wanted]
+    node_of = dict[int, int]()
+    for node in range(len(wanted)):
+        moved = _moved(node, fit, node_of)
+        if not moved:
             return None
-        left.remove(machine)
-        found[name] = machine
-    return found
+        node_of |= moved
+    return {wanted[node][0]: machines[machine] for machine, node in sorted(node_of.items(), key=lambda one: one[1])}
+
+
+def _moved(node: int, fit: Sequence[Sequence[int]], node_of: Mapping[int, int]) -> dict[int, int]:
+    """Return machine -> node for the nodes that have to move so that `node` has a machine, itself included; empty if
+    it cannot have one. `fit`: node -> the machines that fit."""
+    # Breadth first: from a node to the machines that fit, and from an assigned machine to its node, until one is free.
+    # So a free machine that fits the node itself is preferred.
+    asked_by, asking = dict[int, int](), [node]
+    for one in asking:
+        for machine in fit[one]:
+            if machine in asked_by:
+                continue
+            asked_by[machine] = one
+            if machine in node_of:
+                asking.append(node_of[machine])
+                continue
+            has, moved = {other: m for m, other in node_of.items()}, {machine: one}
+            while one != node:
+                machine, one = has[one], asked_by[has[one]]
+                moved[machine] = one
+            return moved
+    return {}
 
 
 def read_machines(path: Path) -> tuple[ListedMachine, ...]:
