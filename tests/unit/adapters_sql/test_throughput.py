@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from headgate.adapters.sql.history import SqlHistory
 from headgate.adapters.sql.schema import BUILDSETS
+from headgate.ports.flakiness import Span
 from headgate.ports.history import HistoryQuery, Throughput
 
 from .test_attempts import build, ended
@@ -39,6 +40,17 @@ async def test_a_change_took_from_its_event_to_its_landing_whatever_was_reset(hi
     )
     assert alone == replace(whole, project="git.example/app", pipeline="")
     assert rest == [replace(whole, project="git.example/app")]
+
+
+async def test_a_buildset_that_still_runs_counts_once_it_ends(history: SqlHistory) -> None:
+    retried = build("r", "RETRY", 11, 41, final=False)
+    await history.record(ended("runs", 41, retried, result=""))
+    span = Span(0, 100_000, 10_000)
+    assert await history.throughput("acme", HistoryQuery(), 0) == []
+    assert (await history.throughput_over_time("acme", HistoryQuery(), span)).slots == ()
+    await history.record(ended("runs", 91, retried, build("s", "SUCCESS", 41, 91)))
+    whole = (await history.throughput("acme", HistoryQuery(), 0))[0]
+    assert (whole.buildsets, whole.passed, whole.failed, whole.builds) == (1, 1, 0, 2)
 
 
 @pytest.mark.long

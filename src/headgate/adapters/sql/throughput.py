@@ -47,10 +47,13 @@ class SqlThroughput(ABC):
 
 
 def buildset_sums(chosen: Query) -> Query:
-    """Return a row for each buildset, with sums over its builds; `chosen`: the buildsets, the latest first."""
+    """Return a row for each buildset that ended, with sums over its builds; `chosen`: the buildsets, the latest
+    first."""
     names = ("uuid", "project", "pipeline", "result", "final", "enqueued_ms", "ended_ms")
+    # A buildset that still runs is in the table, without a result, once one of its builds was retried or repeated.
+    over = chosen.where(BUILDSETS.c.result.is_not(None))
     # The limit applies to buildsets before they are joined; afterwards it would count builds.
-    one = chosen.with_only_columns(*(BUILDSETS.c[name] for name in names)).limit(LOOKED_AT_MAX).subquery()
+    one = over.with_only_columns(*(BUILDSETS.c[name] for name in names)).limit(LOOKED_AT_MAX).subquery()
     began = BUILDS.c.start_ms > 0
     took_ms = sa.case((sa.and_(began, BUILDS.c.end_ms > 0), BUILDS.c.end_ms - BUILDS.c.start_ms), else_=0)
     columns = [one.c[name] for name in names[1:]]
