@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import sys
@@ -101,6 +102,29 @@ async def test_a_program_says_the_token_and_is_asked_again_when_it_is_over_or_re
     assert calls.read_text() == "xxx"
     now_s += 2
     assert await asking.headers() == {"Authorization": "Bearer of-the-next-hour"} and calls.read_text() == "xxxx"
+
+
+async def test_of_requests_with_one_ended_token_all_are_repeated_and_a_late_answer_discards_no_other(
+    site: FakeKubernetesServer, tmp_path: Path
+) -> None:
+    calls, token = tmp_path / "calls", tmp_path / "token"
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+    token.write_text(site.cluster.admin)
+    command = {"command": sys.executable, "args": [str(tmp_path / "plugin.py"), str(calls), str(token)]}
+    cluster = read([site.kubeconfig(exec={**command, "env": _env("2033-05-18T03:33:20Z")})], "")
+    api, asking = Api(cluster), KubernetesCredentials(cluster)
+    await api.every("/api/v1/namespaces")
+    ended = await asking.headers()
+    site.cluster.admin = "of-the-next-hour"
+    token.write_text(site.cluster.admin)
+    answers = await asyncio.gather(*(api.every("/api/v1/namespaces") for _ in range(3)))
+    assert answers == [[], [], []] and calls.read_text() == "xxx"
+    await api.close()
+    assert asking.refused(ended) and asking.refused(ended)
+    renewed = await asking.headers()
+    assert asking.refused(ended) and await asking.headers() == renewed != ended and calls.read_text() == "xxxx"
+    told = KubernetesCredentials(Cluster(site.url, "x", KubernetesUser(token="t")))
+    assert not told.refused(await told.headers())
 
 
 def _env(until: str) -> list[Mapping[str, str]]:

@@ -110,10 +110,11 @@ class Api:
         self, method: str, path: str, document: Mapping[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
         """Return the answer, which may be that the object does not exist."""
-        status, answer = await self._send(method, path, document)
+        credentials = await self._credentials.headers()
+        status, answer = await self._send(method, path, document, credentials)
         # A plugin's token may end before its time; the next one is worth one more request.
-        if status == 401 and self._credentials.refused():
-            status, answer = await self._send(method, path, document)
+        if status == 401 and self._credentials.refused(credentials):
+            status, answer = await self._send(method, path, document, await self._credentials.headers())
         if status == 401:
             raise CloudUnavailable(f"{self._cluster.server} does not accept the credentials: {_words(status, answer)}")
         if status == 409 and answer.get("reason") != "AlreadyExists" and method == "POST":
@@ -123,8 +124,10 @@ class Api:
             raise _refused(status, answer)
         return status, answer
 
-    async def _send(self, method: str, path: str, document: Mapping[str, Any] | None) -> tuple[int, dict[str, Any]]:
-        headers = {"Accept": "application/json", **await self._credentials.headers()}
+    async def _send(
+        self, method: str, path: str, document: Mapping[str, Any] | None, credentials: Mapping[str, str]
+    ) -> tuple[int, dict[str, Any]]:
+        headers = {"Accept": "application/json", **credentials}
         body = b""
         if document is not None:
             headers["Content-Type"], body = "application/json", json.dumps(document).encode()

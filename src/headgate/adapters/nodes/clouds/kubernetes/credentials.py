@@ -50,10 +50,17 @@ class KubernetesCredentials:
                 self._token, self._until_s = await self._run_plugin(user.plugin)
             return {"Authorization": f"Bearer {self._token}"}
 
-    def refused(self) -> bool:
-        """Discard credentials that a cluster refuses; return whether there may be better ones."""
-        known, self._token = bool(self._token), ""
-        return known
+    def refused(self, used: Mapping[str, str]) -> bool:
+        """Discard the credentials of a request, its headers, that a cluster refuses; return whether there may be
+        better ones."""
+        user = self._cluster.user
+        if user.plugin is None or user.name_and_password is not None or user.token_file is not None:
+            return False
+        # Of several requests with one token, only the first discards it: by the answer to the next ones, there may be
+        # another.
+        if used.get("Authorization") == f"Bearer {self._token}":
+            self._token = ""
+        return True
 
     async def _run_plugin(self, plugin: Mapping[str, Any]) -> tuple[str, float]:
         """Return the token from the output of the program, and its expiry time."""
