@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.nodes.clouds.podman import places
-from headgate.adapters.nodes.clouds.podman.driver import connect
+from headgate.adapters.nodes.clouds.podman.driver import CONTAINER, NETWORK, Podman, connect
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.adapters.process.containers.store import NUMBERS
 from headgate.base.errors import UserError
+from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachineSpec, Resource
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,46 @@ def test_machines_share_neither_addresses_nor_users_with_each_other_or_with_jobs
     spans = [(int(places.users(n).split(":")[1]), int(places.users(n).split(":")[2])) for n in range(places.COUNT)]
     assert all(first + count == after for (first, count), (after, _) in pairwise(spans))
     assert spans[0][0] >= NUMBERS.first + NUMBERS.count and sum(spans[-1]) < 2**31
+
+
+PODMAN = """#!/bin/sh
+case "$1 $2" in
+"ps -a") echo '[{"Names": ["headgate-n1"], "Labels": {"zuul_system_id": "s", "zuul_node_uuid": "n1"}}]' ;;
+"network ls") echo '[]' ;;
+*) echo "$WHY" >&2; exit 2 ;;
+esac
+"""
+"""A podman that has one container and refuses everything else."""
+
+
+@pytest.fixture
+def refusing(tmp_path: Path) -> Podman:
+    """Provide a driver whose podman refuses."""
+    (tmp_path / "podman").write_text(PODMAN)
+    (tmp_path / "podman").chmod(0o755)
+    return Podman([str(tmp_path / "podman")], b"")
+
+
+async def test_who_removes_what_podman_does_not_give_up_is_told_why(
+    refusing: Podman, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHY", "Error: container is in an invalid state")
+    for kind in (CONTAINER, NETWORK):
+        with pytest.raises(LaunchFailed, match=r"podman does not remove headgate-n1: .*in an invalid state"):
+            await refusing.delete({}, Resource("headgate-n1", kind, {}, {}))
+    wanted = MachineSpec("n1", {}, {}, {}, {}, {SYSTEM_TAG: "s", NODE_TAG: "n1"})
+    with pytest.raises(LaunchFailed, match="in an invalid state"):
+        await refusing.remove(wanted, {})
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "Error: unable to find network with name or ID headgate-n1: network not found",
+        "Error: no such container headgate-n1",
+    ],
+)
+async def test_what_is_gone_meanwhile_is_removed(refusing: Podman, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    monkeypatch.setenv("WHY", why)
+    for kind in (CONTAINER, NETWORK):
+        await refusing.delete({}, Resource("headgate-n1", kind, {}, {}))

@@ -95,14 +95,15 @@ class Podman:
         return found
 
     async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
-        """Remove the container with everything that runs in it."""
-        if resource.kind == CONTAINER:
-            await self._engine.run("rm", "-f", "-v", "-t", "0", "-i", resource.id)
-        else:
-            await self._engine.run("network", "rm", resource.id)
+        """Remove the container with everything that runs in it, or the network. Raise LaunchFailed."""
+        rm = ("rm", "-f", "-v", "-t", "0", "-i") if resource.kind == CONTAINER else ("network", "rm")
+        done = await self._engine.run(*rm, resource.id)
+        # podman has no option to ignore a missing network.
+        if done.status and not any(words in done.why.lower() for words in ("not found", "no such")):
+            raise LaunchFailed(f"podman does not remove {resource.id}: {done.why}")
 
     async def remove(self, wanted: MachineSpec, state: State) -> bool:
-        """Remove the container first, since a network that is in use cannot be removed."""
+        """Remove the container first, since a network that is in use cannot be removed. Raise LaunchFailed."""
         for kind in (CONTAINER, NETWORK):
             for one in await self._of(wanted, kind):
                 await self.delete(wanted.provider, one)
