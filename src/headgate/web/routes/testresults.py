@@ -7,6 +7,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from urllib.parse import unquote, urlsplit
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -49,8 +50,12 @@ class TestResultsShape(msgspec.Struct, frozen=True, kw_only=True):
     """Files that could not be read, with the reasons."""
 
 
+_Key = tuple[str, tuple[LogFile, ...]]
+"""A build and the files that are read."""
 _turns = asyncio.Semaphore(AT_ONCE)
-_known: OrderedDict[tuple[str, tuple[LogFile, ...]], TestResultsShape] = OrderedDict()
+_known: OrderedDict[_Key, TestResultsShape] = OrderedDict()
+_reading: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
+"""Locks of the requests that read now, or wait for that."""
 
 
 @get("/api/tenant/{tenant:str}/build/{build:str}/tests")
@@ -68,15 +73,20 @@ async def test_results(site: Site, request: HttpRequest, tenant: str, build: str
         files = []
     first = [file for file in files if file.path in reports or _below(file.path, reports)]
     found = tuple([*first, *(file for file in files if NAMED.search(file.path) and file not in first)][:FILES_MAX])
+    return await _read_once(site.logs, id, found)
+
+
+async def _read_once(logs: BuildLogs, build: str, files: tuple[LogFile, ...]) -> TestResultsShape:
+    """Return the results, which one request reads while others with the same question wait for them."""
     # Sizes are part of the key: a report that has grown since is read again.
-    key = (id, found)
-    if key not in _known:
-        async with _turns:
-            results = await _results(site.logs, id, found)
-        _known[key] = results
-        while len(_known) > KEPT_MAX:
-            _known.popitem(last=False)
-    return _known.get(key) or results
+    key = (build, files)
+    async with _reading.setdefault(key, asyncio.Lock()):
+        if key not in _known:
+            async with _turns:
+                _known[key] = await _results(logs, build, files)
+            while len(_known) > KEPT_MAX:
+                _known.popitem(last=False)
+        return _known[key]
 
 
 def _meant(tenant: str, build: PastBuild) -> Iterator[str]:
