@@ -7,7 +7,8 @@ import hashlib
 import re
 import smtplib
 import ssl
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.message import EmailMessage
@@ -22,6 +23,8 @@ from headgate.ports.reporter import Reporter, ReporterAway, ReportPutOff, Report
 
 TIMEOUT_S = 30.0
 RECIPIENTS_MAX = 50
+DELIVERED_MAX = 1_000
+"""Number of mails whose recipients are remembered."""
 _ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 """Accepted addresses: no quoting, no comments, nothing that a mail server could read as more than one address."""
 
@@ -76,11 +79,14 @@ class MailReporter:
 
     def __init__(self, server: MailServer) -> None:
         self._server = server
+        self._delivered = OrderedDict[str, frozenset[str]]()
+        """Id of a mail that some recipients have, and others not yet -> those who have it."""
 
     async def tell(self, outgoing: OutboxMessage) -> None:
         """Send the report. Raise ReporterAway, ReportPutOff or ReportRefused."""
         message, to = self.message(outgoing)
-        await asyncio.to_thread(self._send, message, to)
+        delivered = self._delivered.get(message["Message-ID"], frozenset())
+        await asyncio.to_thread(self._send, message, [one for one in to if one not in delivered])
 
     def message(self, outgoing: OutboxMessage) -> tuple[EmailMessage, tuple[str, ...]]:
         """Return the mail, and its recipients. Raises ReportRefused."""
@@ -152,8 +158,17 @@ class MailReporter:
             # Anything else concerns the server, for example its login or its certificate; so all reports wait.
             raise ReporterAway(f"{server.host}:{server.port}: {_text_of(error)}") from error
         else:
+            self._note(message["Message-ID"], set(to) - refused.keys(), over=not refused)
             if refused:
                 self._raise_for(refused)
+
+    def _note(self, id: str, recipients: Set[str], *, over: bool) -> None:
+        """Remember who has a mail, until all have it, so that they do not receive it again with the others."""
+        before = self._delivered.pop(id, frozenset())
+        if not over:
+            self._delivered[id] = before | recipients
+            while len(self._delivered) > DELIVERED_MAX:
+                self._delivered.popitem(last=False)
 
     def _connected(self) -> smtplib.SMTP:
         server, name = self._server, self._server.helo or None
