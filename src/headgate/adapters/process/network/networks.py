@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import math
 import os
 import socket
 import time
@@ -29,6 +30,12 @@ NONE, OUTSIDE, HOST = "none", "outside", "host"
 WITHOUT_NETWORK = "Jobs have no network: {}"
 ADDRESSES_KNOWN_S = 60.0
 """How long the addresses of a machine of the fleet are cached."""
+RESOLVE_AGAIN_S = 5.0
+"""How long a name that cannot be resolved is not tried again, since a resolver that is down delays each build."""
+UNRESOLVED = (
+    "The name %s of a machine of the fleet cannot be resolved: jobs can reach that machine, unless "
+    "[executor] sandbox_network_deny has its addresses"
+)
 HOSTS = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
 
 Fleet = Callable[[], Collection[str]]
@@ -56,6 +63,9 @@ class Networks:
         self.user: Spaces = NOWHERE_ELSE
         """User namespace in which this process is root; not used if it is root anyway."""
         self._known: dict[str, tuple[float, list[Ip]]] = {}
+        """Name of a machine -> until when its addresses are cached, and the last that were found."""
+        self._unresolved = set[str]()
+        """Names of the fleet whose failure to resolve is in the log."""
         self.usable = False
         """Whether builds can have networks of their own."""
         self.lacks: list[str] = []
@@ -146,21 +156,38 @@ class Networks:
 
     async def _denied(self) -> DeniedNetworks:
         """Return the present denied networks."""
-        fleet = [address for name in self._fleet() for address in await self._addresses(name)]
+        fleet = [address for name in self._fleet() for address in await self._fleet_addresses(name)]
         # This machine's own addresses as well: a build would reach its services by their outside address.
         return DeniedNetworks.of([*self._choice.deny, *(single(str(one)) for one in (*fleet, *own_addresses()))])
 
+    async def _fleet_addresses(self, name: str) -> list[Ip]:
+        found = await self._addresses(name)
+        if found:
+            self._unresolved.discard(name)
+        elif name not in self._unresolved:
+            # Builds run all the same: the host name of a container is often known to no resolver, and nothing can be
+            # denied of a machine without addresses.
+            self._unresolved.add(name)
+            log.warning(UNRESOLVED, name)
+        return found
+
     async def _addresses(self, name: str) -> list[Ip]:
-        """Return the addresses of a machine; none if its name cannot be resolved."""
-        at_s, found = self._known.get(name, (-ADDRESSES_KNOWN_S, []))
-        if time.monotonic() - at_s < ADDRESSES_KNOWN_S:
+        """Return the addresses of a machine, the last known ones while its name cannot be resolved; none if it never
+        could."""
+        until_s, found = self._known.get(name, (-math.inf, []))
+        if time.monotonic() < until_s:
             return found
+        cached_s = ADDRESSES_KNOWN_S
         try:
             resolved = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
             found = [ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in resolved]
-        except OSError:
-            found = []
-        self._known[name] = time.monotonic(), found
+        except OSError as error:
+            # What was denied stays denied, or a failing resolver would open the way to the fleet. Looked up anew, since
+            # another build may have resolved the name meanwhile.
+            cached_s, (_, found) = RESOLVE_AGAIN_S, self._known.get(name, (0.0, []))
+            if found:
+                log.warning("The name %s cannot be resolved (%s); its last known addresses stay in force", name, error)
+        self._known[name] = time.monotonic() + cached_s, found
         return found
 
     async def _open_listeners(
