@@ -26,6 +26,8 @@ PID_SPACE = 0x2000_0000
 USERS_SIZE_MAX_BYTES = 1_000_000
 """Size of the container's lists of users and groups."""
 SHELL = "/bin/sh"
+IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that Python ignores from its start."""
 _SET_PDEATHSIG, _SET_DUMPABLE, _SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS = 1, 4, 22, 24, 38
 _FILTER = 2
 _CAPABILITIES_VERSION_3 = 0x2008_0522
@@ -99,6 +101,9 @@ def _start(
     # These files are the container's own, since its file system was entered above.
     person = found(user)
     os.setsid()
+    # Python ignores these, and a program keeps what is ignored: `yes | head` would complain of a broken pipe.
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_DFL)
     # The supervisor's umask would otherwise decide the modes of what commands install.
     os.umask(0o022)
     _drop(person, rights)
