@@ -107,3 +107,16 @@ def test_a_secret_that_lies_where_a_long_line_is_broken_is_found(tmp_path: Path,
     log.close()
     written = b"".join(line.partition(b" | ")[2] for line in (tmp_path / "log").read_bytes().splitlines())
     assert b"horse" not in written and log.censor.found and written.count(b"y") == 2 * LINE_SIZE_MAX_BYTES
+
+
+def test_the_reason_of_a_failure_is_heard_when_the_log_is_full(tmp_path: Path) -> None:
+    log = JobLog(tmp_path / "log", size_max_bytes=500)
+    for one in (log.censor, log.excerpt.censor):
+        one.learn(["correct horse battery"])
+    for number in range(100):
+        log.write(f"line {number}\n".encode())
+    log.write(b"error: correct horse battery is wrong\n")
+    log.excerpt.settle()
+    log.close()
+    assert log.excerpt.text().startswith("error: ") and "horse" not in log.excerpt.text()
+    assert "is wrong" not in (tmp_path / "log").read_text() and not log.censor.found

@@ -94,7 +94,12 @@ class JobLog:
         self._lines(self.sieve(lines))
 
     def _lines(self, lines: list[bytes]) -> None:
-        if self._full or not lines:
+        if not lines:
+            return
+        if self._full:
+            # The reason of a failure tends to come last. Not censored here: a secret that the log does not have is not
+            # exposed by it, and the excerpt removes all secrets itself.
+            self.excerpt.hear(lines)
             return
         # Before anything is stored or cut: a secret that was split between two lines would be found in neither.
         lines = [self.censor.line(line) for line in lines]
