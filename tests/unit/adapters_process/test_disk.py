@@ -83,6 +83,29 @@ async def test_of_a_disk_that_is_nearly_full_the_largest_leaves_and_one_at_a_tim
         await machine.look(ONE)
 
 
+async def test_looks_of_two_commands_at_one_moment_are_no_two_in_a_row(machine: Machine) -> None:
+    machine.held, machine.free = {ONE: Use(900 * MB, 10)}, 1_000 * MB
+    for _ in range(2):
+        machine.disk.begin(ONE)
+    assert await machine.look(ONE) == ""
+    machine.now_s -= 0.4
+    assert await machine.look(ONE) == ""
+    with pytest.raises(OSError, match="No space"):
+        await machine.look(ONE)
+
+
+async def test_the_account_of_a_build_is_closed_with_its_last_command(machine: Machine) -> None:
+    machine.held, machine.free = {ONE: Use(900 * MB, 10)}, 1_000 * MB
+    for _ in range(2):
+        machine.disk.begin(ONE)
+    assert await machine.look(ONE) == ""
+    machine.disk.forget(ONE)
+    with pytest.raises(OSError, match="No space"):
+        await machine.look(ONE)
+    machine.disk.forget(ONE)
+    assert await machine.look(ONE) == ""
+
+
 async def test_who_uses_little_of_a_full_disk_stays(machine: Machine) -> None:
     machine.held, machine.free = {ONE: Use(10 * MB, 10)}, 0
     for _ in range(10):

@@ -14,6 +14,7 @@ import os
 import stat
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ RESERVE_SHARE = 0.05
 FILES_RESERVE_SHARE = 0.02
 GUILTY_SHARE = 0.1
 """Share of the reserve below which a build's use is no reason to end it when the disk is full."""
+MOMENT_S = 0.4
+"""Time within which looks of several commands of a build count as one."""
 SETTLE_S = 3.0
 """Pause between two builds that are ended because the disk is full, in which files are removed."""
 
@@ -62,7 +65,9 @@ class _Account:
     measured_s: float
     rest_until_s: float
     low: int = 0
-    """Looks in a row that found too little space."""
+    """Moments in a row that found too little space."""
+    low_s: float = -math.inf
+    """Last of these moments."""
 
 
 class DiskAccounts:
@@ -71,6 +76,8 @@ class DiskAccounts:
     def __init__(self, bounds: ProcessBounds, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._bounds, self._now_s = bounds, now_s
         self._accounts: dict[Path, _Account] = {}
+        self._commands = Counter[Path]()
+        """Directory -> running commands of its build."""
         self._ended_s = -math.inf
 
     async def look(self, root: Path, pids: Callable[[], Iterable[int]]) -> str:
@@ -79,7 +86,10 @@ class DiskAccounts:
         free, now_s, bounds = free_of(root), self._now_s(), self._bounds
         account = self._accounts.setdefault(root, _Account(Use(), free, now_s, now_s))
         low = self._low(free)
-        account.low = account.low + 1 if low else 0
+        if not low:
+            account.low, account.low_s = 0, -math.inf
+        elif now_s - account.low_s >= MOMENT_S:
+            account.low, account.low_s = account.low + 1, now_s
         if now_s < account.rest_until_s or not (low or self._grown(account, free, now_s)):
             return ""
         account.use = await asyncio.to_thread(measured, root, list(pids()))
@@ -97,9 +107,17 @@ class DiskAccounts:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), guilty)
         return ""
 
+    def begin(self, root: Path) -> None:
+        """Count a command of the build in this directory; `forget` must follow."""
+        self._commands[root] += 1
+
     def forget(self, root: Path) -> None:
-        """Close the account of the build in this directory, which has ended."""
-        self._accounts.pop(root, None)
+        """Count a command as ended; the account is closed with the last one of the build in this directory."""
+        self._commands[root] -= 1
+        # A container still runs when a playbook that works in it has ended.
+        if self._commands[root] <= 0:
+            del self._commands[root]
+            self._accounts.pop(root, None)
 
     def _low(self, free: Free) -> bool:
         reserve = min(self._bounds.reserve_bytes, free.total_bytes * RESERVE_SHARE)

@@ -144,6 +144,7 @@ class Limiter:
         self._count += 1
         # Numbered, since a build may have two at once: its container, and a playbook that works in it.
         group = self.groups.make(f"{build}-{self._count}", self.bounds)
+        self._disk.begin(root)
         try:
             with self._sharing(whose, group):
                 yield CommandWatch(self.bounds, root, group, self._disk, begun, say)
