@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import signal
 from collections.abc import AsyncIterator
 
@@ -69,6 +70,26 @@ async def test_it_follows_what_lands(judge: ApartJudge) -> None:
     found = await judge.judged(second, question)
     assert found == second.judged(question) and [job.name for job in found.graph.jobs] == ["l"]
     assert (await judge.judged(first, question)).errors
+
+
+async def test_layouts_that_could_not_be_sent_are_sent_with_the_next_question(
+    judge: ApartJudge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acme, cache = tenant(), ParseCache()
+    first = TenantLayouts.of(acme, branches(acme, {"ops": BASE, "lib": "[]"}, cache), cache)
+    question = asked(first, "- project: {check: {jobs: [l]}}")
+    assert (await judge.judged(first, question)).errors
+    now = branches(acme, {"ops": BASE, "lib": "- job: {name: l, run: r}"}, cache)
+    second = TenantLayouts.of(acme, now, cache, before=first)
+
+    def fails(_: object) -> bytes:
+        raise MemoryError
+
+    with monkeypatch.context() as patched, pytest.raises(MemoryError):
+        patched.setattr(pickle, "dumps", fails)
+        await judge.judged(second, question)
+    assert await judge.judged(second, question) == second.judged(question)
+    assert judge._running is not None and not judge._running.waiting
 
 
 def chain(links: int, ends: int) -> str:

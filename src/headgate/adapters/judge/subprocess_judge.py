@@ -150,13 +150,15 @@ class ApartJudge:
         tenant = layouts.tenant
         messages = _news(running.known.get(tenant.name), layouts)
         messages.append(court.Ask(number, tenant.name, msgspec.json.encode(request), *limits))
+        # First, since it may fail, and layouts that were not sent are not known.
+        sent = b"".join(court.frame(pickle.dumps(one)) for one in messages)
         # No await between the difference and the write: another question must not be based on what was not sent yet.
         running.known[tenant.name] = layouts
         answer: asyncio.Future[tuple[str, bytes]] = asyncio.get_running_loop().create_future()
         running.waiting[number] = answer
         assert running.process.stdin is not None, "it has pipes"
         try:
-            running.process.stdin.write(b"".join(court.frame(pickle.dumps(one)) for one in messages))
+            running.process.stdin.write(sent)
             await running.process.stdin.drain()
             return await answer
         except (BrokenPipeError, ConnectionResetError) as error:
