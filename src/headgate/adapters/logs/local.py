@@ -42,7 +42,7 @@ class LocalLogs:
                 (self._root / build).mkdir(parents=True, exist_ok=True)
             # The kernel drops a dead executor's lock; of several that start here, one takes it and uploads what was
             # left.
-            if stack.enter_context(ownership.left(self._root / build)):
+            if stack.enter_context(ownership.left(self._root / build, ours=new)):
                 self._holds[build] = stack.pop_all()
                 return True
         return False

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from headgate.adapters.work.directory import remove
+
+log = logging.getLogger("headgate.executor")
 
 TRIES_MAX = 5
 """Attempts to make and hold a directory, since a sweeping process may take it in between."""
@@ -29,9 +32,10 @@ def anew(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def left(path: Path) -> Iterator[bool]:
-    """Hold the directory, and tell whether that was possible: False when its owner lives."""
-    held = _taken(path)
+def left(path: Path, *, ours: bool = False) -> Iterator[bool]:
+    """Hold the directory, and tell whether that was possible: False when its owner lives. Where the file system refuses
+    locks, the owner may live, unless the directory is `ours`."""
+    held = _taken(path, ours=ours)
     try:
         yield held is not None
     finally:
@@ -51,7 +55,7 @@ def _made(path: Path) -> int:
                 if nobody_s:
                     remove(path)
             continue
-        held = _taken(path)
+        held = _taken(path, ours=True)
         if held is not None:
             # Another process may have removed the directory between mkdir and the lock; the lock is then on nothing.
             if _is(held, path):
@@ -60,8 +64,9 @@ def _made(path: Path) -> int:
     raise OSError(errno.EBUSY, "another process of this machine works in this directory", str(path))
 
 
-def _taken(path: Path) -> int | None:
-    """Lock the directory, and return its descriptor; None if another process has it, or it is gone."""
+def _taken(path: Path, *, ours: bool) -> int | None:
+    """Lock the directory, and return its descriptor; None if another process has it, it is gone, or the
+    file system refuses locks and it is not `ours`."""
     try:
         found = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -72,8 +77,12 @@ def _taken(path: Path) -> int | None:
     except BlockingIOError:
         os.close(found)
         return None
-    except OSError:
-        pass  # the file system has no locks
+    except OSError as error:
+        # Without locks nothing tells the dead from the living, whose processes a sweep would kill.
+        if not ours:
+            os.close(found)
+            log.warning("%s cannot be locked (%s): it is left as if its owner lived", path, error.strerror)
+            return None
     return found
 
 

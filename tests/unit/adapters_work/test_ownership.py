@@ -1,0 +1,44 @@
+"""Who holds a directory keeps it, also where nothing can be locked."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from headgate.adapters.logs.local import LocalLogs
+from headgate.adapters.work import ownership
+
+
+@pytest.fixture
+def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+
+
+def test_a_directory_is_one_owner_s_at_a_time(tmp_path: Path) -> None:
+    with ownership.anew(tmp_path / "build"), ownership.left(tmp_path / "build") as nobody_s:
+        assert not nobody_s
+    with ownership.left(tmp_path / "build") as nobody_s:
+        assert nobody_s
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_without_locks_no_owner_is_taken_for_dead(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with ownership.anew(tmp_path / "build"):
+        with ownership.left(tmp_path / "build") as nobody_s:
+            assert not nobody_s
+        with pytest.raises(OSError, match="another process"), ownership.anew(tmp_path / "build"):
+            pass
+    assert "cannot be locked (No locks available)" in caplog.text
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_without_locks_the_logs_of_a_build_are_held_by_who_begins_it(tmp_path: Path) -> None:
+    assert LocalLogs(tmp_path).hold("build", new=True)
+    assert not LocalLogs(tmp_path).hold("build")
