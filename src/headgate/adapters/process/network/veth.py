@@ -30,6 +30,7 @@ from headgate.adapters.process.network.forwards import (
     listen_as_before,
 )
 from headgate.adapters.process.processes import ProcessKeeper
+from headgate.base.tasks import run_to_end
 
 log = logging.getLogger("headgate.executor")
 
@@ -127,15 +128,22 @@ class Veth:
             await self._ip("\n".join(line for line in inner if not line.startswith("route")), net=net)
             await self._ip("\n".join([*outer, f"link set hg{self._number}-{number} up"]))
             await self._ip("\n".join(line for line in inner if line.startswith("route")), net=net)
-        except OSError:
-            self._used.discard(number)
+        except BaseException:
+            # Also when cancelled: an interface that outlived the claim of its number would stop the next build.
+            await self.remove(number)
             raise
         return number
 
     async def remove(self, number: int) -> None:
         """Remove the interfaces; they also go with the namespace, once nothing holds it."""
-        await self._gone(f"hg{self._number}-{number}")
-        self._used.discard(number)
+        # To its end, however often the caller is cancelled: the number is free once the interface is gone.
+        await run_to_end(self._remove(number))
+
+    async def _remove(self, number: int) -> None:
+        try:
+            await self._gone(f"hg{self._number}-{number}")
+        finally:
+            self._used.discard(number)
 
     async def close(self) -> None:
         if self._claim is not None:
