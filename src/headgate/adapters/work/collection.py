@@ -26,10 +26,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def collect(source: Path, dest: Path, size_max_bytes: int) -> list[str]:
     """Move the regular files below `source`, which the job controls, to `dest`, without overwriting any. Return one
-    line for each thing left out. Raise OSError if the disk is full or `dest` cannot be written.
-
-    Says what was left out, one line each.  Raises OSError when there is no space left, or `dest` cannot be written.
-    """
+    line for each thing left out. Raise OSError if the disk is full or `dest` cannot be written."""
     dest.mkdir(parents=True, exist_ok=True)
     with Directory.at(source.parent) as top, Directory.at(dest) as place:
         collection = _Collection(os.fstat(top.fd).st_uid, size_max_bytes, size_max_bytes)

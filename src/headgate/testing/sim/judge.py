@@ -322,8 +322,7 @@ class StoreJudge(WrappedBackend):
 
     def _each_tag_once(self) -> None:
         """Raise InvariantBroken unless each tag that was pushed started exactly one item; one that was moved before
-        anybody
-        looked may have started none."""
+        anybody looked may have started none."""
         if "release" not in self._pipelines:
             return
         last = dict(self._world.tagged)

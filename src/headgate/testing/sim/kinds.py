@@ -158,7 +158,7 @@ def more(count: int) -> str:
 
 
 KINDS_WITHIN = 2 * SERVED_EVERY * CHECKED_EVERY * TOGETHER_EVERY * ANNOUNCED_EVERY
-"""Number of consecutive seeds that cover every kind, except the wide ones."""
+"""Number of consecutive seeds that cover every kind, except the wide ones and a few of those with tags."""
 
 
 class SimKind(NamedTuple):

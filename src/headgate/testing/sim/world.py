@@ -247,9 +247,8 @@ class SimWorld:
 
     def land(self, work: LandRequest) -> None:
         """Perform one step of a landing.  Raise InvariantBroken if a change is not approved now or was not tested, if
-        it lands
-        before a change it needs or while the gate is closed, if its configuration is wrong, or if what goes together
-        with it cannot land."""
+        it lands before a change it needs or while the gate is closed, if its configuration is wrong, or if what goes
+        together with it cannot land."""
         rest = self._rest(work)
         together = {*(part.change.key for part in work.parts), *rest}
         for part in work.parts:
