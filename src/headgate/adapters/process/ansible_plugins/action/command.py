@@ -43,7 +43,7 @@ class ActionModule(ActionBase):
             # Random, so that nobody on the node can expect the name.
             tail = Tail(self._connection, f"/tmp/headgate-{uuid.uuid4().hex}", host)
             arguments["_stream"] = tail.path
-            arguments["_stream_private"] = self._connection.become is None
+            arguments["_stream_become"] = self._become()
             tail.begin()
         if os.environ.get(STREAMS_VARIABLE) == "together":
             arguments["_together"] = True
@@ -51,7 +51,7 @@ class ActionModule(ActionBase):
             done = self._execute_module(
                 module_name="ansible.legacy.command", module_args=arguments, task_vars=task_vars, wrap_async=wrap_async
             )
-            for ours in ("_stream", "_stream_private", "_together"):
+            for ours in ("_stream", "_stream_become", "_together"):
                 # Registered results look like those of the module that jobs know.
                 done.get("invocation", {}).get("module_args", {}).pop(ours, None)
             result = merge_hash(result, done)
@@ -61,6 +61,14 @@ class ActionModule(ActionBase):
         if not wrap_async:
             self._remove_tmp_path(self._connection._shell.tmpdir)
         return result
+
+    def _become(self):
+        """Return how the task becomes another user than the one who follows its output; empty if it does not."""
+        become, user = self._connection.become, self._get_remote_user()
+        if become is None or (user and self.get_become_option("become_user") == user):
+            return ""
+        # Without a name it is some way of which the module knows nothing.
+        return become.name or "other"
 
 
 class Tail:

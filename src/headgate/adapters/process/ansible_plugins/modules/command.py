@@ -12,14 +12,14 @@ module: command
 short_description: Execute commands, their output readable while they run
 options:
   _stream: {type: str, description: File that receives the output as it comes; made by this module.}
-  _stream_private: {type: bool, description: Nobody else reads it, since nobody else is to follow it.}
+  _stream_become: {type: str, description: How the user that follows it became the one who runs this; empty if not.}
   _together: {type: bool, description: Errors are registered as output, in the order in which both came.}
 """
 ARGUMENTS = {
     "_raw_params": {},
     "_uses_shell": {"type": "bool", "default": False},
     "_stream": {},
-    "_stream_private": {"type": "bool", "default": False},
+    "_stream_become": {"default": ""},
     "_together": {"type": "bool", "default": False},
     "argv": {"type": "list", "elements": "str"},
     "chdir": {"type": "path"},
@@ -55,12 +55,27 @@ class Tee:
         self._pipe.close()
 
 
-def streaming(path, read, mode):
-    """Return what `run_command` calls once the process has started.  All that it prints is added to `read`, and, where
-    there is a `path`, to a new file with this mode."""
+def opened(path, become):
+    """Return the descriptor of a new file that its follower can read, and others only where that cannot be helped."""
+    # With sudo the follower is the user who called it, to whom root gives the file.
+    follower = os.environ.get("SUDO_UID", "") if become == "sudo" and os.geteuid() == 0 else ""
+    # Any other user that the task became can neither give a file away nor name a reader of it.
+    mode = 0o600 if not become or follower.isdigit() else 0o644
     # The file lies in /tmp of the node, where any user may have put a link under a name that becomes known.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    stream = os.open(path, flags, mode) if path else None
+    stream = os.open(path, flags, mode)
+    if follower.isdigit():
+        try:
+            os.fchown(stream, int(follower), -1)
+        except OSError:  # root of a user namespace, which the caller has no number in
+            os.fchmod(stream, 0o644)
+    return stream
+
+
+def streaming(path, read, become):
+    """Return what `run_command` calls once the process has started.  All that it prints is added to `read`, and, where
+    there is a `path`, to a new file for the follower."""
+    stream = opened(path, become) if path else None
 
     def begin(process):
         # run_command reads the two pipes through these objects, so that its own result stays complete.
@@ -100,8 +115,7 @@ def _text(out):
 def _run(module, command):
     params, read = module.params, []
     followed = params["_stream"] or params["_together"]
-    # With become, the follower is another user than the command.
-    mode = 0o600 if params["_stream_private"] else 0o644
+    begin = streaming(params["_stream"], read, params["_stream_become"]) if followed else None
     code, out, err = module.run_command(
         command,
         executable=params["executable"] if params["_uses_shell"] else None,
@@ -109,7 +123,7 @@ def _run(module, command):
         data=params["stdin"],
         binary_data=not params["stdin_add_newline"],
         expand_user_and_vars=params["expand_argument_vars"],
-        before_communicate_callback=streaming(params["_stream"], read, mode) if followed else None,
+        before_communicate_callback=begin,
         handle_exceptions=False,
     )
     return (code, b"".join(read).decode("utf-8", "surrogateescape"), "") if params["_together"] else (code, out, err)
