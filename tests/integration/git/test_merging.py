@@ -9,10 +9,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from pygit2.enums import ObjectType
 
 from headgate.adapters.git.command import environment, git
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.work import CatAnswer, CatRequest
+from headgate.gate.work import CatAnswer, CatRequest, MergeAnswer, MergeItem, MergeRequest
 from headgate.ports.git import Unreachable
 from headgate.testing.repositories import Repositories, run_git
 
@@ -350,3 +351,45 @@ async def test_a_full_disk_of_the_merger_is_waited_for(
         await merged(git, *chain)
     rest.unlink()
     assert (await merged(git, *chain)).ok
+
+
+@pytest.mark.parametrize("kind", ["blob", "tree"])
+async def test_a_branch_whose_configuration_is_damaged_is_named_in_the_answer(
+    repositories: Repositories, kind: str
+) -> None:
+    commit, git = repositories.propose("code", "one", {"c": "x\n"}), engine(repositories)
+    mirror = git.mirror(PROJECT, "local")
+    await state_of(git, item(commit, "one"))
+    put = mirror.repository.write
+    below = b"100644 a.yaml\0" + bytes.fromhex("1" * 40)
+    directory = str(put(ObjectType.TREE, below)) if kind == "blob" else "2" * 40
+    tree = put(ObjectType.TREE, b"40000 zuul.d\0" + bytes.fromhex(directory))
+    text = f"tree {tree}\nauthor A <a@b> 1 +0000\ncommitter A <a@b> 1 +0000\n\nDamaged\n"
+    damaged = str(put(ObjectType.COMMIT, text.encode()))
+    bare = repositories.hub / "code"
+    loose = Path("objects") / damaged[:2] / damaged[2:]
+    (bare / loose).parent.mkdir(exist_ok=True)
+    shutil.copy(mirror.path / loose, bare / loose)
+    (bare / "refs/heads/old").write_text(f"{damaged}\n")
+    answer = await git.do(reading("old", item(commit, "one")))
+    assert isinstance(answer, MergeAnswer) and (answer.ok, answer.blame) == (False, "one")
+    assert f"{PROJECT}: the configuration of the branch old cannot be read" in answer.error
+
+
+async def test_a_branch_whose_head_cannot_be_had_is_named_once_that_is_sure(
+    repositories: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, git = repositories.propose("code", "one", {"c": "x\n"}), engine(repositories)
+    (repositories.hub / "code/refs/heads/old").write_text("1" * 40 + "\n")
+    with pytest.raises(Unreachable, match="the configuration of the branch old cannot be read") as waits:
+        await git.do(reading("old", item(commit, "one")))
+    assert waits.value.project == PROJECT
+    monkeypatch.setattr("headgate.adapters.git.remote.refusals.SURE_AFTER", 1)
+    answer = await git.do(reading("old", item(commit, "one")))
+    assert isinstance(answer, MergeAnswer) and (answer.ok, answer.blame) == (False, "one")
+    assert "the configuration of the branch old cannot be read" in answer.error
+
+
+def reading(branch: str, *chain: MergeItem) -> MergeRequest:
+    paths = {PROJECT: ("zuul.yaml", "zuul.d/")}
+    return MergeRequest("b", chain, {PROJECT: "local"}, config_paths=paths, config_heads={PROJECT: (branch,)})

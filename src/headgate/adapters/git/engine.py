@@ -12,21 +12,22 @@ from typing import assert_never
 from urllib.parse import quote
 
 import pygit2
+from msgspec.structs import replace
 
 from headgate.adapters.git.command import GitError, GitImpossible, RemoteError
 from headgate.adapters.git.commits import known, trees_of
+from headgate.adapters.git.configuration import configuration
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.objects.commits import IDENTITY
 from headgate.adapters.git.objects.library import bound_packs
 from headgate.adapters.git.objects.merge import MergeConflict
-from headgate.adapters.git.push import PushRefused, Shut, land, report, tried
+from headgate.adapters.git.push import PushRefused, Shut, land, refusal, report, tried
 from headgate.adapters.git.refstate import noted, peeled, ref_state
 from headgate.adapters.git.remote.refs import HEADS, Remote
 from headgate.adapters.git.replay import LostCommit, expected, replay
 from headgate.adapters.git.review.reviewer import Reviewer
 from headgate.adapters.git.worktree import work_tree
-from headgate.config.branches import content_of
 from headgate.gate.refs import section
 from headgate.gate.review import PatchRequest, RemarksRequest, ReviewRequest, SayRequest
 from headgate.gate.trees import Trees
@@ -53,11 +54,6 @@ log = logging.getLogger("headgate.git")
 LOOKED_MAX = 300
 MERGES_MAX = 8
 """Places of concurrent merges; further ones would only wait for the processors. A slow merge gives its place back."""
-PUSHED = (
-    "Let Headgate's account push to the branch past its rules, or have the forge merge (land = merge, in the section of"
-    " the connection)."
-)
-"""Advice to the operator when a forge refuses the push of a tested commit."""
 REST_MAX_S = 600.0
 """How long to retry at a repository that refuses its part of a landing whose other parts have landed."""
 OPEN_MAX = 100
@@ -152,11 +148,29 @@ class GitEngine:
                 raise _later(item.project, error, answer) from error
             if why:
                 return MergeAnswer(work.buildset, False, item.item, why)
-        trees = {p: await trees_of(self.mirror(p, connections[p]), found) for p, found in merged.items()}
-        seen = await self._known(work, heads, bases)
-        connections = {project: work.given.get(project) or connections[project] for project in heads}
-        state = RepoState(work.chain, heads, merged, connections, work.landed, branches, trees, seen)
-        return MergeAnswer(work.buildset, True, state=state, config=await self._config(work, state))
+        state = RepoState(work.chain, heads, merged, connections, work.landed, branches)
+        return await self._completed(work, state, bases, own)
+
+    async def _completed(
+        self, work: MergeRequest, state: RepoState, bases: dict[str, dict[str, str]], own: str
+    ) -> MergeAnswer:
+        """Return the answer about a chain that is merged, with its trees and its configuration. Raise Unreachable."""
+        trees, config, project = dict[str, dict[str, str]](), dict[str, dict[str, dict[str, str]]](), ""
+        try:
+            for project, found in state.merged.items():
+                trees[project] = await trees_of(self.mirror(project, state.connections[project]), found)
+            known = await self._known(work, state.heads, bases)
+            connections = {project: work.given.get(project) or state.connections[project] for project in state.heads}
+            state = replace(state, connections=connections, trees=trees, known=known)
+            for project in work.config_paths:
+                mirror = self.mirror(project, connections[project])
+                config[project] = await configuration(mirror, work, state, project)
+        except _FAILURES as error:
+            answer = MergeAnswer(work.buildset, False, own, f"{project}: {error}")
+            if isinstance(error, GitImpossible):
+                return answer
+            raise _later(project, error, answer) from error
+        return MergeAnswer(work.buildset, True, state=state, config=config)
 
     async def _known(
         self, work: MergeRequest, heads: dict[str, dict[str, str]], bases: dict[str, dict[str, str]]
@@ -202,17 +216,6 @@ class GitEngine:
             return _unmerged(item, error)
         return ""
 
-    async def _config(self, work: MergeRequest, state: RepoState) -> dict[str, dict[str, dict[str, str]]]:
-        found: dict[str, dict[str, dict[str, str]]] = {}
-        for project, paths in work.config_paths.items():
-            mirror = self.mirror(project, state.connections[project])
-            heads, known = state.heads[project], work.config_known.get(project, {})
-            as_is = {b: heads[ref] for b in work.config_heads.get(project, ()) if (ref := f"refs/heads/{b}") in heads}
-            commits = {**as_is, **state.merged.get(project, {})}
-            texts = {branch: await mirror.texts(commit, paths) for branch, commit in commits.items()}
-            found[project] = {b: files for b, files in texts.items() if content_of(files) != known.get(b)}
-        return found
-
     async def _cat(self, work: CatRequest) -> CatAnswer:
         try:
             mirror = self.mirror(work.project, work.connection)
@@ -244,7 +247,7 @@ class GitEngine:
         except Shut:
             return LandAnswer(work.buildset, False, shut=True, project=own)
         except _FAILURES as error:
-            answer = LandAnswer(work.buildset, False, error=_of(project, error, work), project=own)
+            answer = LandAnswer(work.buildset, False, error=refusal(project, error, work), project=own)
             if work.rest and isinstance(error, PushRefused):  # Half of a circle must not stay landed alone.
                 problem = f"refuses what goes together with changes that have landed: {error}"
                 raise Unreachable(project, problem, answer, max_s=REST_MAX_S) from error
@@ -361,12 +364,6 @@ def _by_project(parts: Sequence[Landing]) -> list[list[Landing]]:
     for part in parts:
         found.setdefault(part.change.project, []).append(part)
     return list(found.values())
-
-
-def _of(project: str, error: Exception, work: LandRequest) -> str:
-    """Return the text of an error, with its place if that is another repository."""
-    text = str(error) if project == work.change.project else f"{project}: {error}"
-    return f"{text}\n{PUSHED}" if work.change.number and isinstance(error, PushRefused) else text
 
 
 async def _had(mirror: MirrorRepository, head: str, item: MergeItem) -> None:

@@ -76,6 +76,10 @@ def _taken(file: int) -> bool:
     return True
 
 
+def _unread(commit: str, error: Exception) -> GitImpossible:
+    return GitImpossible(("cat-file",), 1, f"the files of commit {commit} cannot be read: {error}")
+
+
 log = logging.getLogger("headgate.git")
 
 MEMO_MAX = 5_000
@@ -236,7 +240,7 @@ class MirrorRepository:
         try:
             found = self.repository[tree]
         except (KeyError, pygit2.GitError, ValueError) as error:
-            raise GitImpossible(("cat-file",), 1, f"the files of commit {commit} cannot be read: {error}") from error
+            raise _unread(commit, error) from error
         if not isinstance(found, pygit2.Tree):
             raise GitImpossible(("cat-file",), 1, f"what commit {commit} calls its files is none")
         return found
@@ -283,8 +287,16 @@ class MirrorRepository:
 
     async def texts(self, commit: str, paths: tuple[str, ...]) -> dict[str, str]:
         """Map paths to texts: the named files, and the `*.yaml` files (and `.zuul.ignore`) below the named
-        directories."""
-        return await asyncio.to_thread(lambda: texts(self.repository, self.tree(commit), paths))
+        directories. Raise GitImpossible if one of them cannot be read."""
+
+        def read() -> dict[str, str]:
+            tree = self.tree(commit)
+            try:
+                return texts(self.repository, tree, paths)
+            except (KeyError, pygit2.GitError, ValueError) as error:
+                raise _unread(commit, error) from error
+
+        return await asyncio.to_thread(read)
 
     def write(self, tree: str, parents: tuple[str, ...], at_s: int, like: bytes | Original) -> str:
         """Write a commit with this message, or with message and author of another commit; return its id."""

@@ -45,6 +45,11 @@ _RACES = (
     "atomic transaction failed",
 )
 """Reasons of a remote that only mean that another push came first."""
+PUSHED = (
+    "Let Headgate's account push to the branch past its rules, or have the forge merge (land = merge, in the section of"
+    " the connection)."
+)
+"""Advice to the operator when a forge refuses the push of a tested commit."""
 _FORBIDDEN = re.compile(r"returned error: 403|permission to \S+ denied|not allowed to push|write access", re.IGNORECASE)
 """Messages of forges to accounts that may read a repository but not push to it; another attempt cannot help."""
 
@@ -352,3 +357,9 @@ def _reasons(printed: str) -> dict[str, str]:
     lines = [line.split("\t") for line in printed.split("\n") if line.startswith("!\t")]
     # A line is `!<tab>FROM:TO<tab>[rejected] (reason)`.
     return {fields[1].rpartition(":")[2]: fields[-1] for fields in lines}
+
+
+def refusal(project: str, error: Exception, work: LandRequest) -> str:
+    """Return the text of an error, with its place if that is another repository."""
+    text = str(error) if project == work.change.project else f"{project}: {error}"
+    return f"{text}\n{PUSHED}" if work.change.number and isinstance(error, PushRefused) else text
