@@ -9,15 +9,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pygit2
 import pytest
 
 from headgate.adapters.git import directories, worktree
 from headgate.adapters.git.directories import Directories
 from headgate.adapters.git.engine import GitConnection, GitEngine
+from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.process.runner import ProcessRunner, RunnerSettings
 from headgate.config.model import FrozenJob, Playbook, RequiredProject
 from headgate.gate.change import Change
-from headgate.gate.work import BuildSpec, MergeAnswer, MergeItem, MergeRequest, RepoState
+from headgate.gate.work import BuildSpec, CatAnswer, CatRequest, MergeAnswer, MergeItem, MergeRequest, RepoState
 from headgate.ports.checkout import CheckoutError
 from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
@@ -118,6 +120,28 @@ async def test_what_is_not_there_is_said(repositories: Repositories, git: GitEng
         await git.checkout(state, API, "nowhere", repositories.root / "x")
     with pytest.raises(CheckoutError, match=r"git.example/none"):
         await git.checkout(state, "git.example/none", "master", repositories.root / "y")
+
+
+async def test_a_repository_that_cannot_be_opened_once_fails_one_build_alone(
+    repositories: Repositories, git: GitEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = await state_of(git)
+    ready, failures = MirrorRepository.ready, ["reading", "branches", "a checkout"]
+
+    async def failing(mirror: MirrorRepository) -> None:
+        if failures:
+            raise pygit2.GitError(f"too many open files at {failures.pop(0)}")
+        await ready(mirror)
+
+    monkeypatch.setattr(MirrorRepository, "ready", failing)
+    answer = await git.do(CatRequest(DOC, "local"))
+    assert isinstance(answer, CatAnswer) and "too many open files at reading" in answer.error
+    with pytest.raises(CheckoutError, match="too many open files at branches"):
+        await git.branches(state, DOC)
+    with pytest.raises(CheckoutError, match="too many open files at a checkout"):
+        await git.checkout(state, DOC, "main", repositories.root / "x")
+    assert await git.branches(state, DOC) == {"main"}
+    await git.checkout(state, DOC, "main", repositories.root / "x")
 
 
 async def test_a_required_project_without_the_branch_is_on_its_default_branch(
