@@ -225,7 +225,7 @@ class GitEngine:
             wanted = [name for name in names if not work.branches or name in work.branches]
             branches = {name: heads[f"refs/heads/{name}"] for name in wanted}
             files = {name: await mirror.texts(commit, work.paths) for name, commit in branches.items()}
-        except (GitError, OSError) as error:
+        except _FAILURES as error:
             return CatAnswer(work.project, False, str(error))
         return CatAnswer(work.project, True, branches=branches, files=files)
 
@@ -293,7 +293,7 @@ class GitEngine:
         """See `ports.checkout`."""
         try:
             heads = await self._heads(state, project)
-        except (GitError, OSError) as error:
+        except _FAILURES as error:
             raise CheckoutError(f"{project}: {error}") from error
         return {ref.removeprefix("refs/heads/") for ref in heads} | set(state.merged.get(project, {}))
 
@@ -321,7 +321,7 @@ class GitEngine:
             shared = await work_tree(mirror, refs, branch, commit, dest, files=files)
         except MergeConflict as conflict:
             raise CheckoutError(f"{project} {branch}: conflicts in {conflict}", conflict=True) from conflict
-        except (GitError, LostCommit) as error:
+        except (GitError, pygit2.GitError, LostCommit) as error:
             raise CheckoutError(f"{project} {branch}: {error}") from error
         return CheckedOut(commit, (shared,))
 
@@ -354,7 +354,7 @@ class GitEngine:
         reading = self._looked[key][1]
         try:
             return await asyncio.shield(reading)  # Other builds wait for the same answer.
-        except (GitError, OSError):
+        except _FAILURES:
             self._looked.pop(key, None)  # The next build asks again.
             raise
 

@@ -23,15 +23,14 @@ from headgate.adapters.git.objects.commits import IDENTITY, Original, Parts, par
 from headgate.adapters.git.objects.commits import commit as commit_bytes
 from headgate.adapters.git.objects.library import Opened
 from headgate.adapters.git.objects.merge import merge
-from headgate.adapters.git.remote.fetch import fetch
+from headgate.adapters.git.remote.fetch import FIRST_MAX_S, fetch
 from headgate.adapters.git.remote.refs import Remote
 from headgate.adapters.git.remote.refusals import Refusals
 from headgate.adapters.git.texts import texts
 from headgate.base.tasks import with_place
 from headgate.gate.work import MergeItem
 
-# As long as one push, or one fetch into a filled copy, may take. Only a first fetch takes longer; who waits for it
-# fails as if the machine did, and is tried again.
+# As long as one push, or one fetch into a filled copy, may take; a first fetch may take FIRST_MAX_S.
 WAIT_MAX_S = 600.0
 # flock cannot be awaited. The pause is random, so that processes do not look in step.
 LOOK_AGAIN_MAX_S = 0.2
@@ -45,8 +44,8 @@ class Exclusive:
         self._ours = asyncio.Lock()
 
     @asynccontextmanager
-    async def hold(self) -> AsyncIterator[None]:
-        """Hold the lock. Raise OSError if others hold it for WAIT_MAX_S."""
+    async def hold(self, wait_max_s: float | None = None) -> AsyncIterator[None]:
+        """Hold the lock. Raise OSError if others hold it for `wait_max_s`, or else WAIT_MAX_S."""
         # Within this process, an asyncio lock queues the waiters in order; only across processes is polling needed.
         async with self._ours:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,18 +53,18 @@ class Exclusive:
             # itself is never removed: two processes could then hold locks on two files of the same name.
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                await self._take(file)
+                await self._take(file, WAIT_MAX_S if wait_max_s is None else wait_max_s)
                 yield
             finally:
                 os.close(file)
 
-    async def _take(self, file: int) -> None:
+    async def _take(self, file: int, wait_max_s: float) -> None:
         try:
-            async with asyncio.timeout(WAIT_MAX_S):
+            async with asyncio.timeout(wait_max_s):
                 while not _taken(file):  # noqa: ASYNC110  # no event tells of another process
                     await asyncio.sleep(random.uniform(0, LOOK_AGAIN_MAX_S))
         except TimeoutError:
-            raise OSError(f"{self._path} was locked by another process for {WAIT_MAX_S:.0f} s") from None
+            raise OSError(f"{self._path} was locked by another process for {wait_max_s:.0f} s") from None
 
 
 def _taken(file: int) -> bool:
@@ -158,15 +157,13 @@ class MirrorRepository:
         # Checked without the lock first: usually all commits are here, and a look must not wait for a long fetch.
         if not await self.missing(wanted.values()):
             return set()
-        async with self._fetching.hold():
+        # Who finds the copy empty may be waiting for the fetch that fills it.
+        async with self._fetching.hold(FIRST_MAX_S if self._is_empty() else None):
             # Another process may have fetched them while we waited for the lock.
             absent = await self.missing(wanted.values())
             due = {ref: commit for ref, commit in wanted.items() if commit in absent and self.refusals.is_due(commit)}
             if due:
-                # Without a pack nothing was ever fetched, and a whole
-                # repository comes, which gets the longer time limit.
-                first = not any((self.path / "objects/pack").glob("*.pack"))
-                refused = await fetch(self.path, self.remote, due, first=first)
+                refused = await fetch(self.path, self.remote, due, first=self._is_empty())
                 self._fetches += 1
                 if self._fetches % TIDIED_EVERY == 0:
                     await self._tidy()
@@ -175,6 +172,10 @@ class MirrorRepository:
                     if due[ref] in absent:
                         self.refusals.add(due[ref], why)
         return absent
+
+    def _is_empty(self) -> bool:
+        """Return whether nothing was ever fetched: then a whole repository comes, which gets the longer time limit."""
+        return not any((self.path / "objects/pack").glob("*.pack"))
 
     # --- objects
 
