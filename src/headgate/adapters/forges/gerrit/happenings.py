@@ -86,7 +86,7 @@ def _comments(
             continue  # its patch set no longer exists
         who = _account(message.author)
         if message.tag.startswith(f"{OF_THE_SERVER}deleteVote"):
-            shown = tuple(Vote(who, label, "0", old_value=old) for (of, label), old in before.items() if of == who)
+            shown = _deleted(message, votes(info), before)
             yield _What(EventKind.STIRRED, ForgeEvent("vote-deleted", who=who, votes=shown), message.id)
         elif not message.tag.startswith(OF_THE_SERVER):
             texts = (message.message, *(one.message for one in comments if one.of_message == message.id))
@@ -116,6 +116,19 @@ def _shown(
     taken = (label for label, value in given.items() if value == "0")
     found += [Vote(who, label, "0", old_value=before.get((who, label), "")) for label in taken]
     return tuple(found)
+
+
+def _deleted(
+    message: GerritMessage, now: Sequence[Vote], before: Mapping[tuple[ForgeAccount, str], str]
+) -> tuple[Vote, ...]:
+    """Return the votes that were deleted. The author of the message is who deleted them; it tells whose they were:
+    `Removed Code-Review+2 by Bob <bob@example.org>`."""
+    line, left = message.message.partition("\n")[0], {(vote.who, vote.label) for vote in now}
+    named = [(one, old) for one, old in before.items() if f"{one[1]}{int(old):+d} by " in line]
+    # An address may be hidden. Then it was one of the votes that are gone.
+    found = [(one, old) for one, old in named if one[0].email and f"<{one[0].email}>" in line]
+    found = found or [(one, old) for one, old in named if one not in left]
+    return tuple(Vote(who, label, "0", old_value=old) for (who, label), old in found)
 
 
 def voted(text: str) -> dict[str, str]:
