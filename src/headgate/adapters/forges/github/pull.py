@@ -13,6 +13,8 @@ from headgate.config.forges.facts import ForgeAccount, ProgramStatus, Vote
 
 # A thousand statuses and as many threads; what lies beyond is not read.
 PAGES_MAX = 10
+READS_MAX = 3
+"""Most attempts to read all pages before the head moves."""
 QUERY = """
 query($owner: String!, $name: String!, $number: Int!, $contexts: String, $threads: String) {
   repository(owner: $owner, name: $name) {
@@ -137,6 +139,15 @@ class GitHubPull(AnyPull):
 
 async def look(client: GitHubClient, key: ForgeKey, project: str, number: int, *, urgent: bool = True) -> GitHubPull:
     """Return a pull request of `project` (owner/name).  Raise NotThere, Denied, Rejected, ReporterAway."""
+    for _ in range(READS_MAX):
+        found = await _read(client, key, project, number, urgent)
+        if found is not None:
+            return found
+    raise Rejected(409, "its head moves each time it is read")
+
+
+async def _read(client: GitHubClient, key: ForgeKey, project: str, number: int, urgent: bool) -> GitHubPull | None:
+    """Return the pull request; None if its head moves between two pages, which are then of two patchsets."""
     owner, _, name = project.partition("/")
     cursors: dict[str, str | None] = {"contexts": None, "threads": None}
     found: GitHubPull | None = None
@@ -150,12 +161,12 @@ async def look(client: GitHubClient, key: ForgeKey, project: str, number: int, *
             page = _pull(str(repository["nameWithOwner"]), pull)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
-        # A push between two pages makes the earlier pages those of another patchset.
-        found = page if found is None or found.head != page.head else _joined(found, page, cursors)
+        if found is not None and found.head != page.head:
+            return None
+        found = page if found is None else _joined(found, page, cursors)
         cursors = {"contexts": _more(_contexts(pull)), "threads": _more(pull["reviewThreads"])}
         if not any(cursors.values()):
             break
-    assert found is not None, "at least one page was asked for"
     return found
 
 
