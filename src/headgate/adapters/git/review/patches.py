@@ -7,8 +7,10 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
+from weakref import WeakValueDictionary
 
 from headgate.adapters.git.command import GitError, GitImpossible, GitLimits, GitTimeout, git
 from headgate.adapters.git.mirror import MirrorRepository
@@ -22,6 +24,8 @@ FILE_MAX_BYTES = 64 * 2**20
 KEPT_MAX_BYTES = 256 * 2**20
 """Total size of the differences that are cached beside one repository."""
 LIMITS = GitLimits(timeout_s=30.0, out_max_bytes=2**20, file_max_bytes=PATCH_MAX_BYTES, memory_max_bytes=2**30)
+ATTEMPTS_MAX = 3
+"""Most comparisons for one part, if others remove the difference before it is read."""
 INDEXES_MAX = 50
 PARTS_MAX = 100_000
 PLACE = "headgate-review"
@@ -45,21 +49,25 @@ class Patches:
     def __init__(self) -> None:
         self._marks: OrderedDict[Path, list[PatchPart]] = OrderedDict()
         """File -> the beginnings of its parts, as far as the file has been read."""
-        self._making: dict[Path, asyncio.Lock] = {}
+        self._making = WeakValueDictionary[Path, asyncio.Lock]()
+        """File -> lock, which lasts as long as somebody holds it or waits for it."""
 
     async def part(self, mirror: MirrorRepository, old: str, new: str, number: int) -> PatchAnswer:
         """Return one part of the difference between two objects. Raise GitError, OSError."""
         if not 0 <= number <= PARTS_MAX:
             raise GitImpossible(("diff",), 1, f"there is no part {number}")
         path = mirror.path / PLACE / f"{old}-{new}"
+        # Another request, also one of another process, may need the room before the file is read.
+        for _ in range(ATTEMPTS_MAX - 1):
+            with suppress(FileNotFoundError):
+                return await self._part(mirror, path, old, new, number)
+        return await self._part(mirror, path, old, new, number)
+
+    async def _part(self, mirror: MirrorRepository, path: Path, old: str, new: str, number: int) -> PatchAnswer:
         lock = self._making.setdefault(path, asyncio.Lock())
-        try:
-            async with lock:
-                complete = await self._made(mirror, path, old, new)
-            return await asyncio.to_thread(self._read, path, number, complete)
-        finally:
-            if not lock.locked():
-                self._making.pop(path, None)
+        async with lock:
+            complete = await self._made(mirror, path, old, new)
+        return await asyncio.to_thread(self._read, path, number, complete)
 
     async def _made(self, mirror: MirrorRepository, path: Path, old: str, new: str) -> bool:
         """Return whether the file has the complete difference; it exists in any case. Raise GitError, OSError."""
