@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -43,7 +44,8 @@ class GitHubTeller(ChangeReporter):
     def __init__(self, client: GitHubClient, tokens: Tokens) -> None:
         super().__init__(client, tokens)
         self._client = client
-        self._changing: dict[str, asyncio.Lock] = {}
+        self._changing = WeakValueDictionary[str, asyncio.Lock]()
+        """Repository, commit and name -> lock, which lasts as long as somebody holds it or waits for it."""
 
     def short(self, project: str) -> str:
         """See `ChangeReporter`."""
@@ -92,8 +94,9 @@ class GitHubTeller(ChangeReporter):
             run["actions"] = [] if value in CONCLUDED else [button(report.pipeline)]
         batches = list(_batches(notes_of(report, change)))
         output = {"title": run["output"]["title"], "summary": run["output"]["summary"]}
+        lock = self._changing.setdefault(f"{repo} {change.commit} {name}", asyncio.Lock())
         try:
-            async with self._changing.setdefault(f"{repo} {change.commit} {name}", asyncio.Lock()):
+            async with lock:
                 id = await self._own_run(key, repo, change.commit, name, ends=value in CONCLUDED)
                 first = {**run, "output": {**output, "annotations": batches[0]}} if batches else run
                 if id is None:
@@ -111,8 +114,6 @@ class GitHubTeller(ChangeReporter):
                     await self._client.write("PATCH", key, f"{repo}/check-runs/{id}", more)
         except (ForgeDenied, Rejected) as error:
             return f"The check run {name} could not be written: {error}{_advice(error)}"
-        finally:
-            self._changing.pop(f"{repo} {change.commit} {name}", None)
         return ""
 
     async def _own_run(self, key: ForgeKey, repo: str, commit: str, name: str, *, ends: bool) -> int | None:
@@ -132,17 +133,17 @@ class GitHubTeller(ChangeReporter):
         """Return our check runs of a commit; they are requested once and then cached."""
         if ("asked", f"{repo} {commit}", "") in self.known:
             return ()
-        query: dict[str, str | int] = {"per_page": 100}
-        if self._client.account.app_id:
-            query["app_id"] = int(self._client.account.app_id)
-        found = (await self._client.get(key, f"{repo}/commits/{commit}/check-runs", query)).content["check_runs"]
+        app_id = self._client.account.app_id
+        query = {"app_id": int(app_id)} if app_id else {}
+        pages = self._client.pages(key, f"{repo}/commits/{commit}/check-runs", query)
+        found = [one async for page in pages for one in page["check_runs"]]
         self.remember("asked", f"{repo} {commit}", "", 0)
         # The newest run comes first in the list; remembered last, it is the one that counts.
         for one in reversed(found):
             self.remember("run", f"{repo} {commit}", str(one["name"]), int(one["id"]))
             if one["status"] == "completed":
                 self._ended(int(one["id"]))
-        return list(found)
+        return found
 
 
 def check_run(report: QueueReport, name: str, change: Change, value: str, now: str) -> dict[str, Any]:
