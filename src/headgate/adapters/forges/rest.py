@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import httpx
 import msgspec
@@ -197,16 +197,17 @@ class Rest(ABC):
             answer = await self.sent(method, place, key, headers, body)
             if answer.status not in (301, 302, 307, 308):
                 break
-            place = self._elsewhere(answer)
+            place = self._elsewhere(place, answer)
         if method == "GET" and answer.status == 200 and (tag := answer.headers.get("etag", "")):
             self._remember(key, url, _Known(tag, answer.body, answer.headers.get("link", "")))
         return ForgeResponse(answer.status, self.learned(answer, budget, key, project), answer.headers)
 
-    def _elsewhere(self, answer: Heard) -> str:
-        """Return the present place of a renamed resource."""
-        place = answer.headers.get("location", "")
+    def _elsewhere(self, asked: str, answer: Heard) -> str:
+        """Return the present place of a renamed resource, which may be given relative to the one that was asked."""
+        location = answer.headers.get("location", "")
         try:
-            elsewhere = urlsplit(place)[:2] != urlsplit(self._api)[:2]
+            place = urljoin(asked, location)
+            elsewhere = not location or urlsplit(place)[:2] != urlsplit(self._api)[:2]
         except ValueError:
             elsewhere = True
         # Following it would hand our token to whoever the redirection names.
