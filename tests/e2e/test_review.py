@@ -7,9 +7,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from headgate.testing.repositories import Repositories, run_git
 from headgate.testing.servers.openid import INSTALLED, openid, pages
@@ -108,6 +109,25 @@ def test_a_change_is_read_spoken_of_and_approved(gate: Headgate, page: Page) -> 
     log_in_again(page, "ann")
     looks_good(page, gate)
     approves(gate, page, commit)
+
+
+def test_files_of_later_pages_are_asked_for_one_page_after_the_other(gate: Headgate, page: Page) -> None:
+    propose(gate, "look")
+    wait_for("it is known", lambda: gate.get("/api/tenant/example/changes"))
+    whole = gate.get("/api/tenant/example/review?project=code/api&change=look")
+
+    def few(route: Route) -> None:
+        """Answer four files a page."""
+        number = int(parse_qs(urlsplit(route.request.url).query).get("page", ["0"])[0])
+        route.fulfill(json={**whole, "files": whole["files"][4 * number : 4 * number + 4]})
+
+    page.route("**/api/tenant/example/review?*", few)
+    page.goto(f"{gate.url}/t/example/change?project=code/api&change=look")
+    for shown, left in ((4, 6), (8, 2)):
+        expect(page.locator("details.file")).to_have_count(shown)
+        page.get_by_role("button", name=f"Show more files: {left} are left").click()
+    expect(page.locator("details.file")).to_have_count(10)
+    expect(page.get_by_role("button", name="Show more files")).to_have_count(0)
 
 
 def is_shown(page: Page) -> None:

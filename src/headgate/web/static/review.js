@@ -95,7 +95,7 @@ export class Review {
 
   // --- files
 
-  add(files) {
+  add(files, page = 0) {
     let room = OPEN_BYTES, count = this.files.size;
     for (const file of files) {
       const view = this.file(file);
@@ -108,8 +108,7 @@ export class Review {
     if (left > 0) {
       const more = el("button", { type: "button", onclick: async () => {
         more.disabled = true;
-        // The API's pages have 500 files each.
-        try { const next = await fetched(`${api}/review?${this.query({ page: Math.round(this.files.size / 500) })}`); more.remove(); this.add(next.files); } catch (error) { more.textContent = error.message; }
+        try { const next = await fetched(`${api}/review?${this.query({ page: page + 1 })}`); more.remove(); this.add(next.files, page + 1); } catch (error) { more.textContent = error.message; }
       } }, `Show more files: ${left.toLocaleString()} are left`);
       this.list.append(more);
     }
