@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from headgate.base.tasks import end
 from headgate.queue.messages import board as boards
 from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.line import Overloaded
 from headgate.queue.messages.pages import backlog
 from headgate.queue.messages.records import (
     READ_MAX_CHARS,
@@ -258,3 +260,22 @@ async def test_what_was_acknowledged_is_there_after_a_restart(url: str) -> None:
         assert await bodies(two, await two.queue(APP, "q")) == ["kept", "later"]
     finally:
         await two.close()
+
+
+async def test_a_server_with_too_many_writes_waiting_goes_on_with_its_upkeep(
+    board: MessageBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = asyncio.Event()
+
+    async def full() -> int:
+        refused.set()
+        raise Overloaded("10000 writes wait already")
+
+    monkeypatch.setattr(board, "_purge", full)
+    upkeep = asyncio.ensure_future(board.upkeep())
+    async with asyncio.timeout(DEADLINE_S):
+        await refused.wait()
+        # The refusal has reached the loop of purging once whatever else is ready has run.
+        await asyncio.wait([upkeep], timeout=0.05)
+    assert not upkeep.done()
+    await end(upkeep)

@@ -207,7 +207,7 @@ class MessageBoard:
 
     async def _keep_purging(self) -> None:
         while True:
-            with suppress(DatabaseDown):
+            with suppress(DatabaseDown, Overloaded):
                 await self._purge()
             await asyncio.sleep(PURGE_INTERVAL_S)
 
