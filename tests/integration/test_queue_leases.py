@@ -148,6 +148,17 @@ async def test_rejected_is_not_tried_again(talk: Talk) -> None:
     assert (letter.attempts, letter.error) == (1, "never")
 
 
+async def test_the_text_of_an_error_is_kept_whatever_it_contains(talk: Talk) -> None:
+    (a,) = await talk.queue("a")
+    lease = await talk.take()
+    await talk.fetch(lease)
+    await talk.tell(lease, failed=[{"message_id": a, "error": "a\0b", "retry_after": 0}])
+    assert await talk.fetch(lease) == [("a", 2)]
+    await talk.tell(lease, failed=[{"message_id": a, "error": "b\0c", "reject": True}])
+    ((letter, _),) = await talk.dead_letters()
+    assert (letter.attempts, letter.error) == (2, "b?c")
+
+
 async def test_what_waits_is_woken_by_a_post(talk: Talk) -> None:
     await talk.queue()
     taking = asyncio.ensure_future(talk.ask("POST", "/q/lease?wait=30"))

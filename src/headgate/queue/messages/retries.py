@@ -90,8 +90,13 @@ def fail(
     # In the table, 0 means that no attempt is due.
     due_ms = max(until(moment, delay_s), 1)
     # The old row was deleted because `insert` copies rows and cannot replace one.
-    values = (*held.place, one.message_id, tries, died, 0, due_ms, failure.error[:ERROR_MAX_CHARS])
+    values = (*held.place, one.message_id, tries, died, 0, due_ms, _storable(failure.error))
     database.insert("tried", "queue, crew, partition, id, failed, died, handed, due_ms, error", [values])
+
+
+def _storable(error: str) -> str:
+    """Return the text of an error without what databases cannot store: NUL and halves of characters."""
+    return error[:ERROR_MAX_CHARS].replace("\x00", "?").encode(errors="replace").decode()
 
 
 def _bury(
@@ -106,7 +111,7 @@ def _bury(
         message_id=one.message_id,
         timestamp=one.timestamp,
         attempts=failed + died,
-        error=error[:ERROR_MAX_CHARS] or "its job failed",
+        error=_storable(error) or "its job failed",
         worker=held.worker,
         dead_ms=moment.now_ms,
         died=died,
