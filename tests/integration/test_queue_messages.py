@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from headgate.base.tasks import end
 from headgate.queue.messages import board as boards
+from headgate.queue.messages import queues
 from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.database import Database
 from headgate.queue.messages.line import Overloaded
 from headgate.queue.messages.pages import backlog
 from headgate.queue.messages.records import (
@@ -279,3 +281,52 @@ async def test_a_server_with_too_many_writes_waiting_goes_on_with_its_upkeep(
         await asyncio.wait([upkeep], timeout=0.05)
     assert not upkeep.done()
     await end(upkeep)
+
+
+def _constraint(database: Database) -> None:
+    database.execute("insert into aged (queue, age_max_s) values (1, null)")
+
+
+def _nul(database: Database) -> None:
+    queues.find(database, APP, "a\0b")
+
+
+def _half(database: Database) -> None:
+    database.execute("update queue set kind = 'public'")
+    queues.find(database, APP, "\ud800")
+
+
+def _fault(database: Database) -> None:
+    database.execute("update queue set kind = 'public'")
+    _ = list[str]()[0]
+
+
+@pytest.mark.parametrize("fails", [_constraint, _nul, _half, _fault])
+async def test_a_write_that_fails_by_itself_fails_alone(board: MessageBoard, fails: Callable[[Database], None]) -> None:
+    await queue(board)
+    async with asyncio.timeout(DEADLINE_S):
+        before, failed, after = await asyncio.gather(
+            board.post(APP, "q", [MessageDraft("before")]),
+            board.change("other", lambda database, _: fails(database)),
+            board.post(APP, "q", [MessageDraft("after")]),
+            return_exceptions=True,
+        )
+    assert isinstance(failed, Exception)
+    assert not isinstance(before, BaseException) and not isinstance(after, BaseException), (before, after)
+    q = await board.queue(APP, "q")
+    assert await bodies(board, q) == ["before", "after"] and q.kind == "user"
+
+
+async def test_a_post_to_a_queue_that_is_just_removed_is_answered(board: MessageBoard) -> None:
+    q = await queue(board)
+    await queue(board, "other")
+    # As another server leaves it between finding the queue and reserving ids.
+    await board._write(lambda database: database.execute("delete from lane where queue = ?", (q.id,)))
+    async with asyncio.timeout(DEADLINE_S):
+        gone, posted = await asyncio.gather(
+            board.post(APP, "q", [MessageDraft("x")]),
+            board.post(APP, "other", [MessageDraft("y")]),
+            return_exceptions=True,
+        )
+    assert isinstance(gone, NoQueue) and not isinstance(posted, BaseException)
+    assert await bodies(board, await board.queue(APP, "other")) == ["y"]

@@ -17,13 +17,22 @@ from headgate.base.extras import needing
 from headgate.base.tasks import run_until
 from headgate.queue.messages import later, queues, schedules
 from headgate.queue.messages.bounds import UNLIMITED, ApplicationLimits, ApplicationUsage, usage
-from headgate.queue.messages.database import Database, DatabaseDown, Open, SqliteDatabase, shown
-from headgate.queue.messages.holders import LeaseMoment
+from headgate.queue.messages.database import Database, DatabaseDown, DataRefused, Open, SqliteDatabase, shown
+from headgate.queue.messages.holders import LeaseLost, LeaseMoment
 from headgate.queue.messages.line import GroupLine, Overloaded, Write
 from headgate.queue.messages.pages import read, read_ids
 from headgate.queue.messages.posts import MessagePost, digest_of, post_group
 from headgate.queue.messages.postsignal import PostSignal
-from headgate.queue.messages.records import MessageDraft, Posted, QueueRecord, StoredMessage
+from headgate.queue.messages.records import (
+    InvalidPost,
+    KeyReused,
+    MessageDraft,
+    NoQueue,
+    PartitionFull,
+    Posted,
+    QueueRecord,
+    StoredMessage,
+)
 from headgate.queue.messages.writes import MessagePut, delete_ids, overdue, purge, purge_overdue, put_ids
 from headgate.queueing.ids import Position
 from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
@@ -274,8 +283,9 @@ class MessageBoard:
         while self._waiting:
             group = self._waiting.group()
             try:
-                answers = await loop.run_in_executor(self._threads[1], self._together, [one.work for one in group])
-            except DatabaseDown as error:
+                answers = await loop.run_in_executor(self._threads[1], self._answers, [one.work for one in group])
+            # Whatever it is: a caller without an answer would wait for ever.
+            except Exception as error:
                 answers = [error] * len(group)
             for write, answer in zip(group, answers, strict=True):
                 if write.done.done():
@@ -285,6 +295,17 @@ class MessageBoard:
                     write.done.exception()  # its caller may have been cancelled: that is no failure
                 else:
                     write.done.set_result(answer)
+
+    def _answers(self, works: Sequence[MessagePost | Callable[[Database], Any]]) -> list[Any]:  # or reasons
+        """Perform the writes together or, if one of them fails by itself, each in a transaction of its own."""
+        try:
+            return self._together(works)
+        except Exception as error:
+            # If the database itself failed, the whole transaction may have taken effect, and must not be repeated.
+            own = not isinstance(error, DatabaseDown) or isinstance(error, DataRefused)
+            if not own or len(works) == 1:
+                return [error] * len(works)
+        return [self._answers([work])[0] for work in works]
 
     def _together(self, works: Sequence[MessagePost | Callable[[Database], Any]]) -> list[Any]:  # or reasons
         """Perform the writes in order. A write is rejected before it has written anything, so the others are valid."""
@@ -304,6 +325,7 @@ class MessageBoard:
 def _tried(work: Callable[[Database], Any], database: Database) -> Any:  # the answer, or the reason of the rejection
     try:
         return work(database)
-    # These are answers to one caller. Everything else ends the transaction, for all writes of the group.
-    except (LookupError, ValueError) as error:
+    # These are answers to one caller. Everything else ends the transaction, for all writes of the group: the write may
+    # have written something already.
+    except (NoQueue, LeaseLost, InvalidPost, KeyReused, PartitionFull) as error:
         return error

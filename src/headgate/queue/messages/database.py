@@ -109,6 +109,10 @@ class DatabaseDown(OSError):
     all of it."""
 
 
+class DataRefused(DatabaseDown):
+    """Report that the database works and refuses what a write contains: nothing of the transaction took effect."""
+
+
 class Database(Protocol):
     """Declare the operations on a database. Parameters are marked `?`. Every method raises DatabaseDown."""
 
@@ -206,5 +210,7 @@ def _translated() -> Iterator[None]:
     """Raise DatabaseDown for errors of SQLite."""
     try:
         yield
+    except (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError) as error:
+        raise DataRefused(str(error)) from error
     except apsw.Error as error:
         raise DatabaseDown(str(error)) from error

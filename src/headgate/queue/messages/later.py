@@ -15,7 +15,7 @@ import msgspec
 from headgate.queue.messages import queues
 from headgate.queue.messages.database import Database, Row
 from headgate.queue.messages.queues import reserve
-from headgate.queue.messages.records import MessageDraft, QueueRecord
+from headgate.queue.messages.records import MessageDraft, NoQueue, QueueRecord
 from headgate.queueing.ids import ticks_of, ticks_of_unix_ns, unix_text
 from headgate.queueing.partitions import QueuePartition
 
@@ -122,7 +122,10 @@ def deliver(database: Database, now_ns: int, node: int) -> list[tuple[str, Queue
             database.execute(f"delete from awaited where {_PLACE}", (queue, partition))
         elif chars < TOGETHER_MAX_CHARS:
             app, of = known
-            chars += _deliver_partition(database, of, partition, now_ns, node, TOGETHER_MAX_CHARS - chars)
+            try:
+                chars += _deliver_partition(database, of, partition, now_ns, node, TOGETHER_MAX_CHARS - chars)
+            except NoQueue:  # another server has removed it just now
+                continue
             database.notify(f"{app}\n{of.name}\n{partition}")
             delivered.append((app, QueuePartition(of.name, partition)))
     return delivered

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import psycopg
 
 from headgate.base.errors import UserError
-from headgate.queue.messages.database import SCHEMA, DatabaseDown, PartitionGrowth, Row, shown
+from headgate.queue.messages.database import SCHEMA, DatabaseDown, DataRefused, PartitionGrowth, Row, shown
 
 CHANNEL = "headgate_messages"
 CONNECT_TIMEOUT_S = 5
@@ -89,5 +89,7 @@ def _translated() -> Iterator[None]:
     """Raise DatabaseDown for errors of PostgreSQL."""
     try:
         yield
+    except (psycopg.DataError, psycopg.IntegrityError) as error:
+        raise DataRefused(str(error).strip()) from error
     except psycopg.Error as error:
         raise DatabaseDown(str(error).strip()) from error

@@ -131,11 +131,14 @@ def remove(database: Database, app: str, name: str) -> None:
 
 def reserve(database: Database, queue_partition: tuple[int, int], count: int, now_ticks: int) -> int:
     """Reserve `count` ticks that are later than all earlier ones of the partition, and return the first. The row
-    stays locked until the transaction ends, so that messages become visible in the order of their ids."""
+    stays locked until the transaction ends, so that messages become visible in the order of their ids. Raise NoQueue
+    if another server has removed the queue since it was found."""
     rows = database.execute(
         # If the clock went back, ids continue from the last one: readers that follow the order never look behind it.
         "update lane set last_ticks = case when last_ticks >= ? then last_ticks + ? else ? end"
         " where queue = ? and partition = ? returning last_ticks",
         (now_ticks, count, now_ticks + count - 1, *queue_partition),
     )
+    if not rows:
+        raise NoQueue(str(queue_partition[0]))
     return int(rows[0][0]) - count + 1
