@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
 
+from headgate.queue.messages import leases
 from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.database import DatabaseDown
+from headgate.queue.messages.holders import LeaseMoment, LeaseRequest
+from headgate.queue.messages.postgres import PostgresDatabase
 from headgate.queueing.deadletters import dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.harness import OTHER_KEY
+from headgate.testing.queues.harness import APP, OTHER_KEY
 from tests.integration.queue_site import Site, site
 
 
@@ -210,6 +215,37 @@ async def test_what_was_not_fetched_cannot_be_done(talk: Talk) -> None:
     await talk.tell(lease, 400, done=[a, b])
     await talk.tell(lease, done=[a])
     await talk.tell(lease, 400, done=[a])
+
+
+async def test_a_lease_that_runs_out_goes_to_nobody_while_its_last_outcome_is_recorded(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site(Talk, database) as talk:
+        (a,) = await talk.queue("a")
+        lease = await talk.take(ttl=10)
+        await talk.fetch(lease)
+        others: list[Any] = []
+
+        def checked(*of: Any) -> Any:
+            """As another server, on which the lease has run out, leases the partition at this moment."""
+            other = PostgresDatabase(database)
+            other.execute("set lock_timeout = 100")
+            later = LeaseMoment(talk.board.now_ns() + 3600 * 10**9, 1, random.Random(1))
+            try:
+                with other.transaction():
+                    others.append(leases.take(other, LeaseRequest(APP, "q", "other"), later))
+            except DatabaseDown as locked:
+                others.append(locked)
+            finally:
+                other.close()
+            return real(*of)
+
+        real = leases._checked
+        monkeypatch.setattr(leases, "_checked", checked)
+        await talk.tell(lease, done=[a])
+        assert len(others) == 1 and isinstance(others[0], DatabaseDown), others
+        assert await talk.take() is None, "it is the first one's, and nothing is to be done"
+        await talk.ask("DELETE", "/q")
 
 
 async def test_another_application_and_nobody_learn_nothing(talk: Talk) -> None:

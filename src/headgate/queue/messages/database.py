@@ -116,6 +116,9 @@ class DataRefused(DatabaseDown):
 class Database(Protocol):
     """Declare the operations on a database. Parameters are marked `?`. Every method raises DatabaseDown."""
 
+    for_update: str
+    """End of a `select` that locks its rows until the transaction ends."""
+
     @property
     def growth(self) -> PartitionGrowth:
         """Return what the transaction adds to the partitions."""
@@ -143,6 +146,9 @@ def shown(url: str) -> str:
 
 class SqliteDatabase:
     """Connect to the file, which is created if it does not exist."""
+
+    for_update = ""
+    """Nothing: a transaction that writes locks the file from its beginning."""
 
     def __init__(self, path: Path) -> None:
         self.growth = PartitionGrowth()

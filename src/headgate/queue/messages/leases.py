@@ -62,8 +62,9 @@ def take(database: Database, wanted: LeaseRequest, moment: LeaseMoment) -> Messa
         token, taken = secrets.token_hex(16), "update lease set epoch = ?, worker = ?, expires_ms = ?, token = ?"
         whose = (epoch + 1, wanted.worker, until(moment, wanted.ttl_s))
         # Two servers may see the same free strand; the epoch lets one of them win, and its rows of lower priority
-        # follow.
-        if database.execute(f"{taken} where {PLACE} and epoch = ? returning 1", (*whose, token, *places[0][0], epoch)):
+        # follow. The holder may also have extended its lease at the last moment.
+        free = f"{taken} where {PLACE} and epoch = ? and expires_ms <= ? returning 1"
+        if database.execute(free, (*whose, token, *places[0][0], epoch, moment.now_ms)):
             for place, _ in places[1:]:
                 database.execute(f"{taken} where {PLACE}", (*whose, "", *place))
             return MessageLease(token, head, epoch + 1, wanted.ttl_s, id, queue.priorities)
@@ -116,7 +117,10 @@ def _held(database: Database, app: str, name: str, token: str, now_ms: int) -> _
     queue = queues.find(database, app, name)
     columns = "crew, partition, epoch, worker, ticks, id, ahead_ticks, ahead_id, ahead_epoch"
     sql = f"select {columns} from lease where queue = ?"
-    rows = database.execute(f"{sql} and token = ? and expires_ms > ?", (queue.id, token, now_ms))
+    # Locked: another server could otherwise lease the partition anew before this transaction has written what the
+    # holder reports.
+    valid = f"{sql} and token = ? and expires_ms > ?{database.for_update}"
+    rows = database.execute(valid, (queue.id, token, now_ms))
     # The rows of lower priorities have an empty token and a time that has not passed: an empty name must not match
     # them.
     if not rows or not token:

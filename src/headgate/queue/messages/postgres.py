@@ -20,6 +20,8 @@ _LZ4 = "select 1 from pg_settings where name = 'default_toast_compression' and '
 
 
 class PostgresDatabase:
+    for_update = " for update"
+
     def __init__(self, url: str) -> None:
         self._url, self.growth = url, PartitionGrowth()
         self._connection: psycopg.Connection[Row] | None = None
