@@ -217,6 +217,21 @@ async def test_what_was_not_fetched_cannot_be_done(talk: Talk) -> None:
     await talk.tell(lease, 400, done=[a])
 
 
+async def test_an_outcome_that_is_repeated_counts_once(talk: Talk) -> None:
+    a, b = await talk.queue("a", "b")
+    lease = await talk.take()
+    await talk.fetch(lease)
+    address, failed = f"/q/lease/{lease['lease']}", {"failed": [{"message_id": a, "error": "no", "retry_after": 0}]}
+    for key, outcome in (("first", {**failed, "attempts": 3}), ("second", {"done": [b]})):
+        answers = [await talk.ask("POST", address, json=outcome, headers={"Idempotency-Key": key}) for _ in range(3)]
+        assert answers[0]["lease"]["processed"] == answers[2]["lease"]["processed"] == (a if key == "first" else b)
+    assert await talk.fetch(lease) == [("a", 2)], "it was tried once"
+    await talk.ask("POST", address, 422, json={"done": [a]}, headers={"Idempotency-Key": "second"})
+    await talk.ask("POST", address, 400, json={"done": [a]}, headers={"Idempotency-Key": "k" * 201})
+    await talk.ask("POST", address, json={"failed": [{"message_id": a, "reject": True}]})
+    assert len(await talk.dead_letters()) == 1
+
+
 async def test_a_lease_that_runs_out_goes_to_nobody_while_its_last_outcome_is_recorded(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from headgate.ports.messages import LeaseGone
+from headgate.ports.messages import LeaseGone, SourceDown
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient
-from headgate.queue.messages.holders import MessageLease
+from headgate.queue.messages.holders import MessageLease, Outcome
 from headgate.queue.messages.leaseclient import MessageLeasing
 from headgate.queue.workers.calls import JobCaller, JobExit
 from headgate.queue.workers.processor import JobPace
@@ -106,6 +106,30 @@ async def test_in_order_with_retries_and_dead_letters_and_new_queues_join(hands:
     assert sorted(await hands.dead_letters()) == [("new", "Reject: never", 1), ("q", "ValueError: not yet", 3)]
     await hands.stop(worker)
     assert len(seen) == len(set(seen)), "nothing twice"
+
+
+async def test_a_failure_whose_recording_is_not_answered_counts_once(
+    hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried, lost, real = list[int](), list[Outcome](), MessageLeasing.tell
+
+    async def tell(leasing: MessageLeasing, queue: str, lease: MessageLease, outcome: Outcome, *key: str) -> None:
+        await real(leasing, queue, lease, outcome, *key)
+        if outcome.failed and not lost:
+            lost.append(outcome)
+            raise SourceDown("the answer is lost")
+
+    async def job(message: Message, _: None) -> None:
+        tried.append(message.attempt)
+        if message.attempt == 1:
+            raise ValueError("not now")
+
+    monkeypatch.setattr(MessageLeasing, "tell", tell)
+    await hands.post("q", "a")
+    worker = hands.start(job, Policy(attempts=2, retry_delay_s=0.05))
+    await until("it is tried again", lambda: tried == [1, 2])
+    await hands.stop(worker)
+    assert lost and DEAD_LETTERS not in {one.queue for one in await hands.source.partitions()}
 
 
 async def test_two_share_partitions_and_groups_have_progress_of_their_own(hands: Hands) -> None:

@@ -35,10 +35,10 @@ class MessageLeasing:
         found: list[Handed] = _shaped(answer.messages, list[Handed])
         return found
 
-    async def tell(self, queue: str, lease: MessageLease, outcome: Outcome) -> None:
-        """Record the outcome of messages, and extend the lease."""
-        body = msgspec.json.encode(outcome)
-        await self._client.ask("POST", _path(queue, lease), data=body)
+    async def tell(self, queue: str, lease: MessageLease, outcome: Outcome, key: str = "") -> None:
+        """Record the outcome of messages, and extend the lease. Repeated with the same key, it is recorded once."""
+        body, headers = msgspec.json.encode(outcome), {"Idempotency-Key": key} if key else {}
+        await self._client.ask("POST", _path(queue, lease), data=body, headers=headers)
 
     async def partition_status(self, queue: str, group: str = "") -> list[PartitionRow]:
         """Return the state of the partitions, for this group or for all groups."""

@@ -8,9 +8,12 @@ its partitions, the first of which has the token. All of it runs in the transact
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import msgspec
 
 from headgate.queue.messages import queues
 from headgate.queue.messages.database import Database, Row
@@ -28,7 +31,7 @@ from headgate.queue.messages.holders import (
     write,
 )
 from headgate.queue.messages.pages import read_ids
-from headgate.queue.messages.records import InvalidPost, StoredMessage
+from headgate.queue.messages.records import InvalidPost, KeyReused, StoredMessage
 from headgate.queue.messages.retries import alone, as_handed, due_one, fail, forget
 from headgate.queueing.ids import START, Position, position_of, unix_ms_of
 from headgate.queueing.partitions import QueuePartition
@@ -204,15 +207,21 @@ def _fetch(database: Database, held: HeldLease, limit: int, moment: LeaseMoment)
     return [as_handed(one, 1) for one in page]
 
 
-def commit(database: Database, app: str, queue: str, token: str, outcome: Outcome, moment: LeaseMoment) -> MessageLease:
+def commit(
+    database: Database, app: str, queue: str, token: str, outcome: Outcome, moment: LeaseMoment, key: str = ""
+) -> MessageLease:
     """Record that everything up to the last message named is done or waits for its next attempt, and return the
-    lease, which continues.
+    lease, which continues. Repeated under the same key as the last time, the outcome is not recorded again.
 
-    Raise LeaseLost, NoQueue, InvalidPost.
+    Raise LeaseLost, NoQueue, InvalidPost, KeyReused.
     """
     strand = _held(database, app, queue, token, moment.now_ms)
+    known = bool(key) and _told(database, strand, outcome, key)
     # All are checked before anything is written: the transaction holds writes of others, which a refusal must not undo.
-    reports = [_checked(database, held, part, moment) for held, part in _by_partition(database, strand, outcome)]
+    parts = [] if known else _by_partition(database, strand, outcome)
+    reports = [_checked(database, held, part, moment) for held, part in parts]
+    if key and not known:
+        _tell(database, strand, outcome, key)
     for report in reports:
         _record(database, report, moment)
     # An outcome uses the turn up. A mere extension of the lease does not.
@@ -222,6 +231,29 @@ def commit(database: Database, app: str, queue: str, token: str, outcome: Outcom
     head = strand.leases[0]
     processed = next((report.last.id for report in reports if report.held is head), head.at.id)
     return MessageLease(token, head.partition, head.epoch, outcome.ttl, processed, len(strand.leases))
+
+
+def _told(database: Database, strand: _Strand, outcome: Outcome, key: str) -> bool:
+    """Return whether the last outcome of this lease came under this key. Raise KeyReused if it was another one."""
+    head = strand.leases[0]
+    sql = f"select digest from told where {PLACE} and epoch = ? and key = ?"
+    rows = database.execute(sql, (*head.place, head.epoch, key))
+    if rows and rows[0][0] != _digest(outcome):
+        raise KeyReused("this Idempotency-Key was used for another outcome")
+    return bool(rows)
+
+
+def _tell(database: Database, strand: _Strand, outcome: Outcome, key: str) -> None:
+    # One key for each lease is enough: a worker repeats an outcome until it is answered, before it reports another.
+    database.execute(
+        "insert into told (queue, crew, partition, epoch, key, digest) values (?, ?, ?, ?, ?, ?) on conflict"
+        " (queue, crew, partition) do update set epoch = excluded.epoch, key = excluded.key, digest = excluded.digest",
+        (*strand.leases[0].place, strand.leases[0].epoch, key, _digest(outcome)),
+    )
+
+
+def _digest(outcome: Outcome) -> str:
+    return hashlib.blake2b(msgspec.json.encode(outcome), digest_size=24).hexdigest()
 
 
 def _by_partition(database: Database, strand: _Strand, outcome: Outcome) -> list[tuple[HeldLease, Outcome]]:

@@ -51,6 +51,14 @@ def form(body: bytes) -> dict[str, str]:
     return {name: values[-1] for name, values in found.items()}
 
 
+def idempotency_key(headers: Mapping[str, str]) -> str:
+    """Return the key under which a request may be repeated, or an empty string."""
+    key = headers.get("idempotency-key", "")
+    if len(key) > KEY_MAX_CHARS or not key.isprintable():
+        raise InvalidPost({"Idempotency-Key": f"it has at most {KEY_MAX_CHARS} printable characters"})
+    return key
+
+
 def whole_number(fields: Mapping[str, Any], name: str, low: int, high: int, default: T) -> int | T:
     """Return a whole number, or the default if it is missing."""
     value = fields.get(name)

@@ -71,8 +71,9 @@ async def commit(site: MessageSite, request: HttpRequest, app: str, queue: str, 
     site.caller(request, app).must_be(app)
     outcome = await _body(request, Outcome)
     _checked(outcome)
+    key = forms.idempotency_key(request.headers)
     renewed = await site.board.change(
-        app, lambda database, now: leases.commit(database, app, queue, lease, outcome, now)
+        app, lambda database, now: leases.commit(database, app, queue, lease, outcome, now, key)
     )
     return answer({**OK, "lease": renewed})
 

@@ -236,6 +236,7 @@ def _leases() -> dict[str, dict[str, Json]]:
             },
             "post": {
                 "summary": "Say what became of messages, and keep the lease; with nothing in it, only that.",
+                "parameters": [_header("Idempotency-Key", TEXT, "Repeated with it, the last outcome counts once.")],
                 "requestBody": {"content": {"application/json": {"schema": _ref("Outcome")}}},
                 "responses": {"200": _answer("Recorded.", lease=_ref("Lease")), **lost},
             },

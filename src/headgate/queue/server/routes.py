@@ -8,7 +8,7 @@ from prometheus_client import generate_latest
 
 from headgate.queue.messages import later
 from headgate.queue.messages.pages import backlog
-from headgate.queue.messages.records import KEY_MAX_CHARS, READ_MAX, InvalidPost, QueueRecord
+from headgate.queue.messages.records import READ_MAX, InvalidPost, QueueRecord
 from headgate.queue.server import forms
 from headgate.queue.server.state import OK, MessageSite, answer, now_ms
 from headgate.queue.server.streams import messages, stream
@@ -20,9 +20,7 @@ from headgate.rest import HttpRequest, Response, StreamResponse, delete, get, po
 async def post_messages(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Post messages, once for each Idempotency-Key."""
     site.caller(request, app).must_be(app)
-    key = request.headers.get("idempotency-key", "")
-    if len(key) > KEY_MAX_CHARS or not key.isprintable():
-        raise InvalidPost({"Idempotency-Key": f"it has at most {KEY_MAX_CHARS} printable characters"})
+    key = forms.idempotency_key(request.headers)
     drafts = forms.drafts(request.headers, await request.body(), queue, now_ms())
     try:
         posted, replayed = await site.board.post(app, queue, drafts, key=key)

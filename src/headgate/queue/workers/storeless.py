@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from headgate.base.ids import fresh
 from headgate.base.tasks import end, run_until, unless
 from headgate.ports.messages import LeaseGone, NoStream, PostRefused, QueueGone, SourceDown
 from headgate.queue.messages.client import MessageClient
@@ -282,10 +283,11 @@ class _ExtendedLease:
 
     async def tell(self, outcome: Outcome) -> None:
         """Record an outcome, and retry while the lease is valid. Raise LeaseGone, QueueGone, PostRefused."""
-        wait_s = 0.1
+        # The answer may be lost after the outcome is recorded: without a key, a repeated failure would count twice.
+        wait_s, key = 0.1, fresh()
         while True:
             try:
-                await self.leasing.tell(self.queue, self.lease, outcome)
+                await self.leasing.tell(self.queue, self.lease, outcome, key)
                 return
             except SourceDown as down:
                 log.warning("%s: what became of a message is not recorded yet: %s", self.queue, down)
