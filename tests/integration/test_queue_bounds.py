@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 
 from headgate.queue import QueueFull, Queues
+from headgate.queue.messages import bounds
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.bounds import UNLIMITED, ApplicationLimits
 from headgate.queue.messages.database import SqliteDatabase
@@ -95,6 +96,20 @@ async def test_a_queue_that_drops_keeps_the_newest(server: Server) -> None:
     await server.post("x" * 20)
     assert await server.bodies() == ["x" * 20]
     await server.counted()
+
+
+async def test_a_queue_with_far_too_many_messages_drops_so_many_at_a_time(
+    kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "DROP_MAX", 3)
+    async with site(Site, kept) as found:
+        await found.ask("POST", "", 201, data={"queue_name": "many"})
+        await found.ask("POST", "/many", 201, json={"messages": [{"body": str(n)} for n in range(8)]})
+        await found.ask("PUT", "/many", data={"messages_max": "2", "full": "drop"})
+        for bodies in (["3", "4", "5", "6", "7", "x"], ["6", "7", "x", "x"], ["x", "x"]):
+            await found.ask("POST", "/many", 201, data="x")
+            assert [one["body"] for one in (await found.ask("GET", "/many"))["messages"]] == bodies
+        await found.ask("DELETE", "/many")
 
 
 async def test_bounds_are_changed_shown_and_taken_away(server: Server) -> None:

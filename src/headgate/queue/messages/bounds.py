@@ -75,7 +75,8 @@ class PartitionRoom:
                 continue
             # How many of the oldest messages make up the bytes is known only after looking at their sizes.
             sql = f"select ticks, id, octet_length(body) from message where {_PLACE} order by ticks, id limit ?"
-            for ticks, id, length in database.execute(sql, (*queue_partition, DROP_MAX if over_bytes > 0 else over)):
+            most = DROP_MAX if over_bytes > 0 else min(over, DROP_MAX)
+            for ticks, id, length in database.execute(sql, (*queue_partition, most)):
                 if over <= 0 and over_bytes <= 0:
                     break
                 database.execute(
