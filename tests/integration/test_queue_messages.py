@@ -330,3 +330,15 @@ async def test_a_post_to_a_queue_that_is_just_removed_is_answered(board: Message
         )
     assert isinstance(gone, NoQueue) and not isinstance(posted, BaseException)
     assert await bodies(board, await board.queue(APP, "other")) == ["y"]
+
+
+async def test_a_post_that_is_refused_does_not_use_its_key_up(board: MessageBoard) -> None:
+    q = await queue(board)
+    drafts = MessageDraft("x", partition=2), MessageDraft("x", partition=1), MessageDraft("x", partition=1)
+    refused, posted, again = await asyncio.gather(
+        *(board.post(APP, "q", [draft], key="k") for draft in drafts), return_exceptions=True
+    )
+    assert isinstance(refused, InvalidPost)
+    assert not isinstance(posted, BaseException) and not isinstance(again, BaseException), (posted, again)
+    assert (posted[1], again) == (False, (posted[0], True))
+    assert await bodies(board, q) == ["x"]
