@@ -109,6 +109,35 @@ async def test_what_cannot_be_posted_is_said(url: str) -> None:
             await queues.post("q", "x")
 
 
+@pytest.mark.parametrize("error", [ValueError("a name \ud800"), RetryLater(1e9), RetryLater(-1.0)])
+async def test_whatever_a_job_fails_with_is_recorded(board: MessageBoard, url: str, error: Exception) -> None:
+    @job("q")
+    def fails(message: Message, _: None) -> None:
+        raise error
+
+    @job("last", attempts=1)
+    def last(message: Message, _: None) -> None:
+        raise error
+
+    async with Queues(url, KEY) as queues:
+        await queues.post("q", "x")
+        await queues.post("last", "y")
+
+    async def recorded() -> bool:
+        read = lambda database, _: database.execute("select id from tried where failed > 0")  # noqa: E731
+        return bool(await board.look(read)) and bool(await bodies(board, DEAD_LETTERS))
+
+    async with working(fails, last, url=url):
+        await until("both failures are recorded", lambda: _unless_absent(recorded))
+
+
+async def _unless_absent(recorded: Callable[[], Any]) -> bool:
+    try:
+        return await recorded()
+    except NoQueue:
+        return False
+
+
 async def test_plain_and_async_jobs_in_order_with_retries_and_dead_letters(board: MessageBoard, url: str) -> None:
     seen: list[tuple[str, int]] = []
     threads: set[str] = set()

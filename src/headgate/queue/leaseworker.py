@@ -18,7 +18,7 @@ from headgate.adapters.identity.trust import trusting
 from headgate.base.tasks import run_until, unless
 from headgate.queue.messages.client import IDLE_MAX_S
 from headgate.queue.messages.holders import DEFAULT_GROUP, Handed, MessageLease
-from headgate.queue.workers.calls import JobCaller, JobExit, Stuck, log
+from headgate.queue.workers.calls import JobCaller, JobExit, Stuck, error_text, log, retry_after_s
 from headgate.queueing import Message, Reject, RetryLater, StopWorker
 
 WAIT_S = 20.0
@@ -182,9 +182,9 @@ class Worker:
             raise
         except Exception as error:
             log.info("%s: try %s of message %s failed: %r", of.queue, one.attempt, one.message_id, error)
-            failure |= {"error": f"{type(error).__name__}: {error}", "reject": isinstance(error, Reject)}
+            failure |= {"error": error_text(error), "reject": isinstance(error, Reject)}
             if isinstance(error, RetryLater):
-                failure["retry_after"] = error.after_s
+                failure["retry_after"] = retry_after_s(error)
             return {"failed": [failure], "attempts": of.attempts, "ttl": self._ttl_s}
         return {"done": [one.message_id], "ttl": self._ttl_s}
 

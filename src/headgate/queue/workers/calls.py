@@ -16,7 +16,7 @@ from typing import Any
 
 from headgate.base.tasks import end
 from headgate.queue.workers.turns import Rank
-from headgate.queueing.message import TimeLimit
+from headgate.queueing.message import RetryLater, TimeLimit
 
 log = logging.getLogger("headgate.queueing")
 
@@ -38,7 +38,21 @@ class Stuck(Exception):
     """Report that too many jobs cannot be stopped."""
 
 
+RETRY_AFTER_MAX_S = 30 * 86_400.0
 Hook = Callable[..., Any]  # functions of users
+
+
+def error_text(error: Exception) -> str:
+    """Return what a lease server records of a failure."""
+    # Messages of errors may hold lone surrogates, as from names of files; JSON cannot, and the server would refuse the
+    # outcome.
+    return f"{type(error).__name__}: {error}".encode(errors="replace").decode()
+
+
+def retry_after_s(asked: RetryLater) -> float:
+    """Return the delay that the job wants, within the bounds of the server."""
+    # The server refuses delays outside these bounds, and with them the outcome.
+    return min(max(0.0, asked.after_s), RETRY_AFTER_MAX_S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from headgate.ports.messages import LeaseGone, NoStream, PostRefused, QueueGone,
 from headgate.queue.messages.client import MessageClient
 from headgate.queue.messages.holders import DEFAULT_GROUP, Failure, Handed, MessageLease, Outcome
 from headgate.queue.messages.leaseclient import MessageLeasing
-from headgate.queue.workers.calls import JobCaller, JobExit, Stuck, log
+from headgate.queue.workers.calls import JobCaller, JobExit, Stuck, error_text, log, retry_after_s
 from headgate.queue.workers.figures import WorkerMetrics
 from headgate.queue.workers.processor import JobPace
 from headgate.queueing import Message, Reject, RetryLater, StopWorker
@@ -24,7 +24,6 @@ from headgate.queueing.policy import Routing, RoutingRule
 SLICE_S = 1.0
 """Seconds for which a partition keeps its slot while others wait for one."""
 RETRY_MAX_S = 5.0
-RETRY_AFTER_MAX_S = 30 * 86_400.0
 Want = tuple[str, int | None]
 """Queue, and number of the wanted partition; None: any."""
 
@@ -238,14 +237,10 @@ class LeaseWorker:
             log.warning("%s: try %s of message %s failed: %r", queue, one.attempt, one.message_id, error)
             delay_s = policy.delay_s(one.attempt, random.random())  # noqa: S311 - no secret
             if isinstance(error, RetryLater):
-                # The server refuses delays outside these bounds, and with them the outcome.
-                delay_s = min(max(error.after_s, 0.0), RETRY_AFTER_MAX_S)
+                delay_s = retry_after_s(error)
             # The server announces posts, but not retries that become due: look again just after that time.
             asyncio.get_running_loop().call_later(delay_s + 0.05, self._wake, {queue})
-            # Messages of errors may hold lone surrogates, as from names of files; JSON cannot, and the outcome would be
-            # refused.
-            text = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
-            failure = Failure(one.message_id, text, delay_s, isinstance(error, Reject))
+            failure = Failure(one.message_id, error_text(error), delay_s, isinstance(error, Reject))
             return Outcome(failed=(failure,), ttl=self.ttl_s, attempts=policy.attempts)
         figures.done.labels(queue).inc()
         return Outcome(done=(one.message_id,), ttl=self.ttl_s)
