@@ -14,7 +14,7 @@ DAYS_MAX = 3_000
 HOURS = 24
 JITTER_MAX_S = 86_400
 """Limit of the jitter: a day."""
-REACH_MAX = 2_000
+WITHIN_JITTER_MAX = 2_000
 """Limit of the moments within the jitter of one, on average: all of them are compared to find the next."""
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -57,7 +57,7 @@ def schedule(text: str) -> CronSchedule:
         int(jitter),
     )
     of_a_day = len(found.hours) * len(found.minutes) * len(found.seconds)
-    if of_a_day * found.jitter_s > REACH_MAX * JITTER_MAX_S:
+    if of_a_day * found.jitter_s > WITHIN_JITTER_MAX * JITTER_MAX_S:
         raise BadTime(f"the jitter {jitter!r} is too long for a time that comes {of_a_day} times a day")
     return found
 

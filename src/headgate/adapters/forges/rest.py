@@ -202,11 +202,11 @@ class Rest(ABC):
             self._remember(key, url, _Known(tag, answer.body, answer.headers.get("link", "")))
         return ForgeResponse(answer.status, self.learned(answer, budget, key, project), answer.headers)
 
-    def _elsewhere(self, asked: str, answer: Heard) -> str:
+    def _elsewhere(self, path: str, answer: Heard) -> str:
         """Return the present place of a renamed resource, which may be given relative to the one that was asked."""
         location = answer.headers.get("location", "")
         try:
-            place = urljoin(asked, location)
+            place = urljoin(path, location)
             elsewhere = not location or urlsplit(place)[:2] != urlsplit(self._api)[:2]
         except ValueError:
             elsewhere = True

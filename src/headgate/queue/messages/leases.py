@@ -216,12 +216,12 @@ def commit(
     Raise LeaseLost, NoQueue, InvalidPost, KeyReused.
     """
     strand = _held(database, app, queue, token, moment.now_ms)
-    known = bool(key) and _told(database, strand, outcome, key)
+    known = bool(key) and _is_known(database, strand, outcome, key)
     # All are checked before anything is written: the transaction holds writes of others, which a refusal must not undo.
     parts = [] if known else _by_partition(database, strand, outcome)
     reports = [_checked(database, held, part, moment) for held, part in parts]
     if key and not known:
-        _tell(database, strand, outcome, key)
+        _remember(database, strand, outcome, key)
     for report in reports:
         _record(database, report, moment)
     # An outcome uses the turn up. A mere extension of the lease does not.
@@ -233,7 +233,7 @@ def commit(
     return MessageLease(token, head.partition, head.epoch, outcome.ttl, processed, len(strand.leases))
 
 
-def _told(database: Database, strand: _Strand, outcome: Outcome, key: str) -> bool:
+def _is_known(database: Database, strand: _Strand, outcome: Outcome, key: str) -> bool:
     """Return whether the last outcome of this lease came under this key. Raise KeyReused if it was another one."""
     head = strand.leases[0]
     sql = f"select digest from told where {PLACE} and epoch = ? and key = ?"
@@ -243,7 +243,7 @@ def _told(database: Database, strand: _Strand, outcome: Outcome, key: str) -> bo
     return bool(rows)
 
 
-def _tell(database: Database, strand: _Strand, outcome: Outcome, key: str) -> None:
+def _remember(database: Database, strand: _Strand, outcome: Outcome, key: str) -> None:
     # One key for each lease is enough: a worker repeats an outcome until it is answered, before it reports another.
     database.execute(
         "insert into told (queue, crew, partition, epoch, key, digest) values (?, ?, ?, ?, ?, ?) on conflict"

@@ -49,10 +49,10 @@ def error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".encode(errors="replace").decode()
 
 
-def retry_after_s(asked: RetryLater) -> float:
+def retry_after_s(later: RetryLater) -> float:
     """Return the delay that the job wants, within the bounds of the server."""
     # The server refuses delays outside these bounds, and with them the outcome.
-    return min(max(0.0, asked.after_s), RETRY_AFTER_MAX_S)
+    return min(max(0.0, later.after_s), RETRY_AFTER_MAX_S)
 
 
 @dataclass(frozen=True, slots=True)
