@@ -655,3 +655,28 @@ def test_what_reporters_set_is_known() -> None:
     assert DIALECTS["gerrit"].sets({"Verified": 2, "comment": True, "submit": True}) == {"Verified"}
     for name in ("github", "gitlab", "gitea"):
         assert DIALECTS[name].sets({"label": ["a"], "unlabel": "b", "merge": True}) == {"a", "b"}, name
+
+
+SLOW = r"(a*)*\1b|(a*)*\2c"
+"""A pattern of which it cannot be told whether it matches many letters."""
+TAGGED = seen(hashtags=("a" * 60 + "!",))
+CHECKED = seen(statuses=(ProgramStatus("a" * 60, "ci", "success"),))
+
+
+@pytest.mark.parametrize(("driver", "key", "subject"), [("gerrit", "hashtags", TAGGED), ("github", "status", CHECKED)])
+def test_a_pattern_that_cannot_be_decided_lets_nobody_in(driver: str, key: str, subject: TermSubject) -> None:
+    terms = DIALECTS[driver].require
+    for why in (unmet(terms, {key: [SLOW]}, subject), refused(terms, {key: [SLOW]}, subject)):
+        assert f"{key}: whether the pattern" in why and "cannot be told" in why
+
+
+def test_an_event_triggers_nothing_by_a_pattern_that_cannot_be_decided() -> None:
+    event = seen(event="comment-added", comments=("a" * 60,))
+    assert not triggered(DIALECTS["gerrit"], {"event": ["comment-added"], "comment": [SLOW]}, event)
+    assert triggered(DIALECTS["gerrit"], {"event": ["comment-added"], "comment": [SLOW, "^a*$"]}, event)
+
+
+@pytest.mark.parametrize("rules", [[SLOW, "a*:ci:success"], ["a*:ci:success", SLOW]])
+def test_a_pattern_that_matches_decides_beside_one_that_cannot_be_decided(rules: list[str]) -> None:
+    assert not unmet(DIALECTS["github"].require, {"status": rules}, CHECKED)
+    assert "has what keeps it out" in refused(DIALECTS["github"].require, {"status": rules}, CHECKED)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from headgate.config.files.check import Keys, StanzaKey
 from headgate.config.forges.facts import Details, ForgeEvent, PipelineCheck, Word
+from headgate.config.patterns import BadPattern, Undecided
 
 
 class ProposedChange(Protocol):
@@ -82,6 +83,8 @@ class TermSubject(NamedTuple):
 
 
 _NOTHING, _NOTHING_HAPPENED = Details(), ForgeEvent("")
+UNDECIDED = (Undecided, BadPattern)
+"""Errors of a predicate that cannot decide: whatever they are asked for, the change stays out."""
 Holds = Callable[[Any, TermSubject], bool]
 """Predicate: (value in the configuration as JSON, subject) -> whether the value holds for the subject."""
 
@@ -159,7 +162,7 @@ def triggered(dialect: Dialect, trigger: Mapping[str, Any], seen: TermSubject) -
     if seen.happening is None and dialect.events_of:
         # Comparing states shows the kind of an event, but not which of several it was: any of them may match.
         readings = [seen._replace(happening=one) for one in dialect.events_of.get(seen.kind, ())]
-    return any(all(term.holds(value, reading) for term, value in terms) for reading in readings)
+    return any(all(_decided(term.holds, value, reading, False) for term, value in terms) for reading in readings)
 
 
 def unmet(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> str:
@@ -173,9 +176,12 @@ def missing(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> 
         term = terms.get(name)
         if term is None:
             continue
-        why = term.lacks(value, seen) if term.lacks is not None else ""
-        if why or (term.lacks is None and not term.holds(value, seen)):
-            yield why or f"{seen.change.key} {_is_not(name, _part(value, term.holds, seen, holds=False))}"
+        try:
+            why = term.lacks(value, seen) if term.lacks is not None else ""
+            if why or (term.lacks is None and not term.holds(value, seen)):
+                yield why or f"{seen.change.key} {_is_not(name, _part(value, term.holds, seen, holds=False))}"
+        except UNDECIDED as error:
+            yield f"{seen.change.key}: {name}: {error}"
 
 
 def refused(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> str:
@@ -190,9 +196,13 @@ def hindering(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -
         if term is None:
             continue
         rejects = term.rejects or term.holds
-        if found := rejects(value, seen):
-            part = _part(value, rejects, seen, holds=True)
-            yield found if isinstance(found, str) else f"{seen.change.key} {_is(name, part)}"
+        try:
+            if found := rejects(value, seen):
+                part = _part(value, rejects, seen, holds=True)
+                yield found if isinstance(found, str) else f"{seen.change.key} {_is(name, part)}"
+        except UNDECIDED as error:
+            # Whoever chooses the text must not come in because the pattern takes too long to match.
+            yield f"{seen.change.key}: {name}: {error}"
 
 
 def _part(value: object, term: Callable[[Any, TermSubject], bool | str], seen: TermSubject, *, holds: bool) -> object:
@@ -200,7 +210,17 @@ def _part(value: object, term: Callable[[Any, TermSubject], bool | str], seen: T
     it is no list."""
     if not isinstance(value, list):
         return value
-    return [one for one in value if bool(term([one], seen)) is holds] or value
+    return [one for one in value if bool(_decided(term, [one], seen, holds)) is holds] or value
+
+
+def _decided(
+    term: Callable[[Any, TermSubject], bool | str], value: object, seen: TermSubject, undecided: bool
+) -> bool | str:
+    """Return what the predicate says, or `undecided` if a pattern in it cannot be decided."""
+    try:
+        return term(value, seen)
+    except UNDECIDED:
+        return undecided
 
 
 def _is_not(name: str, value: object) -> str:

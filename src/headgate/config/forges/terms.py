@@ -29,20 +29,29 @@ def always(_value: object, _seen: TermSubject) -> bool:
 
 
 def found_in(rules: object, texts: Iterable[str]) -> bool:
-    """Return whether one of the patterns occurs in one of the texts. Undecided patterns do not match."""
-    return any(_decided(searches, rule, text) for text in texts for rule in as_list(rules))
+    """Return whether one of the patterns occurs in one of the texts. Raise Undecided and BadPattern if that depends on
+    a pattern that cannot be decided."""
+    return _any(searches, rules, texts)
 
 
 def whole_of(rules: object, texts: Iterable[str]) -> bool:
-    """Return whether one of the patterns matches one of the texts as a whole."""
-    return any(_decided(matches_whole, rule, text) for text in texts for rule in as_list(rules))
+    """Return whether one of the patterns matches one of the texts as a whole. Raise Undecided and BadPattern if that
+    depends on a pattern that cannot be decided."""
+    return _any(matches_whole, rules, texts)
 
 
-def _decided(matcher: Callable[[Rule, str], bool], rule: Rule, text: str) -> bool:
-    try:
-        return matcher(rule, text)
-    except (Undecided, BadPattern):
-        return False
+def _any(matcher: Callable[[Rule, str], bool], rules: object, texts: Iterable[str]) -> bool:
+    undecided: Undecided | BadPattern | None = None
+    for text in texts:
+        for rule in as_list(rules):
+            try:
+                if matcher(rule, text):
+                    return True
+            except (Undecided, BadPattern) as error:
+                undecided = error
+    if undecided is not None:
+        raise undecided
+    return False
 
 
 def on_branch(rules: object, seen: TermSubject) -> bool:
