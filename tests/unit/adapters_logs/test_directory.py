@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headgate.adapters.logs import directory
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.ports.logstore import LogStoreError
 from headgate.testing.logstores import keys, pieces, read_all
@@ -66,3 +68,16 @@ async def test_a_log_is_open_until_no_thread_writes_it(tmp_path: Path, monkeypat
     monkeypatch.setattr("headgate.adapters.logs.directory._settle", slow.use)
     await slow.cancelled(asyncio.ensure_future(store.put("b/log", pieces(b"1"), kind="text/plain")))
     assert not list((tmp_path / "logs/b").iterdir())
+
+
+async def test_a_log_is_whole_though_the_disk_takes_it_bit_by_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Reluctant(FileIO):
+        def write(self, data: Any, /) -> int:
+            return super().write(data[:3])
+
+    monkeypatch.setattr(directory, "FileIO", Reluctant)
+    store = LogDirectory(tmp_path / "logs")
+    await store.put("b/log", pieces(b"0123456789", b"abc"), kind="text/plain")
+    assert await read_all(store, "b/log") == b"0123456789abc"

@@ -43,7 +43,7 @@ class LogDirectory:
                 file = await run_to_end(asyncio.to_thread(self._fresh, held, place, fresh))
             async for piece in content:
                 with _translated(key):
-                    await run_to_end(asyncio.to_thread(file.write, piece))
+                    await run_to_end(asyncio.to_thread(_write, file, piece))
             with _translated(key):
                 # Synced before the rename: otherwise a crash of the machine could leave the final name with an empty
                 # file.
@@ -187,6 +187,14 @@ def _discard(file: FileIO, place: Directory, name: str) -> None:
 
 def _stored(key: str, found: os.stat_result) -> StoredLog:
     return StoredLog(key, found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+def _write(file: FileIO, piece: bytes) -> None:
+    """Write the whole piece. Raise OSError."""
+    # A disk with too little space takes the beginning of a piece, and refuses only the next one.
+    rest = memoryview(piece)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def _settle(file: int) -> None:
