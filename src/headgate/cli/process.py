@@ -31,7 +31,7 @@ from headgate.web.review.speaker import Speaker
 from headgate.web.shapes import ConnectionShape
 
 SCRIPT_TIMEOUT_S = 60
-_CREDENTIALS = r"(://)[^/@]*@"
+_CREDENTIALS = r"(://).*@"  # up to the last @: a password may contain others, and slashes
 SSH = ("sshkey", "known_hosts")
 """Options of plain git that name files of ssh."""
 

@@ -45,9 +45,10 @@ def test_passwords_in_addresses_are_nobody_elses(tmp_path: Path) -> None:
     file.write_text(
         "[connection e]\ndriver = elasticsearch\nuri = https://me:s3c@ret@a:9200, you:s3cret@b,https://we:s3,cret@c\n"
         "[connection g]\nbaseurl = https://me:s3cret@git.example\n"
+        "[connection h]\nbaseurl = https://me:s3@c/ret@git.example/code\n"
     )
     shown = {one.name: one.baseurl for one in connection_shapes(read(file))}
-    assert shown == {"e": "a:9200 b:9200 … c:9200", "g": "https://git.example"}
+    assert shown == {"e": "a:9200 b:9200 … c:9200", "g": "https://git.example", "h": "https://git.example/code"}
 
 
 def test_a_forge_is_where_its_section_or_its_driver_says(tmp_path: Path) -> None:
