@@ -6,6 +6,7 @@ Published events tell everything that happens; reports what the pipeline says, t
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -325,11 +326,11 @@ def _report(
 
 def _comments(buildset: BuildSet) -> dict[str, tuple[FileComment, ...]]:
     """Return file -> the comments that all jobs left on it."""
-    found: dict[str, tuple[FileComment, ...]] = {}
+    found = defaultdict[str, list[FileComment]](list)
     for build in buildset.builds.values():
         for path, comments in (build.returned.file_comments or {}).items():
-            found[path] = (*found.get(path, ()), *comments)
-    return found
+            found[path] += comments
+    return {path: tuple(comments) for path, comments in found.items()}
 
 
 def _build_lines(buildset: BuildSet, world: World) -> Iterator[BuildTold]:
