@@ -108,6 +108,9 @@ def test_which_files_change_the_configuration(path: str, counts: bool) -> None:
         ([{"zuul_uid": "ada"}], {"name": "ada"}, True),
         ([{"verified": True}], {"verified": True}, True),
         ([{"verified": True}], {"verified": "true"}, False),
+        ([{"verified": True}], {"verified": 1}, False),
+        ([{"verified": True}], {"verified": [1]}, False),
+        ([{"verified": True}], {"verified": [1, True]}, True),
         ([], {"sub": "ada"}, False),
     ],
 )

@@ -45,7 +45,6 @@ def _claim(value: Any, wanted: Any, tenant: str) -> bool:
         )
     if isinstance(wanted, str):
         wanted = wanted.replace("{tenant.name}", tenant)
-    if isinstance(value, list):
-        return wanted in value
     # In Python, `1 == True`: without the types, a claim of another kind would fulfil the rule.
-    return bool(type(value) is type(wanted) and value == wanted)
+    values = value if isinstance(value, list) else [value]
+    return any(type(one) is type(wanted) and one == wanted for one in values)
