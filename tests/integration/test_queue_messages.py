@@ -165,6 +165,21 @@ async def test_a_removed_queue_is_gone_at_once_and_its_messages_soon(board: Mess
     assert await board._purge() == 5
 
 
+async def test_the_keys_of_a_removed_queue_go_in_pieces_like_its_messages(
+    board: MessageBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boards, "PURGE_MAX", 7)
+    await queue(board)
+    for number in range(20):
+        await board.post(APP, "q", [MessageDraft("x")], key=str(number))
+    await board.remove(APP, "q")
+    again = await queue(board)
+    _, replayed = await board.post(APP, "q", [MessageDraft("x")], key="1")
+    assert not replayed
+    assert await board._purge() == 20 + 20
+    assert await bodies(board, again) == ["x"] and await board._purge() == 0
+
+
 async def test_a_queue_made_anew_goes_on_behind_the_ids_of_the_one_before(board: MessageBoard) -> None:
     await queue(board)
     await board.post(APP, "q", [MessageDraft("x")])

@@ -124,8 +124,7 @@ def remove(database: Database, app: str, name: str) -> None:
     )
     for table in _PARTS:
         database.execute(f"delete from {table} where queue = ?", (queue.id,))
-    database.execute("delete from posted where queue = ?", (queue.id,))
-    # Messages may be many: `purge` deletes them in pieces, under a number that no queue has any more.
+    # Messages and keys of posts may be many: `purge` deletes them in pieces, under a number that no queue has any more.
     database.execute("insert into doomed (queue) values (?)", (queue.id,))
     database.notify(app)
 

@@ -73,9 +73,17 @@ def delete_ids(database: Database, app: str, name: str, ids: Sequence[tuple[int,
     later.withdraw(database, queue.id, ids, now_ns)
 
 
+_OF_REMOVED_QUEUES = (
+    ("message", "queue, partition, ticks, id"),
+    ("later", "queue, partition, ticks"),
+    ("posted", "queue, key"),
+)
+"""Tables from which `purge` removes what is left of removed queues, and their keys."""
+
+
 def purge(database: Database, now_ms: int, most: int) -> int:
-    """Remove at most `most` messages that have expired or belong to removed queues, forget old keys, and return the
-    number removed."""
+    """Remove at most `most` messages that have expired, and what is left of removed queues, forget old keys, and return
+    the number removed."""
     database.execute(
         # PostgreSQL knows no limit of a `delete` itself.
         "delete from posted where (queue, key) in (select queue, key from posted where expires_ms <= ? limit ?)",
@@ -93,11 +101,11 @@ def purge(database: Database, now_ms: int, most: int) -> int:
     removed = len(gone)
     # The counts of a removed queue were deleted with it, so these deletions are not counted.
     for (queue,) in database.execute("select queue from doomed limit 10"):
-        for table, key in (("message", "queue, partition, ticks, id"), ("later", "queue, partition, ticks")):
+        for table, key in _OF_REMOVED_QUEUES:
             left = f"select {key} from {table} where queue = ? limit ?"
             sql = f"delete from {table} where ({key}) in ({left}) returning 1"
             removed += _removed(database, sql, (queue, most - removed))
-        # Below the limit, both tables are empty for this queue.
+        # Below the limit, none of the tables has anything of this queue.
         if removed < most:
             database.execute("delete from doomed where queue = ?", (queue,))
     return removed
