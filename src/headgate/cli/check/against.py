@@ -99,12 +99,12 @@ class ReferenceServer:
 
 async def _bounded(url: str, response: httpx.Response, most_bytes: int) -> bytes:
     """Read the body of the response, up to `most_bytes`. Raise UserError for a longer one, httpx.HTTPError."""
-    body = b""
+    body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
         if len(body) > most_bytes:
             raise UserError(f"{url}: the answer has more than {sized(most_bytes)}")
-    return body
+    return bytes(body)
 
 
 def _answer(url: str, status: int, body: bytes) -> _Answer:
