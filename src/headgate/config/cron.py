@@ -12,8 +12,9 @@ from typing import NamedTuple
 DAYS_MAX = 3_000
 """Number of days that are searched for a matching one."""
 HOURS = 24
-JITTER_MAX_S = 86_400
-"""Limit of the jitter: a day."""
+DAY_S = 86_400
+JITTER_MAX_S = 30 * DAY_S
+"""Limit of the jitter."""
 WITHIN_JITTER_MAX = 2_000
 """Limit of the moments within the jitter of one, on average: all of them are compared to find the next."""
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -57,7 +58,7 @@ def schedule(text: str) -> CronSchedule:
         int(jitter),
     )
     of_a_day = len(found.hours) * len(found.minutes) * len(found.seconds)
-    if of_a_day * found.jitter_s > WITHIN_JITTER_MAX * JITTER_MAX_S:
+    if of_a_day * found.jitter_s > WITHIN_JITTER_MAX * DAY_S:
         raise BadTime(f"the jitter {jitter!r} is too long for a time that comes {of_a_day} times a day")
     return found
 
