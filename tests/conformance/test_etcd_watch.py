@@ -102,3 +102,8 @@ def test_one_that_is_refused_whenever_it_is_accepted_ends_in_time() -> None:
     refused = pb.WatchResponse(created=True, canceled=True, cancel_reason="no")
     read_s, ended_s = watched(lambda now_s: Call(0.1, refused))
     assert read_s == 0.0 and ended_s == pytest.approx(RESUME_S, abs=1.0)
+
+
+def test_one_that_is_accepted_and_broken_off_each_time_ends_in_time() -> None:
+    read_s, ended_s = watched(lambda now_s: Call(0.1, ACCEPTED))
+    assert read_s == 0.0 and ended_s == pytest.approx(RESUME_S, abs=1.0)

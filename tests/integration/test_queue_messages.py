@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -330,6 +331,22 @@ async def test_a_write_that_fails_by_itself_fails_alone(board: MessageBoard, fai
     assert not isinstance(before, BaseException) and not isinstance(after, BaseException), (before, after)
     q = await board.queue(APP, "q")
     assert await bodies(board, q) == ["before", "after"] and q.kind == "user"
+
+
+async def test_few_transactions_find_the_write_that_fails(board: MessageBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+    await queue(board)
+    groups, together = list[int](), board._together
+
+    def counted(works: Sequence[Any]) -> list[Any]:
+        groups.append(len(works))
+        return together(works)
+
+    monkeypatch.setattr(board, "_together", counted)
+    works: list[Any] = [lambda database: database.execute("select 1")] * 64
+    works[21] = _constraint
+    answers = await asyncio.to_thread(board._answers, works)
+    assert [n for n, answer in enumerate(answers) if isinstance(answer, Exception)] == [21]
+    assert len(groups) == 1 + 2 * 6, "halves of halves, down to the one"
 
 
 async def test_a_post_to_a_queue_that_is_just_removed_is_answered(board: MessageBoard) -> None:

@@ -209,7 +209,8 @@ def _found(given: str | None, environment: Mapping[str, str]) -> Path | None:
         return Path(named)
     above = (place / NAME for place in Path.cwd().parents)
     searched = (Path(NAME), *above, *(Path(candidate).expanduser() for candidate in SEARCHED))
-    return next((path for path in searched if path.is_file()), None)
+    # Unlike Path.is_file, this is False in a directory of another user, such as that of the system's Headgate.
+    return next((path for path in searched if os.path.isfile(path)), None)  # noqa: PTH113
 
 
 def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:

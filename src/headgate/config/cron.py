@@ -15,7 +15,8 @@ HOURS = 24
 DAY_S = 86_400
 JITTER_MAX_S = 30 * DAY_S
 """Limit of the jitter."""
-WITHIN_JITTER_MAX = 2_000
+JITTER_DIGITS_MAX = 9
+WITHIN_JITTER_MAX = 200
 """Limit of the moments within the jitter of one, on average: all of them are compared to find the next."""
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -46,8 +47,6 @@ def schedule(text: str) -> CronSchedule:
     minute, hour, day, month, weekday, second, jitter = (*fields, *("0", "0")[len(fields) - 5 :])
     if not jitter.isdecimal():
         raise BadTime(f"the jitter {jitter!r} is not a number of seconds")
-    if len(jitter) > len(str(JITTER_MAX_S)) or int(jitter) > JITTER_MAX_S:
-        raise BadTime(f"the jitter {jitter[:20]!r} is more than {JITTER_MAX_S} seconds")
     found = CronSchedule(
         _numbers(minute, 0, 59, {}),
         _numbers(hour, 0, 23, {}),
@@ -55,12 +54,12 @@ def schedule(text: str) -> CronSchedule:
         _numbers(month, 1, 12, dict(zip(_MONTHS, range(1, 13), strict=True))),
         _numbers(weekday, 0, 6, dict(zip(_WEEKDAYS, range(7), strict=True))),
         _numbers(second, 0, 59, {}),
-        int(jitter),
+        int(jitter[-JITTER_DIGITS_MAX:]) if len(jitter.lstrip("0")) <= JITTER_DIGITS_MAX else JITTER_MAX_S,
     )
+    # What is longer is cut, since the reference takes any number.
     of_a_day = len(found.hours) * len(found.minutes) * len(found.seconds)
-    if of_a_day * found.jitter_s > WITHIN_JITTER_MAX * DAY_S:
-        raise BadTime(f"the jitter {jitter!r} is too long for a time that comes {of_a_day} times a day")
-    return found
+    most_s = min(JITTER_MAX_S, WITHIN_JITTER_MAX * DAY_S // of_a_day)
+    return found._replace(jitter_s=min(found.jitter_s, most_s))
 
 
 def _numbers(text: str, least: int, most: int, names: dict[str, int]) -> frozenset[int]:

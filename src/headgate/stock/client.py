@@ -133,8 +133,13 @@ class Stock:
         )  # fmt: skip
         try:
             yield self._waited(lease, wait_s)
-        finally:
-            self._end(lease.id)
+        except BaseException as error:
+            try:
+                self._end(lease.id)
+            except StockRefused as refused:  # The caller has to see its own error.
+                error.add_note(f"lease {lease.id} could not be given back: {refused}")
+            raise
+        self._end(lease.id)
 
     def _end(self, id: str) -> None:
         """End a lease. While the service is away this is repeated, because otherwise nobody could use the object."""

@@ -21,6 +21,7 @@ import apsw
 
 from headgate.base.private import private_file
 from headgate.store.leases import Leases
+from headgate.store.model import check_commit
 from headgate.store.pages import StorePages, entries
 from headgate.store.tree import Staged, Tree
 from headgate.store.types import (
@@ -178,6 +179,7 @@ class SqliteBackend:
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         if self._closed:
             raise Unavailable(f"{self.path} is closed")
+        check_commit(checks, ops)  # Already here: what is wrong with it must not fail the others of its batch.
         for op in ops:
             if not isinstance(op, Delete) and op.lease is not None and not self._leases.known(op.lease):
                 raise SessionLost(f"the lease {op.lease} has run out")

@@ -48,6 +48,7 @@ def test_a_vmdk_that_is_one_sparse_file_is_accepted(tmp_path: Path, content: byt
         (vmdk(b'RW 2048 SPARSE "disk.vmdk"\n'), "its descriptor has no type"),
         (vmdk(descriptor("monolithicSparse", SPARSE, 'RW 8 FLAT "/etc/passwd" 0')), "extents"),
         (vmdk(descriptor("monolithicSparse", SPARSE, '\t rw 8 SPARSE "other.vmdk"')), "extents"),
+        (vmdk(descriptor("monolithicSparse", SPARSE, "RW", '8 FLAT "/etc/passwd" 0')), "extents"),
         (vmdk(descriptor("monolithicSparse", 'RW 8 SPARSE "/etc/passwd"')), "extents"),
         (vmdk(descriptor("monolithicSparse", 'RW 8 SPARSE "..\\\\passwd"')), "extents"),
         (vmdk(descriptor("monolithicSparse", 'RW 8 FLAT "disk.vmdk" 0')), "extents"),

@@ -670,6 +670,19 @@ def test_a_pattern_that_cannot_be_decided_lets_nobody_in(driver: str, key: str, 
         assert f"{key}: whether the pattern" in why and "cannot be told" in why
 
 
+@pytest.mark.parametrize(("driver", "label"), [("gerrit", {"Verified": 1}), ("github", {"type": "approved"})])
+def test_a_vote_that_cannot_be_decided_neither_hides_nor_replaces_others(driver: str, label: dict[str, Any]) -> None:
+    kind, value = ("Verified", "1") if driver == "gerrit" else ("review", "approved")
+    key, other = ("approval", "0") if driver == "gerrit" else ("review", "commented")
+    rule = {key: [{"username": SLOW, **label}]}
+    terms = DIALECTS[driver].require
+    assert not refused(terms, rule, seen(votes=(vote(kind, other, "a" * 60),))), "it is another vote"
+    assert "cannot be told" in refused(terms, rule, seen(votes=(vote(kind, value, "a" * 60),)))
+    either = {key: [{"username": f"^zuul$|{SLOW}", **label}]}
+    for votes in ((vote(kind, value, "a" * 60), vote(kind, value, "zuul")), (vote(kind, value, "zuul"),)):
+        assert not unmet(terms, either, seen(votes=votes))
+
+
 def test_an_event_triggers_nothing_by_a_pattern_that_cannot_be_decided() -> None:
     event = seen(event="comment-added", comments=("a" * 60,))
     assert not triggered(DIALECTS["gerrit"], {"event": ["comment-added"], "comment": [SLOW]}, event)

@@ -56,10 +56,19 @@ def test_jitter_puts_off_each_by_its_own() -> None:
     assert put_off(schedule("0 12 * * *"), NOW, "any") == NOW
 
 
-@pytest.mark.parametrize("text", ["0 12 * * * 0 2592001", "* * * * * * 2001", f"0 12 * * * 0 {'9' * 9_000}"])
-def test_a_jitter_that_reaches_too_far_is_no_time(text: str) -> None:
-    with pytest.raises(BadTime, match="the jitter"):
-        schedule(text)
+@pytest.mark.parametrize(
+    ("text", "jitter_s"),
+    [
+        ("0 12 * * * 0 172800", 172_800),
+        ("0 12 * * * 0 2592001", 2_592_000),
+        (f"0 12 * * * 0 {'9' * 9_000}", 2_592_000),
+        (f"0 12 * * * 0 {'0' * 9_000}7", 7),
+        ("* * * * * 0 86400", 12_000),
+        ("* * * * * * 3600", 200),
+    ],
+)
+def test_a_jitter_that_reaches_too_far_is_cut(text: str, jitter_s: int) -> None:
+    assert schedule(text).jitter_s == jitter_s
 
 
 @pytest.mark.parametrize("text", ["0 12 * * * 0 600", "*/10 * * * * 0 600", "*/10 * * * * 0 3600"])

@@ -61,6 +61,12 @@ def test_a_lease_whose_time_was_over_needs_no_end() -> None:
         pass
 
 
+def test_who_fails_within_the_block_sees_that_error_and_reads_that_the_lease_is_still_held() -> None:
+    with pytest.raises(KeyError) as failed, Stock(Channel(*[grpc.StatusCode.UNAUTHENTICATED] * 9)).lease("tag:gpu"):
+        raise KeyError("own")
+    assert "lease 1 could not be given back" in str(failed.value.__notes__)
+
+
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED])
 def test_who_cannot_give_back_is_told(code: grpc.StatusCode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "END_S", 0.0)

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts
 from headgate.ports.judge import Judging
-from headgate.services.judge.proposals import Proposals
+from headgate.services.judge.proposals import TIMES_MAX, Proposals
 
 from ..config.places import layouts, texts
 
@@ -107,6 +107,20 @@ async def test_a_layout_that_lands_while_a_proposal_is_judged_is_the_one_that_co
         found = proposals.judged(new, question)
         assert found == new.judged(question) != old.judged(question)
         assert len(judge.asked) == 2
+
+
+async def test_an_item_is_frozen_at_last_though_layouts_keep_landing() -> None:
+    judge, stirred = Slow(), asyncio.Event()
+    judge.may_answer.set()
+    made = [layouts({"lib": f"- job: {{name: k{n}, run: r}}\n"}) for n in range(5)]
+    async with Proposals(Judging(judge, at_once_max_bytes=0), stirred.set) as proposals:
+        question = asked(made[0], OWN)
+        for one in made[:TIMES_MAX]:
+            assert proposals.judged(one, question) is None
+            await stirred.wait()
+            stirred.clear()
+        assert proposals.judged(made[TIMES_MAX], question) == made[TIMES_MAX - 1].judged(question)
+        assert len(judge.asked) == TIMES_MAX
 
 
 async def test_a_judge_that_fails_is_an_error_of_the_item() -> None:

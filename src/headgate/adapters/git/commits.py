@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+import pygit2
+
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.gate.change import HEADS
@@ -43,6 +45,6 @@ async def known(
             found.heads[project] = await trees_of(mirror, commits)
             if project in bases:
                 found.bases[project] = await trees_of(mirror, bases[project])
-        except (GitError, OSError) as error:
+        except (GitError, OSError, pygit2.GitError) as error:
             log.warning("the trees of %s are not known: %s", project, error)
     return found

@@ -80,13 +80,14 @@ class MailReporter:
     def __init__(self, server: MailServer) -> None:
         self._server = server
         self._delivered = OrderedDict[str, frozenset[str]]()
-        """Id of a mail that some recipients have, and others not yet -> those who have it."""
+        """Id of a mail -> those who have it: a report of several mails is sent again as a whole."""
 
     async def tell(self, outgoing: OutboxMessage) -> None:
         """Send the report. Raise ReporterAway, ReportPutOff or ReportRefused."""
         message, to = self.message(outgoing)
         delivered = self._delivered.get(message["Message-ID"], frozenset())
-        await asyncio.to_thread(self._send, message, [one for one in to if one not in delivered])
+        if lacking := [one for one in to if one not in delivered]:
+            await asyncio.to_thread(self._send, message, lacking)
 
     def message(self, outgoing: OutboxMessage) -> tuple[EmailMessage, tuple[str, ...]]:
         """Return the mail, and its recipients. Raises ReportRefused."""
@@ -148,6 +149,7 @@ class MailReporter:
                     connection.login(server.user, server.password)
                 # A server may accept some recipients and refuse others, which is no exception.
                 refused = connection.send_message(message, to_addrs=list(to))
+                self._note(message["Message-ID"], set(to) - refused.keys())  # Already here: the goodbye may fail.
         except smtplib.SMTPRecipientsRefused as error:
             self._raise_for(error.recipients)
         except smtplib.SMTPSenderRefused as error:
@@ -158,17 +160,14 @@ class MailReporter:
             # Anything else concerns the server, for example its login or its certificate; so all reports wait.
             raise ReporterAway(f"{server.host}:{server.port}: {_text_of(error)}") from error
         else:
-            self._note(message["Message-ID"], set(to) - refused.keys(), over=not refused)
             if refused:
                 self._raise_for(refused)
 
-    def _note(self, id: str, recipients: Set[str], *, over: bool) -> None:
-        """Remember who has a mail, until all have it, so that they do not receive it again with the others."""
-        before = self._delivered.pop(id, frozenset())
-        if not over:
-            self._delivered[id] = before | recipients
-            while len(self._delivered) > DELIVERED_MAX:
-                self._delivered.popitem(last=False)
+    def _note(self, id: str, recipients: Set[str]) -> None:
+        """Remember who has a mail, so that they do not receive it again with the others."""
+        self._delivered[id] = self._delivered.pop(id, frozenset()) | recipients
+        while len(self._delivered) > DELIVERED_MAX:
+            self._delivered.popitem(last=False)
 
     def _connected(self) -> smtplib.SMTP:
         server, name = self._server, self._server.helo or None

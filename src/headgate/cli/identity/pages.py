@@ -218,7 +218,10 @@ def token_for(host: str, port: int, config: str | None = None, *, given: str = "
     token = given or os.environ.get(VARIABLE, "")
     if not _is_here(host) or (token and not guessed):
         return token
-    settings = _settings(config, "this machine") or Settings(Path(NAME).absolute(), {})
+    settings = _settings(config, "this machine")
+    if settings is None and token:
+        return token  # Whose Headgate it should be is in settings that this user cannot read.
+    settings = settings or Settings(Path(NAME).absolute(), {})
     token = token or known_token(settings)
     if token:
         _not_a_stranger(f"http://{f'[{host}]' if ':' in host else host}:{port}", settings)

@@ -73,7 +73,8 @@ class TokenFile:
         except OSError as error:
             raise self._wrong(f"{self.name} cannot be stored there: {error.strerror}") from error
         finally:
-            own.unlink(missing_ok=True)
+            with suppress(OSError):
+                own.unlink()
 
     def _read(self, *, strictly: bool) -> str:
         """Read the token. Raise UserError, and PermissionError unless `strictly`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from headgate.config.files.check import StanzaKey, as_list, flag, inner, many, mapping
@@ -12,6 +13,7 @@ from headgate.config.forges.keyterms import Dialect, TermSubject, TriggerTerm, f
 from headgate.config.forges.terms import (
     added,
     always,
+    any_decided,
     asks_of_us,
     commented,
     counts,
@@ -60,9 +62,11 @@ def _changed(wanted: object, seen: TermSubject) -> bool:
 def _given(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
     """Return whether at least one vote meets all conditions of an approval."""
     labels = {label: value for label, value in wanted.items() if label not in _OF_VOTES}
-    return any(
-        counts(vote, wanted, seen.now_ms) and all(_is(vote, *one) for one in labels.items()) for vote in others(seen)
-    )
+
+    def fits(vote: Vote) -> bool:
+        return all(_is(vote, *one) for one in labels.items()) and counts(vote, wanted, seen.now_ms)
+
+    return any_decided(partial(fits, vote) for vote in others(seen))
 
 
 def _approved(wanted: object, seen: TermSubject) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from headgate.config.files.check import Keys, StanzaKey, as_list, flag, inner, many, regex
@@ -13,6 +14,7 @@ from headgate.config.forges.terms import (
     action,
     added,
     always,
+    any_decided,
     asks_of_us,
     commented,
     counts,
@@ -51,7 +53,7 @@ _TYPES = {"approval": "approved"}
 
 def _reviewed(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
     """Return whether at least one review meets all conditions."""
-    return any(_is(vote, wanted, seen.now_ms) for vote in others(seen))
+    return any_decided(partial(_is, vote, wanted, seen.now_ms) for vote in others(seen))
 
 
 def _is(vote: Vote, wanted: Mapping[str, Any], now_ms: int | None) -> bool:

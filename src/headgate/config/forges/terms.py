@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from headgate.config.files.check import as_list
@@ -41,14 +42,18 @@ def whole_of(rules: object, texts: Iterable[str]) -> bool:
 
 
 def _any(matcher: Callable[[Rule, str], bool], rules: object, texts: Iterable[str]) -> bool:
+    return any_decided(partial(matcher, rule, text) for text in texts for rule in as_list(rules))
+
+
+def any_decided(tests: Iterable[Callable[[], bool]]) -> bool:
+    """Return whether one of the tests holds. Raise Undecided and BadPattern if none does and one cannot be decided."""
     undecided: Undecided | BadPattern | None = None
-    for text in texts:
-        for rule in as_list(rules):
-            try:
-                if matcher(rule, text):
-                    return True
-            except (Undecided, BadPattern) as error:
-                undecided = error
+    for test in tests:
+        try:
+            if test():
+                return True
+        except (Undecided, BadPattern) as error:
+            undecided = error
     if undecided is not None:
         raise undecided
     return False
@@ -157,13 +162,19 @@ def of_somebody(pick: Callable[[ForgeAccount], str]) -> Holds:
 
 def counts(vote: Vote, wanted: Mapping[str, Any], now_ms: int | None) -> bool:
     """Return whether the author and the age of a vote meet the conditions `username`, `email`, `permission`,
-    `older-than` and `newer-than`."""
-    if "username" in wanted and not found_in(wanted["username"], (vote.who.name,)):
-        return False
-    if "email" in wanted and not found_in(wanted["email"], (vote.who.email,)):
-        return False
+    `older-than` and `newer-than`. Raise Undecided and BadPattern if that depends on a pattern that cannot be
+    decided."""
     if "permission" in wanted and not permitted(wanted["permission"], vote.who):
         return False
+    if not _aged(vote, wanted, now_ms):
+        return False
+    # Patterns come last: they may be undecided, which must not matter for a vote that counts in no case.
+    if "username" in wanted and not found_in(wanted["username"], (vote.who.name,)):
+        return False
+    return "email" not in wanted or found_in(wanted["email"], (vote.who.email,))
+
+
+def _aged(vote: Vote, wanted: Mapping[str, Any], now_ms: int | None) -> bool:
     if now_ms is None:
         return True  # ages matter only on entry
     # A vote of unknown age is neither old nor new enough.

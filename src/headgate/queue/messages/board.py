@@ -297,7 +297,8 @@ class MessageBoard:
                     write.done.set_result(answer)
 
     def _answers(self, works: Sequence[MessagePost | Callable[[Database], Any]]) -> list[Any]:  # or reasons
-        """Perform the writes together or, if one of them fails by itself, each in a transaction of its own."""
+        """Perform the writes together or, if one of them fails by itself, each half of them by itself, so that few
+        transactions find the one."""
         try:
             return self._together(works)
         except Exception as error:
@@ -305,7 +306,8 @@ class MessageBoard:
             own = not isinstance(error, DatabaseDown) or isinstance(error, DataRefused)
             if not own or len(works) == 1:
                 return [error] * len(works)
-        return [self._answers([work])[0] for work in works]
+        half = len(works) // 2
+        return [*self._answers(works[:half]), *self._answers(works[half:])]
 
     def _together(self, works: Sequence[MessagePost | Callable[[Database], Any]]) -> list[Any]:  # or reasons
         """Perform the writes in order. A write is rejected before it has written anything, so the others are valid."""

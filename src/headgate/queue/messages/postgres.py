@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import psycopg
+from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from headgate.base.errors import UserError
 from headgate.queue.messages.database import SCHEMA, DatabaseDown, DataRefused, PartitionGrowth, Row, shown
@@ -88,10 +89,11 @@ def listen(url: str) -> Iterator[str | None]:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Raise DatabaseDown for errors of PostgreSQL."""
+    """Raise DatabaseDown for errors of PostgreSQL, and DataRefused for those that undo the whole transaction and leave
+    the database as it is."""
     try:
         yield
-    except (psycopg.DataError, psycopg.IntegrityError) as error:
+    except (psycopg.DataError, psycopg.IntegrityError, DeadlockDetected, SerializationFailure) as error:
         raise DataRefused(str(error).strip()) from error
     except psycopg.Error as error:
         raise DatabaseDown(str(error).strip()) from error

@@ -24,6 +24,9 @@ _PARTS = (
 
 def find(database: Database, app: str, name: str) -> QueueRecord:
     """Return the queue of this name. Raise NoQueue."""
+    # PostgreSQL refuses a NUL, and with it the whole transaction, which has writes of others in it.
+    if "\x00" in name:
+        raise NoQueue(name)
     rows = database.execute(f"select {_COLUMNS} from {_FROM} where app = ? and name = ?", (app, name))
     if not rows:
         raise NoQueue(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.queue.messages import queues
-from headgate.queue.messages.database import Database
+from headgate.queue.messages.database import Database, DataRefused
 from headgate.queue.messages.holders import PLACE, USUAL, Failure, Handed, HeldLease, LeaseMoment, until
 from headgate.queue.messages.pages import read_ids
 from headgate.queue.messages.posts import MessagePost, post_group
@@ -125,7 +125,11 @@ def _bury(
     draft = MessageDraft(format_dead_letter(head, one.body), DEAD_TTL_S, 1)
     # The key also stands for the digest: the letter contains the time, so a repetition would differ from the first.
     post = MessagePost(app, DEAD_LETTERS, (draft,), key, key)
-    (answer,) = post_group(database, [post], moment.now_ns, moment.node, moment.chance)
+    try:
+        (answer,) = post_group(database, [post], moment.now_ns, moment.node, moment.chance)
+    except NoQueue as error:
+        # Another server removes the queue just now. As an answer to the caller, this would keep half of the outcome.
+        raise DataRefused("the queue of dead letters has just been removed") from error
     if isinstance(answer, Exception):
         raise AssertionError("the queue was made, and a key comes with one message") from answer
     forget(database, held, one.message_id)

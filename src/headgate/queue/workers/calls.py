@@ -16,6 +16,7 @@ from typing import Any
 
 from headgate.base.tasks import end
 from headgate.queue.workers.turns import Rank
+from headgate.queueing.deadletters import ERROR_MAX_CHARS
 from headgate.queueing.message import RetryLater, TimeLimit
 
 log = logging.getLogger("headgate.queueing")
@@ -46,13 +47,14 @@ def error_text(error: Exception) -> str:
     """Return what a lease server records of a failure."""
     # Messages of errors may hold lone surrogates, as from names of files; JSON cannot, and the server would refuse the
     # outcome.
-    return f"{type(error).__name__}: {error}".encode(errors="replace").decode()
+    return f"{type(error).__name__}: {error}"[:ERROR_MAX_CHARS].encode(errors="replace").decode()
 
 
 def retry_after_s(later: RetryLater) -> float:
     """Return the delay that the job wants, within the bounds of the server."""
     # The server refuses delays outside these bounds, and with them the outcome.
-    return min(max(0.0, later.after_s), RETRY_AFTER_MAX_S)
+    wanted_s = later.after_s if isinstance(later.after_s, int | float) else 0.0
+    return min(max(0.0, wanted_s), RETRY_AFTER_MAX_S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from headgate.ports.messages import LeaseGone, NoStream, PostRefused, QueueGone,
 from headgate.queue.messages.client import MessageClient
 from headgate.queue.messages.holders import DEFAULT_GROUP, Failure, Handed, MessageLease, Outcome
 from headgate.queue.messages.leaseclient import MessageLeasing
-from headgate.queue.workers.calls import JobCaller, JobExit, Stuck, error_text, log, retry_after_s
+from headgate.queue.workers.calls import RETRY_AFTER_MAX_S, JobCaller, JobExit, Stuck, error_text, log, retry_after_s
 from headgate.queue.workers.figures import WorkerMetrics
 from headgate.queue.workers.processor import JobPace
 from headgate.queueing import Message, Reject, RetryLater, StopWorker
@@ -235,7 +235,7 @@ class LeaseWorker:
         except Exception as error:
             figures.failures.labels(queue).inc()
             log.warning("%s: try %s of message %s failed: %r", queue, one.attempt, one.message_id, error)
-            delay_s = policy.delay_s(one.attempt, random.random())  # noqa: S311 - no secret
+            delay_s = min(policy.delay_s(one.attempt, random.random()), RETRY_AFTER_MAX_S)  # noqa: S311 - no secret
             if isinstance(error, RetryLater):
                 delay_s = retry_after_s(error)
             # The server announces posts, but not retries that become due: look again just after that time.

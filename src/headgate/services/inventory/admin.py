@@ -29,7 +29,7 @@ from headgate.services.inventory.errors import AlreadyExists, NotFound, Permissi
 from headgate.services.inventory.facts import Basis, InventoryFacts, definition_places
 from headgate.services.inventory.journal import Journal
 from headgate.store.store import Txn
-from headgate.store.types import OPS_MAX, Conflict, Delete, Entry
+from headgate.store.types import OPS_MAX, Conflict, Delete, Entry, Op
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -166,15 +166,17 @@ class Admin:
             raise Unmet(f"partition {uuid} has objects; delete them first")
         quotas = await self._facts.store.list(self._places.leases.quotas(uuid).path)
         # A quota of a partition that is gone would hold for a later one with the same uuid.
-        parts = [[Delete(quota.path)] for quota in quotas]
-        if quotas:
-            # As with every change of quotas, a lease that is being given is decided again.
-            txn.do(self._places.leases.active.ledger.put(Marker()))
+        parts = list[list[Op]]()
         for index in await self._facts.store.list(tree.definitions.path):
             definition = self._places.definitions.by_uuid(Uuid.from_wire(index.value).uuid).record
             parts.append([Delete(index.path), definition.delete()])
+        # Quotas go as late as possible: should the deletion end between two commits, the partition keeps its limits.
+        parts += [[Delete(quota.path)] for quota in quotas]
         for part in parts[:PARTS_MAX]:
             txn.do(*part)
+        if len(parts) - len(quotas) < PARTS_MAX and quotas:
+            # As with every change of quotas, a lease that is being given is decided again.
+            txn.do(self._places.leases.active.ledger.put(Marker()))
         if len(parts) > PARTS_MAX:
             return False
         txn.do(record.delete(), self._places.partitions.by_name(record.decode(entry.value).name).record.delete())

@@ -10,6 +10,7 @@ import logging
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from headgate.base.tasks import end
 from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts, refusal
@@ -27,6 +28,18 @@ ANSWERS_MAX = 500
 # Such patterns run in steps, outside the fast engine, so a small text may take long.
 _COSTLY = re.compile(r"&|\(\?|\\[1-9xuU\r\n]|[*+?}]\+")
 """Patterns that may be slow: anchors; lookarounds, flags, references and other escapes; possessive repetitions."""
+TIMES_MAX = 3
+"""Times that a proposal is judged; then the answer counts even if the layout has changed, since in a tenant where it
+keeps changing, an item would wait for ever."""
+
+
+class _Answer(NamedTuple):
+    """Hold a judgement, and which layouts it is about."""
+
+    judgement: Judgement
+    generation: int
+    times: int
+    """How often the proposal has been judged."""
 
 
 class Proposals:
@@ -35,10 +48,12 @@ class Proposals:
     def __init__(self, judging: Judging | None, stir: Callable[[], None]) -> None:
         """Make a judge of proposals. Without `judging`, all are judged at once; `stir` causes a turn."""
         self._judging, self._stir = judging, stir
-        self._answers: OrderedDict[str, Judgement] = OrderedDict()
-        """Buildset -> answer."""
+        self._answers: OrderedDict[str, _Answer] = OrderedDict()
+        """Buildset -> the latest answer."""
         self._about: TenantLayouts | None = None
-        """The layouts that the answers are about."""
+        """The latest layouts."""
+        self._generation = 0
+        """Number of changes of the layouts so far."""
         self._asking: dict[str, asyncio.Future[None]] = {}
         self.answered = 0
         """Number of answers so far."""
@@ -61,14 +76,16 @@ class Proposals:
             return layouts.judged(request)
         # An item that waited meanwhile is judged by the layout of now, like one that is judged at once.
         if layouts is not self._about:
-            self._about = layouts
-            self._answers.clear()
+            self._about, self._generation = layouts, self._generation + 1
         known = self._answers.get(request.buildset)
-        if known is None and request.buildset not in self._asking:
-            self._asking[request.buildset] = asyncio.ensure_future(self._ask(judging.judge, layouts, request))
-        return known
+        if known is not None and (known.generation == self._generation or known.times >= TIMES_MAX):
+            return known.judgement
+        if request.buildset not in self._asking:
+            asking = self._ask(judging.judge, layouts, request, self._generation)
+            self._asking[request.buildset] = asyncio.ensure_future(asking)
+        return None
 
-    async def _ask(self, judge: Judge, layouts: TenantLayouts, request: LayoutRequest) -> None:
+    async def _ask(self, judge: Judge, layouts: TenantLayouts, request: LayoutRequest, generation: int) -> None:
         try:
             answer = await judge.judged(layouts, request)
         except Exception as error:  # whatever the error, the item must not wait for ever
@@ -77,8 +94,8 @@ class Proposals:
         finally:
             del self._asking[request.buildset]
         # With another layout, the turn that follows asks again.
-        if layouts is self._about:
-            self._answers[request.buildset] = answer
+        before = self._answers.pop(request.buildset, None)
+        self._answers[request.buildset] = _Answer(answer, generation, 1 if before is None else before.times + 1)
         # Items may be gone before their answers are used.
         if len(self._answers) > ANSWERS_MAX:
             self._answers.popitem(last=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from grpc import aio
@@ -13,6 +14,8 @@ from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.model import inside
 from headgate.store.types import Change, Entry, EntryChanged, EntryGone, Snapshot, Unavailable
 
+LASTED_S = 1.0
+"""Age above which a watch that had nothing to report counts as one that worked."""
 RESUME_S = 30.0
 """Time for which a broken watch tries to continue from its last revision."""
 RESUME_INTERVAL_S = 0.2
@@ -30,8 +33,8 @@ class Watch:
         self._link, self._keys, self._prefix, self._listed = link, keys, prefix, listed
         self._seen = 0
         """The revision up to which every change is known."""
-        self._begun = False
-        """Whether the server has accepted the watch on the latest connection."""
+        self._begun_s: float | None = None
+        """When the server accepted the watch on the latest connection, or None if it has not."""
 
     async def changes(self) -> AsyncIterator[Change]:
         while True:
@@ -48,18 +51,22 @@ class Watch:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + RESUME_S
         while True:
-            self._begun = False
+            self._begun_s = None
             try:
                 async for change in self._connected():
                     yield change
             except (Unavailable, aio.AioRpcError) as error:
                 why = error if isinstance(error, Unavailable) else self._link.translated(error)
-                if not isinstance(why, Unavailable) or (loop.time() > until_s and not self._begun):
+                if not isinstance(why, Unavailable) or (loop.time() > until_s and not self._lasted()):
                     raise why from error
             # The time counts from the break: a watch may have had nothing to report for hours.
-            if self._begun:
+            if self._lasted():
                 until_s = loop.time() + RESUME_S
             await asyncio.sleep(RESUME_INTERVAL_S)
+
+    def _lasted(self) -> bool:
+        """Return whether the latest watch was more than an acceptance that was taken back at once."""
+        return self._begun_s is not None and asyncio.get_running_loop().time() - self._begun_s > LASTED_S
 
     async def _connected(self) -> AsyncIterator[Change]:
         """Yield changes until the connection breaks."""
@@ -87,7 +94,10 @@ class Watch:
                     raise Compacted
                 if response.canceled:
                     raise Unavailable(f"{self._link.address}: the watch was ended: {response.cancel_reason}")
-                self._begun = True
+                if self._begun_s is None:
+                    self._begun_s = asyncio.get_running_loop().time()
+                if response.events:
+                    self._begun_s = -math.inf
                 self._link.traffic.received_bytes += response.ByteSize()
                 events += response.events
                 # Changes of one revision are shown together, so the parts of a split response are joined first.

@@ -18,7 +18,7 @@ _DESCRIPTOR_SECTORS_MAX = 2_048
 _VMDK_KINDS = frozenset({"monolithicSparse", "streamOptimized"})
 """Kinds of vmdk that are one file."""
 _CREATE_TYPE = re.compile(r'createType\s*=\s*"?([^"\s]*)', re.IGNORECASE)
-_EXTENT = re.compile(r"(?:RW|RDONLY|NOACCESS)\s", re.IGNORECASE)
+_EXTENT = re.compile(r"(?:RW|RDONLY|NOACCESS)(?!\S)", re.IGNORECASE)  # also alone in a line: readers skip line ends
 _OWN_EXTENT = re.compile(r'(?:RW|RDONLY)\s+[0-9]+\s+SPARSE\s+"[^"/\\]+"')
 
 

@@ -184,8 +184,9 @@ class Networks:
         except OSError as error:
             # What was denied stays denied, or a failing resolver would open the way to the fleet. Looked up anew, since
             # another build may have resolved the name meanwhile.
-            cached_s, (_, found) = RESOLVE_AGAIN_S, self._known.get(name, (0.0, []))
+            _, found = self._known.get(name, (0.0, []))
             if found:
+                cached_s = RESOLVE_AGAIN_S
                 log.warning("The name %s cannot be resolved (%s); its last known addresses stay in force", name, error)
         self._known[name] = time.monotonic() + cached_s, found
         return found

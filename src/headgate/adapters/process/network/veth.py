@@ -304,7 +304,8 @@ class Veth:
     async def _ip(self, batch: str, *words: str, net: int | None = None) -> str:
         """Call ip with these arguments, or with this batch, and return its output. Raise OSError."""
         spaces = NOWHERE_ELSE if net is None else {"net": net}
-        return await self._keeper.program(spaces, ["ip", *(words or ("-batch", "-"))], batch)
+        # To its end: the program would go on without us, and make an interface after it has been removed.
+        return await run_to_end(self._keeper.program(spaces, ["ip", *(words or ("-batch", "-"))], batch))
 
 
 def _names(name: str, interfaces: Collection[str]) -> Iterator[str]:
