@@ -210,7 +210,7 @@ def _found(given: str | None, environment: Mapping[str, str]) -> Path | None:
     above = (place / NAME for place in Path.cwd().parents)
     searched = (Path(NAME), *above, *(Path(candidate).expanduser() for candidate in SEARCHED))
     # Unlike Path.is_file, this is False in a directory of another user, such as that of the system's Headgate.
-    return next((path for path in searched if os.path.isfile(path)), None)  # noqa: PTH113
+    return next((path for path in searched if os.path.isfile(path)), None)
 
 
 def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
