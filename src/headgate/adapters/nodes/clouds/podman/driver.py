@@ -98,10 +98,11 @@ class Podman:
         """Remove the container with everything that runs in it, or the network. Raise LaunchFailed."""
         rm = ("rm", "-f", "-v", "-t", "0", "-i") if resource.kind == CONTAINER else ("network", "rm")
         done = await self._engine.run(*rm, resource.id)
-        # podman has no option to ignore a missing network. "no such file" is about storage that is broken.
+        # podman has no option to ignore a missing network, and a container that just ended is busy for a moment:
+        # whoever removes it looks whether it is gone, and asks again. "no such file" is about storage that is broken.
         why = done.why.lower()
-        missing = any(words in why for words in ("not found", "no such container", "no such network"))
-        if done.status and not missing:
+        passing = ("not found", "no such container", "no such network", "resource busy")
+        if done.status and not any(words in why for words in passing):
             raise LaunchFailed(f"podman does not remove {resource.id}: {done.why}")
 
     async def remove(self, wanted: MachineSpec, state: State) -> bool:
