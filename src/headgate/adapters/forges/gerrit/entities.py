@@ -97,6 +97,8 @@ class GerritMessage(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     tag: str = ""
     revision: int = msgspec.field(name="_revision_number", default=0)
+    accounts: tuple[GerritAccount, ...] = msgspec.field(name="accounts_in_message", default=())
+    """Those whom the message names as `<GERRIT_ACCOUNT_1000002>`."""
 
 
 class GerritComment(msgspec.Struct, frozen=True, kw_only=True):

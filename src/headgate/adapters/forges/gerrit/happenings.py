@@ -122,11 +122,13 @@ def _deleted(
     message: GerritMessage, now: Sequence[Vote], before: Mapping[tuple[ForgeAccount, str], str]
 ) -> tuple[Vote, ...]:
     """Return the votes that were deleted. The author of the message is who deleted them; it tells whose they were:
-    `Removed Code-Review+2 by Bob <bob@example.org>`."""
+    `Removed Code-Review+2 by <GERRIT_ACCOUNT_1000002>` or, at older servers, `by Bob <bob@example.org>`."""
     line, left = message.message.partition("\n")[0], {(vote.who, vote.label) for vote in now}
-    named = [(one, old) for one, old in before.items() if f"{one[1]}{int(old):+d} by " in line]
+    # The space keeps `Review` apart from `Code-Review`.
+    named = [(one, old) for one, old in before.items() if f" {one[1]}{int(old):+d} by " in line]
+    whose = {_account(one) for one in message.accounts if f"<GERRIT_ACCOUNT_{one.id}>" in line}
     # An address may be hidden. Then it was one of the votes that are gone.
-    found = [(one, old) for one, old in named if one[0].email and f"<{one[0].email}>" in line]
+    found = [(one, old) for one, old in named if one[0] in whose or (one[0].email and f"<{one[0].email}>" in line)]
     found = found or [(one, old) for one, old in named if one not in left]
     return tuple(Vote(who, label, "0", old_value=old) for (who, label), old in found)
 
