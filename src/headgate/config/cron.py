@@ -16,6 +16,7 @@ DAY_S = 86_400
 JITTER_MAX_S = 30 * DAY_S
 """Limit of the jitter."""
 JITTER_DIGITS_MAX = 9
+"""Digits that are read: as many are more than the limit already."""
 WITHIN_JITTER_MAX = 200
 """Limit of the moments within the jitter of one, on average: all of them are compared to find the next."""
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -54,7 +55,7 @@ def schedule(text: str) -> CronSchedule:
         _numbers(month, 1, 12, dict(zip(_MONTHS, range(1, 13), strict=True))),
         _numbers(weekday, 0, 6, dict(zip(_WEEKDAYS, range(7), strict=True))),
         _numbers(second, 0, 59, {}),
-        int(jitter[-JITTER_DIGITS_MAX:]) if len(jitter.lstrip("0")) <= JITTER_DIGITS_MAX else JITTER_MAX_S,
+        int(jitter.lstrip("0")[:JITTER_DIGITS_MAX] or "0"),
     )
     # What is longer is cut, since the reference takes any number.
     of_a_day = len(found.hours) * len(found.minutes) * len(found.seconds)

@@ -18,12 +18,10 @@ from headgate.queue.server.access import ApplicationKeys
 def own_key(directory: Path, app: str) -> str:
     """Return the server's own key, which is created at the first start in a file that only its owner can read.
     Raise UserError."""
-    path, name = directory / KEY_FILE, "the server's own key"
-    # As the operator's token: an interrupted start must leave no empty file, whose key anybody could give.
-    if not path.exists():
-        TokenFile(path, ours=True, name=name).made()
-    # The operator may have linked it, or let a group of workers read it.
-    key = TokenFile(path, ours=False, name=name).made()
+    path = directory / KEY_FILE
+    # As the operator's token: an interrupted start must leave no empty file, whose key anybody could give. One that is
+    # there already may have been linked by the operator, or opened to a group of workers.
+    key = TokenFile(path, ours=not path.exists(), name="the server's own key").made()
     print(f"The key of application {app} is in {path}", flush=True)
     return key
 

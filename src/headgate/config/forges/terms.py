@@ -8,8 +8,8 @@ from typing import Any
 
 from headgate.config.files.check import as_list
 from headgate.config.forges.facts import Details, ForgeAccount, ProgramStatus, Vote
-from headgate.config.forges.keyterms import Holds, TermSubject
-from headgate.config.patterns import BadPattern, Rule, Undecided, matches_whole, may_match, searches
+from headgate.config.forges.keyterms import UNDECIDED, Holds, TermSubject
+from headgate.config.patterns import Rule, matches_whole, may_match, searches
 
 PERMISSIONS = ("none", "read", "write", "admin")
 """Permissions from the least to the greatest."""
@@ -47,12 +47,12 @@ def _any(matcher: Callable[[Rule, str], bool], rules: object, texts: Iterable[st
 
 def any_decided(tests: Iterable[Callable[[], bool]]) -> bool:
     """Return whether one of the tests holds. Raise Undecided and BadPattern if none does and one cannot be decided."""
-    undecided: Undecided | BadPattern | None = None
+    undecided: Exception | None = None
     for test in tests:
         try:
             if test():
                 return True
-        except (Undecided, BadPattern) as error:
+        except UNDECIDED as error:
             undecided = error
     if undecided is not None:
         raise undecided

@@ -61,7 +61,7 @@ create table if not exists ranked (queue bigint primary key, priorities integer 
 create table if not exists turn (queue bigint not null, crew text not null, partition integer not null,
     handed integer not null, passed integer not null, then_passed integer not null,
     primary key (queue, crew, partition)){rowless};
-create table if not exists told (queue bigint not null, crew text not null, partition integer not null,
+create table if not exists outcome (queue bigint not null, crew text not null, partition integer not null,
     epoch bigint not null, key text not null, digest text not null,
     primary key (queue, crew, partition)){rowless};
 create table if not exists schedule_priority (queue bigint not null, name text not null, priority text not null,

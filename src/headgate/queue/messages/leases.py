@@ -236,7 +236,7 @@ def commit(
 def _is_known(database: Database, strand: _Strand, outcome: Outcome, key: str) -> bool:
     """Return whether the last outcome of this lease came under this key. Raise KeyReused if it was another one."""
     head = strand.leases[0]
-    sql = f"select digest from told where {PLACE} and epoch = ? and key = ?"
+    sql = f"select digest from outcome where {PLACE} and epoch = ? and key = ?"
     rows = database.execute(sql, (*head.place, head.epoch, key))
     if rows and rows[0][0] != _digest(outcome):
         raise KeyReused("this Idempotency-Key was used for another outcome")
@@ -246,7 +246,7 @@ def _is_known(database: Database, strand: _Strand, outcome: Outcome, key: str) -
 def _remember(database: Database, strand: _Strand, outcome: Outcome, key: str) -> None:
     # One key for each lease is enough: a worker repeats an outcome until it is answered, before it reports another.
     database.execute(
-        "insert into told (queue, crew, partition, epoch, key, digest) values (?, ?, ?, ?, ?, ?) on conflict"
+        "insert into outcome (queue, crew, partition, epoch, key, digest) values (?, ?, ?, ?, ?, ?) on conflict"
         " (queue, crew, partition) do update set epoch = excluded.epoch, key = excluded.key, digest = excluded.digest",
         (*strand.leases[0].place, strand.leases[0].epoch, key, _digest(outcome)),
     )

@@ -73,7 +73,7 @@ def post_group(
             queue = _queue(database, post, known)
             # A client that repeats a post after a timeout may meet its own first post in the same group: the database
             # does not know the key yet, so the second takes the answer of the first.
-            first = firsts.get((queue.id, post.key), n) if post.key else n
+            first = firsts.get((queue.id, post.key), n)
             if first != n:
                 again.append((n, first))
             elif post.key and (before := _answered(database, queue, post)) is not None:
@@ -81,7 +81,8 @@ def post_group(
             else:
                 accepted.append((n, queue, _partitions(post, queue, chance)))
                 # Only now: a post that is refused does not use its key up.
-                firsts[queue.id, post.key] = n
+                if post.key:
+                    firsts[queue.id, post.key] = n
         except (NoQueue, InvalidPost, KeyReused) as error:
             answers[n] = error
     _write(database, posts, accepted, answers, now_ns, node)

@@ -16,7 +16,7 @@ _FROM = (
 )
 
 _PARTS = (
-    "lane", "lease", "tried", "turn", "told", "awaited", "schedule", "schedule_priority", "kept", "bounded", "aged",
+    "lane", "lease", "tried", "turn", "outcome", "awaited", "schedule", "schedule_priority", "kept", "bounded", "aged",
     "ranked",
 )  # fmt: skip
 """Tables whose rows of a queue are deleted when the queue is removed."""
