@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from headgate.web.peers.admission import CLOSE_MAX_S, HEAD_MAX_S, ConnectionAdmission, peer_of
+import uvicorn
+from uvicorn.server import ServerState
+
+from headgate.web.peers.admission import BODY_MAX_S, CLOSE_MAX_S, HEAD_MAX_S, STALL_MAX_S, ConnectionAdmission, peer_of
+from headgate.web.peers.protocols import ADMISSION, HttpProtocol
 
 
 class Line:
@@ -19,6 +24,12 @@ class Line:
 
     def is_closing(self) -> bool:
         return self.closing
+
+    def get_extra_info(self, name: str) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
 
 
 def line() -> asyncio.Transport:
@@ -75,6 +86,32 @@ def test_what_gets_nowhere_is_ended() -> None:
     admission.leave(waiting)
     admission.leave(waiting)
     assert len(admission) == 1
+
+
+async def test_reading_an_answer_gives_no_more_time_to_send_the_request() -> None:
+    async def until_gone(scope: object, receive: Callable[[], Awaitable[dict[str, object]]], send: object) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    now, transport = [0.0], line()
+    admission = ConnectionAdmission(lambda: now[0])
+    config = uvicorn.Config(cast(Any, until_gone), lifespan="off")
+    config.load()
+    state = ServerState()
+    protocol = HttpProtocol(config, state, {ADMISSION: admission})
+    protocol.connection_made(transport)
+    protocol.data_received(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n1")
+    for _ in range(3):  # it reads now and then
+        protocol.pause_writing()
+        now[0] += STALL_MAX_S / 2
+        protocol.resume_writing()
+        admission.sweep()
+    assert gone([transport]) == [False]
+    now[0] = BODY_MAX_S
+    admission.sweep()
+    protocol.connection_lost(ConnectionAbortedError())
+    await asyncio.gather(*state.tasks)
+    assert gone([transport]) == [True], "only the body was late"
 
 
 def test_addresses_that_one_peer_may_choose_among_are_one_peer() -> None:

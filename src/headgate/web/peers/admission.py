@@ -35,6 +35,8 @@ class AdmittedConnection:
     peer: str
     until_s: float
     """Deadline of the connection's present stage, by the clock of the loop."""
+    unread_until_s: float = FOREVER
+    """Deadline of the peer to read what is sent to it. It is apart: a peer that reads may still send too slowly."""
     busy: bool = False
     """Whether one of its requests is being answered."""
 
@@ -84,7 +86,7 @@ class ConnectionAdmission:
             if place.transport.is_closing():
                 # A closing transport waits for its peer to read the rest, which a hostile peer never does.
                 place.until_s = min(place.until_s, now + CLOSE_MAX_S)
-            if place.until_s <= now:
+            if min(place.until_s, place.unread_until_s) <= now:
                 place.transport.abort()
 
     def __len__(self) -> int:

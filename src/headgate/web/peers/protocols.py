@@ -108,8 +108,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        # While the peer does not read, the limit for reading stays: sending a request must not lift it.
-        self._place.until_s = FOREVER if not self.flow.write_paused else self._place.until_s
+        self._place.until_s = FOREVER
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -130,11 +129,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._place.until_s = self._admission.now() + STALL_MAX_S
+        self._place.unread_until_s = self._admission.now() + STALL_MAX_S
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._place.until_s = FOREVER
+        self._place.unread_until_s = FOREVER
 
     def let_go(self) -> socket.socket | None:
         """Return the connection, on which the next bytes are a chunk of the body, and forget it.  None: it cannot be
@@ -185,11 +184,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._place.until_s = self._admission.now() + STALL_MAX_S
+        self._place.unread_until_s = self._admission.now() + STALL_MAX_S
         self.transport.pause_reading()  # whoever does not read is not answered: pings, too, have answers
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._place.until_s = FOREVER
+        self._place.unread_until_s = FOREVER
         if not self.read_paused:
             self.transport.resume_reading()
