@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from typing import NamedTuple
 
@@ -31,6 +32,12 @@ WORDS = frozenset(VERBS.split())
 
 
 SENTENCE = re.compile(r"(?<=[.?!])\s")
+RAISED = re.compile(r"\b[Rr]aises?\s+([A-Z]\w+(?:(?:,\s+|,?\s+(?:and|or)\s+)[A-Z]\w+)*)")
+FOREIGN = {
+    "AioRpcError", "CalledProcessError", "NoSuchCommand", "PyJWTError", "RemoteProtocolError", "TimeoutExpired",
+    "WebSocketDisconnect", "ZstdError",
+}  # fmt: skip
+"""Errors of libraries that docstrings name."""
 
 
 class Described(NamedTuple):
@@ -50,3 +57,16 @@ def test_docstrings_of_classes_and_functions_open_with_a_verb() -> None:
     assert len(found) > 5000
     fragments = [one for one in found if not one.is_sentence and one.path != "cli/main.py"]
     assert not [f"{one.path} {one.name}: {SENTENCE.split(one.text)[0]}" for one in fragments]
+
+
+def test_errors_that_docstrings_name_exist() -> None:
+    known = {one for path in WRITTEN for one, _ in facts(path).classes} | set(dir(builtins)) | FOREIGN
+    described = [(name(path), text) for path in WRITTEN for _, text in facts(path).docstrings]
+    raised = [
+        (path, error)
+        for path, text in described
+        for m in RAISED.finditer(text)
+        for error in re.findall(r"[A-Z]\w+", m[1])
+    ]
+    assert len(raised) > 500
+    assert not [one for one in raised if one[1] not in known]

@@ -62,7 +62,7 @@ async def _bring(mirror: MirrorRepository, notes: str) -> None:
 
 
 def tree_of(mirror: MirrorRepository, notes: str) -> pygit2.Tree | None:
-    """Return the tree of the notes; None if there are none. Raise Impossible."""
+    """Return the tree of the notes; None if there are none. Raise GitImpossible."""
     return mirror.tree(notes) if notes else None
 
 

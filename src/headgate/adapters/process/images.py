@@ -66,7 +66,7 @@ class BuildContainers:
         self, workspace: Workspace, sink: Sink, cancel: asyncio.Event, plays: bool = False
     ) -> AsyncIterator[BuildContainer | None]:
         """Yield the image that the job's programs run in, as a container, or None if the job has nothing that would run
-        in one.  `plays` says that it has playbooks, and no machines for them.  Raise NoImage, Unusable, OSError."""
+        in one.  `plays` says that it has playbooks, and no machines for them.  Raise NoImage, OSError."""
         job = workspace.spec.job
         wanted = ImageRecipe.of(workspace, job.image_file) if job.image_file else None
         name = wanted.recipe.base if wanted else job.image or (self._supply.default if self._supply else "")

@@ -58,8 +58,8 @@ def entry_of(path: str, found: ZooKeeperNodeRead | None) -> Entry | None:
 
 
 async def read(link: ZooKeeperLink, chroot: str, paths: Sequence[str]) -> dict[str, ZooKeeperNodeRead | None]:
-    """Return the nodes; None where there is none.  Up to MULTI_READS_MAX are read as of one moment.  Raises Lost,
-    Denied."""
+    """Return the nodes; None where there is none.  Up to MULTI_READS_MAX are read as of one moment.  Raise
+    ZooKeeperConnectionLost, Denied."""
     answers = await _answers(link, [jute.get(chroot + path or "/") for path in paths])
     return {path: _found(path, answer) for path, answer in zip(paths, answers, strict=True)}
 

@@ -41,7 +41,7 @@ class Scan:
         self._next = 0
 
     async def first(self, limit: int) -> list[Entry]:
-        """Return the first `limit` entries by path. Raise Lost or Denied."""
+        """Return the first `limit` entries by path. Raise ZooKeeperConnectionLost, Denied."""
         found: list[Entry] = []
         _, top = (await read_with_children(self._link, self._chroot, [self._base[:-1]]))[self._base[:-1]]
         self._begin(sorted(path.removeprefix(self._base) for path in top))

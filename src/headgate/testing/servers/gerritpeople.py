@@ -47,7 +47,7 @@ class ReviewingPerson:
         self.url, self.name, self._password = url, name, password
 
     def asks(self, method: str, path: str, body: object = None) -> Any:  # JSON
-        """Return the server's answer; raise Refused, OSError."""
+        """Return the server's answer; raise ReviewingRefused, OSError."""
         credentials = b64encode(f"{self.name}:{self._password}".encode()).decode()
         headers = {"Authorization": f"Basic {credentials}"}
         data = None if body is None else json.dumps(body).encode()

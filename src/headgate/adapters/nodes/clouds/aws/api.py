@@ -71,7 +71,7 @@ class Ec2:
         """Instance type -> virtual cores and memory in MiB, which never change."""
 
     async def call(self, action: str, arguments: Arguments) -> dict[str, Any]:
-        """Raise Refused, OverQuota, CloudUnavailable."""
+        """Raise AwsRefused, OverQuota, CloudUnavailable."""
         body = query.form(action, VERSION, arguments)
         try:
             return await self._call(body)
@@ -133,7 +133,7 @@ class Ec2:
         return {one["volumeId"]: one for one in await self.every("DescribeVolumes", "volumeSet", _OURS)}
 
     async def sizes(self, types: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return virtual cores and memory of instance types. Raise Refused for an unknown one."""
+        """Return virtual cores and memory of instance types. Raise AwsRefused for an unknown one."""
         missing = [one for one in dict.fromkeys(types) if one not in self._types]
         # EC2 accepts at most 100 names in one request.
         for start in range(0, len(missing), 100):

@@ -57,7 +57,7 @@ def addresses_of(server: Mapping[str, Any]) -> tuple[str, str, str]:
 
 async def lend(cloud: OpenStack, wanted: MachineSpec, server: str) -> str:
     """Return a floating IP address for a server, assigned by one call; empty if the cloud has none. A repeated call
-    returns the same address. Raise OverQuota, OpenStackRefused, Away."""
+    returns the same address. Raise OverQuota, OpenStackRefused, CloudUnavailable."""
     try:
         ports = await cloud.every("network", "/ports", "ports", {"device_id": server})
     except NoService:
