@@ -34,7 +34,7 @@ from bench.viewers import BUSY, NOBODY, VIEWERS, WATCHED
 from bench.viewers import measure as viewers
 from headgate.cli.terminal.screen import Terminal
 from headgate.cli.terminal.table import TextTable
-from headgate.testing.measure import cost_of_item
+from headgate.testing.gate import cost_of_item
 from headgate.testing.month import CHANGES
 from headgate.testing.month import REPOSITORIES as PROJECTS
 from headgate.testing.stores.wire import REFERENCE as STEPS

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from headgate.testing.measure import TENANTS, configuration
+from headgate.testing.gate import MEASURED_TENANTS, measured_configuration
 from headgate.testing.repositories import Repositories
-from headgate.testing.servers.etcd import etcd
+from headgate.testing.servers.databases import etcd
 from headgate.testing.servers.program import Program
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
@@ -54,10 +54,10 @@ def prepare(
     root: Path, repositories: Repositories, jobs: int, settings: str = EIGHT, window: int = WINDOW, job: str = NO_TIME
 ) -> None:
     """Create the project `code` with `jobs` jobs per change, and SETTINGS followed by `settings`."""
-    repositories.create("config", {"zuul.yaml": configuration(jobs, window), "jobs/unit": job})
+    repositories.create("config", {"zuul.yaml": measured_configuration(jobs, window), "jobs/unit": job})
     repositories.create("code", page())
     (root / "headgate.conf").write_text(SETTINGS + settings)
-    (root / "tenants.yaml").write_text(TENANTS)
+    (root / "tenants.yaml").write_text(MEASURED_TENANTS)
 
 
 def landed(

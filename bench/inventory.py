@@ -29,10 +29,10 @@ from headgate.store.sqlite import SqliteBackend
 from headgate.store.store import Store
 from headgate.store.types import OPS_MAX, Backend, Op, Put, Unavailable
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.testing.servers import etcd
-from headgate.testing.servers.zookeeper import ServerKind as Zk
-from headgate.testing.servers.zookeeper import chroot, installed
-from headgate.testing.servers.zookeeper import zookeeper as served
+from headgate.testing.servers import databases
+from headgate.testing.servers.databases import ZooKeeperKind as Zk
+from headgate.testing.servers.databases import chroot, zookeeper_installed
+from headgate.testing.servers.databases import zookeeper as served
 
 PARTITION = "a" * 32
 CALLER = Caller("bench", "blue", PARTITION, frozenset({ADMIN}))
@@ -216,7 +216,7 @@ async def zookeeper() -> AsyncIterator[Backend]:
 
 @asynccontextmanager
 async def on_etcd() -> AsyncIterator[Backend]:
-    with tempfile.TemporaryDirectory() as name, etcd.etcd(Path(name)) as server:
+    with tempfile.TemporaryDirectory() as name, databases.etcd(Path(name)) as server:
         backend = await EtcdBackend.open(f"etcd://127.0.0.1:{server.port}")
         yield backend
         await backend.close()
@@ -267,8 +267,8 @@ async def row(name: str, size: int) -> dict[str, str]:
 
 STORES = {
     "sqlite": sqlite,
-    **({"etcd": on_etcd} if etcd.installed() else {}),
-    **({"zookeeper": zookeeper} if installed() else {}),
+    **({"etcd": on_etcd} if databases.etcd_installed() else {}),
+    **({"zookeeper": zookeeper} if zookeeper_installed() else {}),
 }
 
 

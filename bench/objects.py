@@ -14,7 +14,7 @@ from bench.inventory import CALLER, PARTITION, ROUNDS, STORES, TYPE, an_object, 
 from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter
 from headgate.services.inventory.draft import Create
 from headgate.services.inventory.inventory import Inventory
-from headgate.testing.queues.postgres import postgres
+from headgate.testing.servers.databases import postgres
 
 SIZE = 100_000
 PAGE = 100

@@ -23,9 +23,8 @@ from headgate.store.zookeeper.session import attach
 from headgate.store.zookeeper.wire import jute
 from headgate.store.zookeeper.wire.jute import OPEN_ACL, Do
 from headgate.store.zookeeper.wire.link import ZooKeeperLink, ZooKeeperSessionIdentity, ZooKeeperTraffic
-from headgate.testing.measure import ItemCost, cost_of_item
-from headgate.testing.servers.etcd import Etcd, etcd
-from headgate.testing.servers.zookeeper import ZooKeeper, chroot, zookeeper
+from headgate.testing.gate import ItemCost, cost_of_item
+from headgate.testing.servers.databases import Etcd, ZooKeeper, chroot, etcd, zookeeper
 from headgate.testing.stores.wire import Networked, steps_on_etcd, steps_on_zookeeper
 
 COUNT, AT_ONCE, ROUNDS = 1_500, 64, 3

@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from headgate.testing.queues.postgres import postgres
-from headgate.testing.servers.etcd import Etcd, etcd
+from headgate.testing.logstores import s3
+from headgate.testing.servers.databases import Etcd, ZooKeeper, chroot, etcd, postgres, zookeeper
 from headgate.testing.servers.nova import missing, nova
-from headgate.testing.servers.s3 import s3
-from headgate.testing.servers.zookeeper import ZooKeeper, chroot, zookeeper
 from tests.tiers import SHARES, SOAK, in_share, is_named, sampled, share, share_of_commit
 
 # how long an example takes, or takes to make, says nothing where many work

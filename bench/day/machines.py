@@ -20,7 +20,7 @@ from headgate.services.membership import serve
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.store import Store
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.testing.day.machines import DayMachines
+from headgate.testing.day.people import DayMachines
 from headgate.testing.day.plan import DayPlan
 
 BUILDS_MAX = 2_000

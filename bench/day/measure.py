@@ -14,10 +14,8 @@ from typing import NamedTuple
 from bench.day.past import Past, Times
 from bench.day.processes import Running, Usage, running
 from headgate.base.tasks import end
-from headgate.testing.day.configuration import tenants
-from headgate.testing.day.hub import DayHub
-from headgate.testing.day.people import DayPeople
-from headgate.testing.day.plan import DayPlan
+from headgate.testing.day.people import DayHub, DayPeople
+from headgate.testing.day.plan import DayPlan, tenants
 
 PACE_S = 0.4
 """Seconds between changes: 2,000 come in 800 s, so a day passes 108 times as fast."""

@@ -13,9 +13,8 @@ from pathlib import Path
 import psutil
 
 from headgate.testing.day.plan import DayPlan
-from headgate.testing.servers.etcd import etcd
+from headgate.testing.servers.databases import ZooKeeperKind, etcd, zookeeper
 from headgate.testing.servers.program import Program, free_ports
-from headgate.testing.servers.zookeeper import ServerKind, zookeeper
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
 SETTINGS = """
@@ -108,7 +107,7 @@ def running(root: Path, store: str) -> Iterator[Running]:
             server = stack.enter_context(etcd(root / "store"))
             url, program = f"etcd://127.0.0.1:{server.port}", server.program
         else:
-            keeper = stack.enter_context(zookeeper(root / "store", ServerKind(large=True)))
+            keeper = stack.enter_context(zookeeper(root / "store", ZooKeeperKind(large=True)))
             url, program = f"zookeeper://127.0.0.1:{keeper.port}", keeper.program
         found = Running(url, root, program)
         stack.callback(found.stop)

@@ -16,7 +16,7 @@ from pathlib import Path
 import psycopg
 
 from bench.queues.places import KEY, free_port, program, server, until
-from headgate.testing.servers.zookeeper import zookeeper
+from headgate.testing.servers.databases import zookeeper
 
 
 def original(partitions: int, count: int, size_bytes: int) -> float:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from headgate.cli.terminal.table import TextTable
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.testing.queues.fleet import DisturbanceCost, disturbances, fleet, start_three
-from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ensemble, zookeeper
+from headgate.testing.queues.harness import DisturbanceCost, disturbances, fleet, start_three
+from headgate.testing.servers.databases import SESSION_LEAST_S, ensemble, zookeeper
 
 QUEUES = 27
 

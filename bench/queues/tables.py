@@ -13,7 +13,7 @@ import psycopg
 
 from bench.queues import others, ours
 from headgate.cli.terminal.table import TextTable
-from headgate.testing.queues.postgres import postgres
+from headgate.testing.servers.databases import postgres
 
 KINDS = ((1, 200), (10, 200), (1, 10_000), (10, 10_000))
 COUNT, COUNT_SLOW, LATENCIES = 10_000, 500, 50

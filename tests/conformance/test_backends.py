@@ -31,9 +31,8 @@ from headgate.store.types import (
     StoreError,
     Unavailable,
 )
+from headgate.testing.clock import DEADLINE_S, VirtualLoop
 from headgate.testing.conformance import Conformance, Gap
-from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.loop import VirtualLoop
 from headgate.testing.stores.machine import Run, Subject, machine
 
 

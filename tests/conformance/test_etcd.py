@@ -14,8 +14,8 @@ from headgate.base.ids import fresh
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.types import Backend
 from headgate.testing.conformance import Conformance, Gap
-from headgate.testing.servers.etcd import LEASE_LEAST_S, Etcd
-from headgate.testing.servers.proxy import Proxy, proxy
+from headgate.testing.servers.databases import LEASE_LEAST_S, Etcd
+from headgate.testing.servers.faults import Proxy, proxy
 from headgate.testing.stores.machine import Run, Subject, machine
 
 

@@ -30,12 +30,12 @@ from headgate.store.types import (
     StoreError,
     Unavailable,
 )
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.conformance import first
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.certificates import GeneratedCertificates, make
-from headgate.testing.servers.etcd import Etcd, cluster, etcd
+from headgate.testing.servers.databases import Etcd, etcd, etcd_cluster
+from headgate.testing.servers.faults import Proxy, proxy
 from headgate.testing.servers.program import free_ports
-from headgate.testing.servers.proxy import Proxy, proxy
 from tests.waiting import nothing_happens, until, wait_for
 
 
@@ -142,7 +142,7 @@ async def test_the_next_server_is_asked_when_one_is_gone(etcd_server: Etcd) -> N
 
 @pytest.mark.long
 async def test_one_of_three_servers_may_die(tmp_path: Path) -> None:
-    with cluster(tmp_path) as servers:
+    with etcd_cluster(tmp_path) as servers:
         hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
         backend = await EtcdBackend.open(f"etcd://{hosts}/{fresh()}")
         lease = await backend.grant(30)
@@ -170,7 +170,7 @@ async def test_one_of_three_servers_may_die(tmp_path: Path) -> None:
 
 @pytest.mark.long
 async def test_leadership_is_handed_over_while_many_write(tmp_path: Path) -> None:
-    with cluster(tmp_path) as servers:
+    with etcd_cluster(tmp_path) as servers:
         hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
         backend = await EtcdBackend.open(f"etcd://{hosts}/{fresh()}")
         over = asyncio.Event()

@@ -16,8 +16,8 @@ from headgate.store.etcd.commits import EtcdCommits
 from headgate.store.etcd.link import LONG_S, SHORT_S, SLOW_FOR_S, Patience
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import Append, At, Delete, Put, SessionLost, Unavailable
-from headgate.testing.servers.etcd import Etcd
-from headgate.testing.servers.proxy import Proxy, proxy
+from headgate.testing.servers.databases import Etcd
+from headgate.testing.servers.faults import Proxy, proxy
 from tests.waiting import slow, until
 
 BRIEF_S = 0.1

@@ -11,7 +11,7 @@ from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.etcd.link import EtcdLink
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import OPS_MAX, Put
-from headgate.testing.servers.etcd import Etcd
+from headgate.testing.servers.databases import Etcd
 
 COUNT = 3_000
 CHANCE = random.Random(7)

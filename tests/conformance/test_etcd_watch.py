@@ -14,7 +14,7 @@ from headgate.store.etcd.keys import EtcdKeys
 from headgate.store.etcd.watch import RESUME_S, Watch
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import Entry, Snapshot, Unavailable
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 
 HOUR_S = 3_600.0
 ACCEPTED = pb.WatchResponse(created=True)

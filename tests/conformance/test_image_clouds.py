@@ -24,10 +24,10 @@ from headgate.adapters.nodes.clouds.podman.engine import Engine, PodmanResult
 from headgate.adapters.nodes.clouds.podman.images import PodmanImages
 from headgate.ports.cloud import SYSTEM_TAG, Resource
 from headgate.ports.images import UPLOAD_TAG, Sending, WantedImage
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.clouds.awsimages import AwsImagesGround, aws_images_ground
 from headgate.testing.clouds.glance import disk
 from headgate.testing.clouds.openstack import OpenStackGround, glance_ground
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.faults import FaultAnswer, Faults, Pass, ReceivedRequest
 from tests.tiers import STRIDE
 

@@ -14,8 +14,7 @@ from obstore.store import S3Store
 from headgate.adapters.logs.bucket import BucketAddress, LogBucket
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.ports.logstore import LogStore, LogStoreError
-from headgate.testing.logstores import SUITE, keys, pieces, read_all
-from headgate.testing.servers.s3 import bucket
+from headgate.testing.logstores import SUITE, bucket, keys, pieces, read_all
 
 
 @pytest.mark.parametrize("example", SUITE)

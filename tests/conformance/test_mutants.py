@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import At, Backend, Change, Conflict, Delete, Entry, EntryGone, Lease, Op, Put, Snapshot
-from headgate.testing.loop import VirtualLoop
+from headgate.testing.clock import VirtualLoop
 from headgate.testing.stores.machine import Run, Subject, machine
 
 

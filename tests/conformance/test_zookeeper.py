@@ -13,8 +13,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from headgate.store.types import Backend
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.conformance import Conformance, Gap
-from headgate.testing.servers.proxy import Proxy, proxy
-from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ZooKeeper, chroot
+from headgate.testing.servers.databases import SESSION_LEAST_S, ZooKeeper, chroot
+from headgate.testing.servers.faults import Proxy, proxy
 from headgate.testing.stores.machine import Run, Subject, machine
 
 

@@ -14,7 +14,7 @@ from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.store.zookeeper.wire import digest, jute
 from headgate.store.zookeeper.wire.link import ZooKeeperSessionIdentity, ZooKeeperTraffic
 from headgate.testing.servers.certificates import GeneratedCertificates, make
-from headgate.testing.servers.zookeeper import ServerKind, ZooKeeper, chroot, zookeeper
+from headgate.testing.servers.databases import ZooKeeper, ZooKeeperKind, chroot, zookeeper
 
 USERS = (("gate", "secret"), ("other", "hidden"))
 
@@ -32,7 +32,7 @@ def open_server(zookeeper_server: ZooKeeper) -> ZooKeeper:
 @pytest.fixture(scope="module")
 def strict_server(tmp_path_factory: pytest.TempPathFactory, files: GeneratedCertificates) -> Iterator[ZooKeeper]:
     """Run a server with TLS, client certificates and users."""
-    with zookeeper(tmp_path_factory.mktemp("strict"), ServerKind(files, USERS)) as running:
+    with zookeeper(tmp_path_factory.mktemp("strict"), ZooKeeperKind(files, USERS)) as running:
         yield running
 
 

@@ -31,10 +31,10 @@ from headgate.store.zookeeper.wire.link import (
     ZooKeeperSessionIdentity,
     ZooKeeperTraffic,
 )
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
+from headgate.testing.servers.databases import ZooKeeper, chroot
+from headgate.testing.servers.faults import Proxy, proxy
 from headgate.testing.servers.program import free_ports
-from headgate.testing.servers.proxy import Proxy, proxy
-from headgate.testing.servers.zookeeper import ZooKeeper, chroot
 from tests.waiting import nothing_happens, slow, until
 
 

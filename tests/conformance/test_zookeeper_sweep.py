@@ -14,7 +14,7 @@ from headgate.store.zookeeper.sweep import Sweeper
 from headgate.store.zookeeper.wire import jute
 from headgate.store.zookeeper.wire.jute import Code, Stat, ZooKeeperNodeRead, ZooKeeperOperation
 from headgate.store.zookeeper.wire.link import ZooKeeperMultiResult
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 
 WAIT_S = 600.0
 NOT_TRIED = -2

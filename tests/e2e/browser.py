@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from playwright import async_api, sync_api
 
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 
 DEADLINE_MS = DEADLINE_S * 1000
 CHROMIUM: dict[str, Any] = {

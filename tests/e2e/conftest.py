@@ -9,8 +9,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from headgate.base.ids import fresh
 from headgate.testing.repositories import Repositories
-from headgate.testing.servers.etcd import Etcd
-from headgate.testing.servers.zookeeper import ZooKeeper, chroot
+from headgate.testing.servers.databases import Etcd, ZooKeeper, chroot
 from tests.e2e.browser import CHROMIUM, patient
 from tests.integration.conftest import PIPELINES, TENANTS
 

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers.program import RunningProcess
 from tests.e2e.copies import HEADGATE, Copy

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from tests.waiting import wait_for
 
 from .headgate import Headgate

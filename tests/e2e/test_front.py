@@ -19,7 +19,7 @@ import jwt
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers.program import free_ports
 from tests.e2e.browser import CHROMIUM, patient

@@ -19,7 +19,7 @@ from headgate.config.parse import Stanza
 from headgate.map.inventory.images import ImageArtifact, ImageFile, ImageUpload
 from headgate.map.inventory.machines import MadeNode
 from headgate.store.types import Op
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.web.access import Access
 from headgate.web.site import Site
 

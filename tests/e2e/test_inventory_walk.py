@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing.servers.etcd import installed
+from headgate.testing.servers.databases import etcd_installed
 
 from .copied import Page, run
 
@@ -80,7 +80,7 @@ def client_in_node(root: Path) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not installed(), reason="needs Debian's package etcd-server")
+@pytest.mark.skipif(not etcd_installed(), reason="needs Debian's package etcd-server")
 def test_on_etcd_and_where_programs_of_runm_metadata_look(tmp_path: Path) -> None:
     _, on_etcd = lines("headgate inventory serve   ")
     (compatible,) = lines("headgate inventory serve --compatible")

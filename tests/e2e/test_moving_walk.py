@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories
-from headgate.testing.servers.zookeeper import ZooKeeper
+from headgate.testing.servers.databases import ZooKeeper
 from tests.integration.conftest import PIPELINES, TENANTS
 from tests.integration.test_moving_keys import OLD, a_key, encrypted, path_of, record
 from tests.waiting import wait_for

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from headgate.cli.launch.run import NEEDS_A_HAND
-from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.postgres import new_database
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories
-from headgate.testing.servers import zookeeper
+from headgate.testing.servers import databases
+from headgate.testing.servers.databases import new_database
 from headgate.testing.servers.program import Program, free_ports
 from tests.integration.conftest import PIPELINES, TENANTS
 from tests.waiting import wait_for
@@ -63,7 +63,7 @@ def keepers(root: Path) -> Iterator[list[int]]:
             said = put(block("JAVA_OPTS="), {"/etc/zookeeper/conf": str(home)}).partition('"')[2].rpartition('"')[0]
             options = [*said.split(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
             options.append("-Dzookeeper.admin.enableServer=false")
-            java = [*zookeeper.JAVA, *zookeeper.SMALL, *options, "-cp", zookeeper.JARS]
+            java = [*databases.ZOOKEEPER_JAVA, *databases.SMALL_HEAP, *options, "-cp", databases.ZOOKEEPER_JARS]
             programs.append(Program([*java, QUORUM, str(home / "zoo.cfg")], home))
             stack.callback(programs[-1].kill)
             programs[-1].start()

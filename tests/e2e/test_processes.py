@@ -18,11 +18,10 @@ from typing import Any
 
 import pytest
 
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories
-from headgate.testing.servers.etcd import Etcd, etcd
+from headgate.testing.servers.databases import Etcd, etcd, zookeeper
 from headgate.testing.servers.program import Program, free_ports
-from headgate.testing.servers.zookeeper import zookeeper
 from tests.integration.conftest import PIPELINES, TENANTS
 from tests.waiting import wait_for
 

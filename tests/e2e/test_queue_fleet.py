@@ -15,9 +15,8 @@ from headgate.map.workers import ROOT, QueueMap
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.types import Backend
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.testing.queues.fleet import disturbances, fleet, start_three
-from headgate.testing.servers.etcd import Etcd, cluster
-from headgate.testing.servers.zookeeper import SESSION_LEAST_S, ZooKeeper, ensemble
+from headgate.testing.queues.harness import disturbances, fleet, start_three
+from headgate.testing.servers.databases import SESSION_LEAST_S, Etcd, ZooKeeper, ensemble, etcd_cluster
 from tests.waiting import wait_for
 
 QUEUES = 27
@@ -33,7 +32,7 @@ async def test_three_workers_and_whatever_comes_on_zookeeper(tmp_path: Path) -> 
 
 @pytest.mark.long
 async def test_three_workers_and_whatever_comes_on_etcd(tmp_path: Path) -> None:
-    with cluster(tmp_path / "etcd") as servers:
+    with etcd_cluster(tmp_path / "etcd") as servers:
         url = "etcd://" + ",".join(f"127.0.0.1:{server.port}" for server in servers) + f"/{fresh()}"
         await _disturbed(tmp_path, url, EtcdBackend.open, servers, 5.0)
 

@@ -11,9 +11,8 @@ import pytest
 
 from headgate.cli.queue.workerfile import read_worker_file
 from headgate.cli.settings import read
-from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.postgres import new_database
-from headgate.testing.servers.zookeeper import zookeeper
+from headgate.testing.clock import DEADLINE_S
+from headgate.testing.servers.databases import new_database, zookeeper
 
 from .copied import BIN, Page, run
 

@@ -19,9 +19,8 @@ from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.types import Backend, Entry, Put
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.servers.certificates import GeneratedCertificates, make
-from headgate.testing.servers.etcd import Etcd, etcd
+from headgate.testing.servers.databases import Etcd, ZooKeeper, ZooKeeperKind, chroot, etcd, zookeeper
 from headgate.testing.servers.program import Program
-from headgate.testing.servers.zookeeper import ServerKind, ZooKeeper, chroot, zookeeper
 from tests.conformance.test_etcd_faults import etcdctl
 from tests.integration.conftest import TENANTS
 from tests.waiting import wait_for
@@ -134,7 +133,7 @@ def addresses(
     """
     root, open_root = tmp_path_factory.mktemp("strict"), tmp_path_factory.mktemp("open")
     if request.param == "zookeeper":
-        with zookeeper(root, ServerKind(files, ((USER, PASSWORD),))) as strict, zookeeper(open_root) as anyone:
+        with zookeeper(root, ZooKeeperKind(files, ((USER, PASSWORD),))) as strict, zookeeper(open_root) as anyone:
             yield _zookeeper(anyone, strict, files)
         return
     with etcd(root, files) as strict, etcd(open_root) as anyone:

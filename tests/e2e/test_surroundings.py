@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS
 from tests.waiting import wait_for

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from headgate.base.errors import UserError
 from headgate.cli.queue.queue import command as queue_command
 from headgate.cli.queue.worker import command as worker_command
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS
 from tests.waiting import wait_for

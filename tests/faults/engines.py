@@ -12,8 +12,7 @@ from headgate.base.ids import fresh
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.types import Backend
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.testing.servers.etcd import Etcd, cluster
-from headgate.testing.servers.zookeeper import ZooKeeper, chroot, ensemble
+from headgate.testing.servers.databases import Etcd, ZooKeeper, chroot, ensemble, etcd_cluster
 from tests.waiting import wait_for
 
 
@@ -69,7 +68,7 @@ async def zookeepers(directory: Path) -> AsyncIterator[Engine]:
 
 @asynccontextmanager
 async def etcds(directory: Path) -> AsyncIterator[Engine]:
-    with cluster(directory) as servers:
+    with etcd_cluster(directory) as servers:
         yield Engine("etcd", servers, "etcd", f"/{fresh()}")
 
 

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from headgate.store.types import Backend, Entry
 from headgate.testing.repositories import Repositories, run_git
-from headgate.testing.servers.disk import SmallDisk
-from headgate.testing.servers.program import Program
-from headgate.testing.servers.proxy import Proxy
+from headgate.testing.servers.faults import Proxy
+from headgate.testing.servers.program import Program, SmallDisk
 from tests.e2e.copies import CopiedProgram
 from tests.faults.engines import Engine
 from tests.waiting import until

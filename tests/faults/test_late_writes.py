@@ -13,10 +13,9 @@ from headgate.base.ids import fresh
 from headgate.recipes.lock import lock
 from headgate.store.store import Store
 from headgate.store.types import Put
-from headgate.testing.servers.etcd import Etcd
+from headgate.testing.servers.databases import Etcd, ZooKeeper, chroot
+from headgate.testing.servers.faults import proxy
 from headgate.testing.servers.program import Program
-from headgate.testing.servers.proxy import proxy
-from headgate.testing.servers.zookeeper import ZooKeeper, chroot
 from tests.faults.holder import HELD, LOCK, NOTICED, PLACE, REFUSED, open_store
 from tests.waiting import slow, until
 

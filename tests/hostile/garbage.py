@@ -24,11 +24,11 @@ from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import At, Entry, Op, Put
+from headgate.testing.backends import WrappedBackend
 from headgate.testing.gate import Remembered
 from headgate.testing.sim.doubles import SimForge, SimGit, SimRunner
 from headgate.testing.sim.kinds import CHECK, SERVED
 from headgate.testing.sim.world import BRANCH, HOST, SimWorld
-from headgate.testing.wrappedbackend import WrappedBackend
 
 TENANTS = """
 - global-semaphore: {name: one, max: 2}

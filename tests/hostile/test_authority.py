@@ -16,7 +16,7 @@ from typing import Any
 import jwt
 import pytest
 
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.web.app import ROUTES
 from tests.waiting import wait_for
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 
 from .arena import ATTACKER, Arena
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from headgate.services.context import Context
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.web.routes.hooks import BODY_MAX_BYTES, LARGE_MAX, SMALL_BYTES
 from tests.integration.forge.board import Pull
 from tests.integration.forge.served import web

@@ -12,7 +12,7 @@ import pytest
 
 from headgate.adapters.ansible.environments import MARK, PYTHON, Environments
 from headgate.adapters.ansible.supply import AnsibleSupply
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from tests.integration.builds.bench import Bench
 from tests.waiting import nothing_happens
 

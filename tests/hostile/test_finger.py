@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from headgate.base.tasks import end
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.web.finger import server
 from headgate.web.peers import admission
 from tests.waiting import until

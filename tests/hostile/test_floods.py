@@ -11,7 +11,7 @@ from headgate.gate.change import ZEROS, Change, EventKind, TriggerEvent
 from headgate.services.scheduler.tenant import TenantRunner
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 from headgate.testing.sim import kinds
 from headgate.testing.sim.world import HOST
 from tests.hostile.garbage import SpoiledBackend, Town

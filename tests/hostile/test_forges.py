@@ -33,7 +33,7 @@ from headgate.gate.change import Change, ChangeState
 from headgate.ports.forge import Abilities, Hint, NotLanded, ReporterAway
 from headgate.services.context import Context
 from headgate.services.scheduler.dependencies import LOOKED_UP_MAX, Needed
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.forges.github.people import github
 from headgate.testing.servers.program import free_ports
 from tests.integration.forge.pushed import pushed

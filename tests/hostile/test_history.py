@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing.queues.postgres import new_database
+from headgate.testing.servers.databases import new_database
 from tests.waiting import wait_for
 
 from .arena import ATTACKER, LAND_S, NEIGHBOURS, Arena

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from tests.waiting import wait_for
 
 from .arena import ATTACKER, Arena

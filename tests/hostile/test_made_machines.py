@@ -25,9 +25,9 @@ from headgate.services.nodes.machines.maker import MachineMaker as Maker
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import At
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
+from headgate.testing.nodes.doubles import CloudFaults, Sky
 from headgate.testing.nodes.machineworld import TENANTS, MachineBuilds, label, unsealed
-from headgate.testing.nodes.sky import CloudFaults, Sky
 
 OURS = "9f0e"
 GUARD = "/guard"

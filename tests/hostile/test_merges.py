@@ -14,7 +14,7 @@ from headgate.adapters.git.engine import MERGES_MAX, GitEngine
 from headgate.adapters.git.mirror import MERGES_HERE_MAX
 from headgate.base.tasks import end
 from headgate.gate.work import MergeAnswer, MergeItem, MergeRequest
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
 from tests.waiting import until
 

@@ -13,7 +13,7 @@ from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient
 from headgate.services.scheduler.occasions.messages import BODY_MAX_BYTES, TOLD_MAX_BYTES, WatchedQueues
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
 from headgate.testing.repositories import Repositories
 from tests.integration.conftest import TENANTS

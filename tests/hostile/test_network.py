@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.process.network.networks import own_addresses
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from tests.integration.builds.world import World, greeter
 from tests.waiting import wait_for
 

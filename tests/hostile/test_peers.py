@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import pytest
 
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.web.app import ROUTES
 
 from .arena import ATTACKER, Arena

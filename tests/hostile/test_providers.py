@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headgate.adapters.identity.provider import FRESH_S, IdentityProvider, ProviderAway
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 
 from .pretender import GATE, Pretender, pretending
 

@@ -19,8 +19,8 @@ from headgate.services.quarantine.quarantine import Quarantine
 from headgate.services.scheduler import pipeline, tenant
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Entry
+from headgate.testing.clock import run_virtual
 from headgate.testing.gate import Remembered
-from headgate.testing.loop import run_virtual
 from headgate.testing.sim.doubles import SimGit, SimRunner
 from tests.hostile.garbage import GARBAGE, SpoiledBackend, Town
 

@@ -13,8 +13,8 @@ import jwt
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.servers.etcd import etcd
+from headgate.testing.clock import DEADLINE_S
+from headgate.testing.servers.databases import etcd
 from tests.e2e.browser import CHROMIUM, patient
 from tests.e2e.test_processes import Cluster
 from tests.waiting import wait_for

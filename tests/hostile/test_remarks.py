@@ -16,7 +16,7 @@ from headgate.services.scheduler.changestates import ChangeStates
 from headgate.services.scheduler.connection import ConnectionRunner
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 from tests.unit.services.test_forgetting import Scripted
 
 PROJECT = "git.example/code"

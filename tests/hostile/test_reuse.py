@@ -12,7 +12,7 @@ from headgate.config.model import FrozenJob
 from headgate.gate.carry import CARRIED_MAX, CARRIED_MAX_MS
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.plays import Play
 from headgate.testing.repositories import Repositories, run_git

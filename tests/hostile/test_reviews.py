@@ -24,7 +24,7 @@ from headgate.cli.hook import hook
 from headgate.cli.identity.authenticators import authenticator
 from headgate.config.tenants import Connection, parse_tenant_file
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 from headgate.web.access import Access, Realm, Rules

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.cli.main import group
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
 from tests.e2e.headgate import MAIN
 from tests.waiting import wait_for

@@ -35,8 +35,8 @@ from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
+from headgate.testing.clock import run_virtual
 from headgate.testing.gate import Remembered
-from headgate.testing.loop import run_virtual
 from headgate.testing.sim import world as worlds
 from headgate.testing.sim.doubles import SimForge, SimGit
 from headgate.testing.sim.world import BRANCH, CONFIG, HEAD, HOST, SimProposal, SimWorld

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from headgate.adapters.process.bounds.groups import Groups
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from tests.integration.builds.bench import Bench
 from tests.integration.builds.world import World, greeter
 from tests.waiting import wait_for

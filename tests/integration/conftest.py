@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing.queues.postgres import new_database
 from headgate.testing.repositories import Repositories
+from headgate.testing.servers.databases import new_database
 
 PIPELINES = """
 - pipeline:

@@ -12,7 +12,7 @@ import pytest
 from headgate.map.records import RepositoryProblems
 from headgate.recipes.codec import readable
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 from tests.waiting import until

@@ -28,7 +28,7 @@ from headgate.services.quarantine.quarantine import Quarantine
 from headgate.services.tenancy import Tenancy
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Append, Delete, Put
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 from headgate.web.access import Access

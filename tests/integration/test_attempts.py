@@ -10,7 +10,7 @@ from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.history import HistoryQuery, PastBuild, PastBuildset
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories, run_git
 from tests.waiting import until

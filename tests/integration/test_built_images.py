@@ -26,7 +26,7 @@ from headgate.services.nodes.images.keeper import ImageKeeper
 from headgate.services.nodes.machines.survey import providers
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories, run_git
 

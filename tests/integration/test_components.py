@@ -35,7 +35,7 @@ from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.sqlite import SqliteBackend
 from headgate.store.store import Store
 from headgate.store.types import Backend
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import FunctionRunner, Remembered
 from headgate.testing.repositories import Repositories
 from headgate.web.status import Configured, Status

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing.measure import cost_of_item
+from headgate.testing.gate import cost_of_item
 
 
 async def test_an_item_with_ten_jobs_costs_at_most_sixty_requests(tmp_path: Path) -> None:

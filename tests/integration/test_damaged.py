@@ -12,11 +12,9 @@ from headgate.services.quarantine.quarantine import Quarantine
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.types import Backend, Put
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.testing.gate import gate
-from headgate.testing.measure import TENANTS, configuration
+from headgate.testing.gate import MEASURED_TENANTS, gate, measured_configuration
 from headgate.testing.repositories import Repositories
-from headgate.testing.servers.etcd import Etcd
-from headgate.testing.servers.zookeeper import ZooKeeper, chroot
+from headgate.testing.servers.databases import Etcd, ZooKeeper, chroot
 
 CUT = b'{"id":"x","stat'
 PLACES = (
@@ -36,10 +34,10 @@ PLACES = (
 async def _lands(root: Path, backend: Backend, said: pytest.LogCaptureFixture) -> None:
     await backend.commit([], [Put(path, CUT) for path in PLACES])
     repositories = Repositories(root)
-    repositories.create("config", {"zuul.yaml": configuration(1), "jobs/unit": "#!/bin/sh\n"})
+    repositories.create("config", {"zuul.yaml": measured_configuration(1), "jobs/unit": "#!/bin/sh\n"})
     repositories.create("code", {"README": "x\n"})
     with said.at_level(logging.ERROR, "headgate"):
-        async with gate(root, repositories.hub, backend, TENANTS) as running:
+        async with gate(root, repositories.hub, backend, MEASURED_TENANTS) as running:
             repositories.propose("code", "one", {"a": "1\n"})
             repositories.approve("code", "one")
             assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
@@ -71,9 +69,9 @@ async def test_what_can_be_found_again_is_made_anew_and_named(tmp_path: Path, et
     heads, layout = "/zuul/cache/connection/local/branches/data", "/zuul/layout/bench"
     await backend.commit([], [Put(heads, CUT), Put(layout, CUT)])
     repositories = Repositories(tmp_path)
-    repositories.create("config", {"zuul.yaml": configuration(1), "jobs/unit": "#!/bin/sh\n"})
+    repositories.create("config", {"zuul.yaml": measured_configuration(1), "jobs/unit": "#!/bin/sh\n"})
     repositories.create("code", {"README": "x\n"})
-    async with gate(tmp_path, repositories.hub, backend, TENANTS) as running:
+    async with gate(tmp_path, repositories.hub, backend, MEASURED_TENANTS) as running:
         repositories.propose("code", "one", {"a": "1\n"})
         repositories.approve("code", "one")
         assert (await running.history.result_of("one", "gate")).result == "SUCCESS", "it goes on by itself"

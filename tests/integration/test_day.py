@@ -14,12 +14,9 @@ from headgate.base.tasks import end
 from headgate.map.records import Finished, HandAction
 from headgate.ports.observer import Nobody
 from headgate.store.memory import MemoryBackend
-from headgate.testing.day.configuration import tenants
-from headgate.testing.day.hub import DayHub
-from headgate.testing.day.machines import DayMachines
-from headgate.testing.day.people import DayOutcome, DayPeople
-from headgate.testing.day.plan import DayPlan
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
+from headgate.testing.day.people import DayHub, DayMachines, DayOutcome, DayPeople
+from headgate.testing.day.plan import DayPlan, tenants
 from headgate.testing.gate import gate
 
 CHANGES = 8

@@ -11,7 +11,7 @@ import pytest
 from headgate.cli.launch.process import Process
 from headgate.cli.launch.run import run
 from headgate.cli.settings import Settings
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.servers.program import free_ports
 from tests.waiting import until
 

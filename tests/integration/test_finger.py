@@ -27,7 +27,7 @@ from headgate.recipes.requestforms import Request
 from headgate.services.context import Context
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.web.buildlogs import BuildLogs
 from headgate.web.finger import server
 from headgate.web.finger.gateway import Gateway

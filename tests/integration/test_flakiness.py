@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from headgate.adapters.sql.history import SqlHistory
-from headgate.testing.queues.postgres import new_database
+from headgate.testing.servers.databases import new_database
 from tests.unit.adapters_sql.test_flakiness import random_histories_are_counted_right
 from tests.unit.adapters_sql.test_throughput_over_time import random_throughput_is_counted_right
 

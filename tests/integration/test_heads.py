@@ -16,7 +16,7 @@ from headgate.queue.server.queues import QUEUE_ROUTES
 from headgate.queue.server.routes import MESSAGE_ROUTES
 from headgate.queue.server.schedules import SCHEDULE_ROUTES
 from headgate.rest import StreamResponse, WebApplication, get, post
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
 from headgate.web.serve import serve
 

@@ -12,8 +12,8 @@ from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.returns.shape import ReturnedArtifact
 from headgate.map.records import FinishedBuild, HandAction
 from headgate.ports.history import HistoryQuery, HistoryRefused, HistoryUnavailable
-from headgate.testing.queues.postgres import new_database
-from headgate.testing.servers.proxy import Proxy
+from headgate.testing.servers.databases import new_database
+from headgate.testing.servers.faults import Proxy
 from tests.unit.adapters_sql.test_attempts import OLD, what_an_earlier_version_kept_is_there
 from tests.unit.adapters_sql.test_history import ENDED
 

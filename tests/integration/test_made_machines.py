@@ -27,10 +27,10 @@ from headgate.services.tenancy import Tenants
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import At
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.lawful import LawfulBackend, Laws
-from headgate.testing.nodes.sky import CloudFaults, Sky
+from headgate.testing.nodes.doubles import CloudFaults, Sky
 from headgate.testing.repositories import Repositories
 from headgate.web.waits import awaited
 

@@ -23,12 +23,11 @@ from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Backend
 from headgate.store.zookeeper.backend import ZooKeeperBackend
+from headgate.testing.backends import RecordingBackend
 from headgate.testing.gate import gate
 from headgate.testing.lawful import LawfulBackend, Laws
-from headgate.testing.recordingbackend import RecordingBackend
 from headgate.testing.repositories import Repositories
-from headgate.testing.servers.etcd import Etcd
-from headgate.testing.servers.zookeeper import ZooKeeper, chroot
+from headgate.testing.servers.databases import Etcd, ZooKeeper, chroot
 
 from .conftest import PIPELINES, TENANTS
 

@@ -26,7 +26,7 @@ from headgate.services.reports.queues import QueueReporter
 from headgate.services.scheduler.occasions import runner
 from headgate.services.scheduler.occasions.messages import BODY_MAX_BYTES, WatchedQueues
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.queues.harness import APP, KEY, serving
 from headgate.testing.repositories import Repositories

@@ -22,7 +22,7 @@ from headgate.services.orders import ordered
 from headgate.services.scheduler.occasions import runner
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Put
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 from tests.waiting import nothing_happens

@@ -19,7 +19,7 @@ from headgate.services.merger import Merger
 from headgate.services.orders import state_of
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Put
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
 from headgate.web.access import Access

@@ -25,7 +25,7 @@ from headgate.services.publisher.names import partition_of, queue_of
 from headgate.services.publisher.posts import PARTITIONS, ServerPosts
 from headgate.services.reports.queues import QueueReporter
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.queues.harness import APP, KEY, serving
 from headgate.testing.repositories import Repositories, run_git

@@ -20,7 +20,7 @@ from headgate.queue.messages.board import MessageBoard
 from headgate.queueing import Message
 from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.queues.harness import QueueHarness, harness, serving
 
 FILE = """

@@ -19,7 +19,7 @@ from headgate.base.tasks import end
 from headgate.cli.queue.keyfile import KeyFile
 from headgate.cli.settings import read
 from headgate.queue.server.access import AccessDenied, ApplicationKeys
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from tests.waiting import nothing_happens, until
 
 LOOK_S = 0.02

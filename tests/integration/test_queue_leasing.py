@@ -23,7 +23,7 @@ from headgate.queueing.deadletters import dead_letter
 from headgate.queueing.ids import START
 from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 from headgate.queueing.policy import Policy, Routing, RoutingRule
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
 from tests.waiting import slow, until
 

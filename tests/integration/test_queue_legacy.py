@@ -24,7 +24,7 @@ from headgate.queueing.ids import START, position_of, ticks_of, unix_text
 from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 from headgate.store.memory import MemoryBackend
 from headgate.testing.queues.harness import APP, KEY, harness, serving
-from headgate.testing.servers.zookeeper import ZooKeeper
+from headgate.testing.servers.databases import ZooKeeper
 from tests.waiting import until
 
 QUEUE, OTHER = "a4bb2fb6dcda4b68aad743a4746d7f58", "958f8c0643484f13b7fb32f27a4a2a9f"

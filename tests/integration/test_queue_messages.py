@@ -35,8 +35,8 @@ from headgate.queueing.ids import (
     ticks_of_unix_ns,
 )
 from headgate.queueing.partitions import QueuePartition
-from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.queues.postgres import new_database
+from headgate.testing.clock import DEADLINE_S
+from headgate.testing.servers.databases import new_database
 
 APP = "sync"
 

@@ -25,7 +25,7 @@ from headgate.queueing import Message
 from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, harness
 from tests.integration.queue_site import Site, site
 from tests.waiting import until

@@ -57,7 +57,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.sqlite import SqliteBackend
 from headgate.store.store import GuardLost, Store
 from headgate.store.types import Delete, Put
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.queues.harness import QUICK, QueueHarness, harness, serving
 from tests.waiting import until
 

@@ -24,7 +24,7 @@ from headgate.services.orders import ordered, state_of
 from headgate.services.requests import ask
 from headgate.store.memory import MemoryBackend
 from headgate.testing import gate as testing
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import FunctionRunner, Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 

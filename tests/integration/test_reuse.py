@@ -10,7 +10,7 @@ from headgate.gate.report import CARRIED
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.history import PastBuild
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 from tests.waiting import until

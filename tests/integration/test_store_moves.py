@@ -17,7 +17,7 @@ from headgate.cli.store.urls import open_url
 from headgate.map.places import Map
 from headgate.ports.history import HistoryQuery, PastBuild
 from headgate.store.types import Append, Entry, Put
-from headgate.testing.servers.zookeeper import ZooKeeper, chroot
+from headgate.testing.servers.databases import ZooKeeper, chroot
 
 QUEUE = Map().history.queue.path
 KEY = "/keystorage/local/x"

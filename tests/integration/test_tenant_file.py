@@ -16,7 +16,7 @@ from headgate.map.records import ManagementResult
 from headgate.services.requests import ask
 from headgate.services.tenancy import Tenancy
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
 

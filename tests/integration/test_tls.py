@@ -22,7 +22,7 @@ from headgate.cli.identity.tls import tls_of
 from headgate.cli.settings import Settings, read
 from headgate.queue import Message, Queues, SourceDown, Worker, job
 from headgate.queue.messages.board import MessageBoard
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
 from headgate.testing.repositories import Repositories
 from headgate.web.peers.listener import ServerCertificates, Tls

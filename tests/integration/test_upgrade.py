@@ -16,7 +16,7 @@ from headgate.cli.launch.components import add_everything
 from headgate.cli.launch.process import Process, process
 from headgate.cli.settings import read
 from headgate.ports.history import HistoryQuery, PastBuildset
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import run_git
 from tests.releases.record import LANDED, PROJECT, WAITING
 

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.gate.model import State
 from headgate.map.forms import PIPELINE, QUEUE
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.web.access import Access
 from headgate.web.app import create_app
 from headgate.web.estimates import Estimates

@@ -9,9 +9,8 @@ import pytest
 from headgate.base.ids import fresh
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.testing.measure import cost_of_item
-from headgate.testing.servers.etcd import Etcd
-from headgate.testing.servers.zookeeper import ZooKeeper, chroot
+from headgate.testing.gate import cost_of_item
+from headgate.testing.servers.databases import Etcd, ZooKeeper, chroot
 from headgate.testing.stores.wire import REFERENCE, Networked, steps_on_etcd, steps_on_zookeeper
 
 ON_ETCD = {

@@ -37,8 +37,8 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.tree import Tree
 from headgate.store.types import Entry
+from headgate.testing.clock import run_virtual
 from headgate.testing.gate import Remembered
-from headgate.testing.loop import run_virtual
 from headgate.testing.sim.doubles import SimForge, SimGit, SimRunner
 from headgate.testing.sim.world import BRANCH, HOST, SimProposal, SimWorld
 

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.gate import advance, landings, readiness, work
 from headgate.recipes import backlog
-from headgate.testing.sim.corpus import CONFIGS, RETURNS
+from headgate.testing.sim.intruder import CONFIGS, RETURNS
 from headgate.testing.sim.simulation import Simulation, prepare, simulate
 
 WORLDS = int(os.environ.get("SIM_SEEDS", "200"))

@@ -16,7 +16,7 @@ from headgate.services.nodes.images.keeper import ImageKeeper
 from headgate.services.nodes.images.lifecycle import UploadLife
 from headgate.services.nodes.images.retention import ImageUse
 from headgate.store.types import At
-from headgate.testing.nodes.builds import MachineInvariantBroken
+from headgate.testing.nodes.doubles import MachineInvariantBroken
 from headgate.testing.nodes.imageworld import ImagingSimulation, MakeKeeper
 
 SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "200")) // 150))

@@ -12,8 +12,8 @@ from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.leases import ObjectLeasing
 from headgate.services.inventory.pool import Book
 from headgate.store.types import At, Entry, Op
+from headgate.testing.backends import WrappedBackend
 from headgate.testing.inventory.lessees import LeaseInvariantBroken, LeasingSimulation
-from headgate.testing.wrappedbackend import WrappedBackend
 
 SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "200")) // 50))
 

@@ -23,6 +23,7 @@ from headgate.services.nodes.machines.shared import MachineSlots
 from headgate.services.nodes.machines.survey import SeenMachines
 from headgate.store.types import At
 from headgate.testing.nodes.crowd import CrowdSimulation
+from headgate.testing.nodes.doubles import CloudFaults
 from headgate.testing.nodes.machineworld import (
     TENANTS,
     MachineBuilds,
@@ -30,7 +31,6 @@ from headgate.testing.nodes.machineworld import (
     MakingSimulation,
     unsealed,
 )
-from headgate.testing.nodes.sky import CloudFaults
 
 SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "200")) // 150))
 HARD = CloudFaults(lost=0.5, broken=0.4, late_s=900.0, slow_s=2.0)

@@ -15,8 +15,8 @@ from headgate.services.inventory.inventory import Inventory
 from headgate.services.nodes.launcher import Launcher, LauncherTerm
 from headgate.store.store import Session, Store
 from headgate.store.types import At, Entry, Op
+from headgate.testing.backends import WrappedBackend
 from headgate.testing.nodes.machinesim import TENANTS, MachineInvariantBroken, MachineSimulation
-from headgate.testing.wrappedbackend import WrappedBackend
 
 SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "200")) // 100))
 

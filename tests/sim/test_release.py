@@ -12,7 +12,7 @@ from headgate.gate.model import State
 from headgate.map.check import check
 from headgate.map.places import Map
 from headgate.map.state.state import load
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 from tests.sim.recorded import Office, read
 
 RELEASE = Path(__file__).parent / "release-1139183.json.gz"

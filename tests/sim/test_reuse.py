@@ -17,7 +17,7 @@ from headgate.gate.work import RepoState
 from headgate.gate.world import World
 from headgate.map.state import state
 from headgate.services.scheduler import bygone, turn
-from headgate.testing.loop import tidily
+from headgate.testing.clock import tidily
 from headgate.testing.sim.kinds import SimKind
 from headgate.testing.sim.simulation import Simulation, prepare
 

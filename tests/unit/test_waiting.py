@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 from tests.waiting import any_moment, nothing_happens, slow, until, wait_for
 
 

@@ -32,8 +32,8 @@ from headgate.store.types import (
     TooLarge,
     Unavailable,
 )
-from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.unsure import UnsureBackend
+from headgate.testing.backends import UnsureBackend
+from headgate.testing.clock import DEADLINE_S
 
 T = TypeVar("T")
 PATHS = ("/a", "/a/b", "/a/b/c", "/a-b", "/a.b", "/a0", "/ü/x")

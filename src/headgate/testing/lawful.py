@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from headgate.map.places import Map
 from headgate.map.tree import PageRow, place, render
 from headgate.store.types import Append, At, Backend, Delete, Entry, Op
-from headgate.testing.wrappedbackend import WrappedBackend
+from headgate.testing.backends import WrappedBackend
 
 WORKERS = frozenset({"executor", "merger"})
 

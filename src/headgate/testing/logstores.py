@@ -1,11 +1,15 @@
-"""Check what every log store does: one suite for all of them."""
+"""Check what every log store does: one suite for all of them, and a server of S3 for those in buckets."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from urllib.request import Request, urlopen
 
 import pytest
 
+from headgate.adapters.logs.bucket import BucketAddress
 from headgate.ports.logstore import LogStore, NotStored
 
 LARGE_SIZE_BYTES = 20_000_000
@@ -133,3 +137,26 @@ SUITE: dict[str, Callable[[LogStore], Awaitable[None]]] = {
         names_lead_nowhere_else,
     )
 }
+
+TIMEOUT_S = 60.0
+
+
+@contextmanager
+def s3() -> Iterator[str]:
+    """Provide the URL of a server that takes any key, for as long as the context lasts."""
+    from moto.server import ThreadedMotoServer  # half a second
+
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+def bucket(url: str, name: str, prefix: str = "") -> BucketAddress:
+    """Return the address of a new bucket at a server."""
+    with urlopen(Request(f"{url}/{name}", method="PUT"), timeout=TIMEOUT_S):  # noqa: S310 - a server of ours
+        return BucketAddress(name, prefix, url, access_key="key", secret_key="secret")  # noqa: S106 - of no worth

@@ -12,7 +12,7 @@ from headgate.config.model import Node, NodeGroup, Nodeset, Playbook
 from headgate.gate.work import BuildOutcome
 from headgate.ports.provider import HOST_KEY_VARIABLE
 from headgate.ports.secrets import Secrets
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.servers.sshd import Lab
 from tests.integration.builds.bench import Bench
 from tests.integration.builds.imaged import Images

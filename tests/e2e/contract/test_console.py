@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 
 from .stage import Stage
 

@@ -25,7 +25,7 @@ from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 

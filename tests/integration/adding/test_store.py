@@ -17,8 +17,8 @@ from headgate.cli.process import open_store
 from headgate.cli.settings import Settings, read
 from headgate.store.registry import STORES, StoreKind
 from headgate.store.types import Append, Backend, Lease, Put
+from headgate.testing.clock import VirtualLoop
 from headgate.testing.conformance import Conformance, Gap
-from headgate.testing.loop import VirtualLoop
 from headgate.testing.stores.machine import Run, Subject, machine
 
 from .slate import SlateBackend

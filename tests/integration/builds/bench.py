@@ -24,7 +24,7 @@ from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.checkout import CheckedOut
 from headgate.ports.secrets import Secrets
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 
 PROJECT = "h/code"
 

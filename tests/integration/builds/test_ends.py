@@ -19,7 +19,7 @@ from headgate.adapters.process import runner
 from headgate.adapters.process.processes import processes_of
 from headgate.adapters.work.directory import remove
 from headgate.config.model import Playbook
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from tests.waiting import nothing_happens, slow
 
 from .bench import PROJECT, Alone, Bench, end_of

@@ -11,7 +11,7 @@ import pytest
 from headgate.config.model import FrozenJob, Node, Nodeset, ProjectFilter, RequiredProject
 from headgate.gate.change import Change
 from headgate.gate.work import BuildOutcome, BuildSpec, MergeItem, RepoState
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 
 from .bench import Alone, Bench
 

@@ -24,7 +24,7 @@ from headgate.adapters.process.processes import processes_of
 from headgate.adapters.process.sandbox import Confined, Sandbox
 from headgate.adapters.process.zygotes import pool
 from headgate.adapters.process.zygotes.pool import FAILURES_MAX, Zygotes
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from tests.e2e.ansible import fetched
 
 from .bench import Bench, end_of

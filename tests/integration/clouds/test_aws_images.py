@@ -33,10 +33,10 @@ from headgate.services.nodes.images.keeper import ImageKeeper
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import At
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.clouds.aws import ACCESS, REGION, SECRET, call, error
 from headgate.testing.clouds.awsimages import AwsImagesGround, aws_images_ground, tags_in
 from headgate.testing.clouds.ground import driving
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.faults import Fault, FaultAnswer, Pass, ReceivedRequest, answers, lost, unheard
 
 CONTENT = b"a disk" * 1000

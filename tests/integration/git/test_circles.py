@@ -22,7 +22,7 @@ from headgate.gate.work import (
     RepoState,
 )
 from headgate.ports.git import Unreachable
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
 
 from .words import HOST, engine, refs

@@ -11,7 +11,7 @@ import pytest
 
 from headgate.adapters.git.poll.watch import watch
 from headgate.gate.change import ChangeState, EventKind
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
 
 from .words import HOST, PROJECT, change, item, landed, push_past_the_gate, state_of, watching

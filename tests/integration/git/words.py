@@ -19,7 +19,7 @@ from headgate.config.tenants import TenantProject
 from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.gate.work import LandAnswer, LandRequest, MergeAnswer, MergeItem, MergeRequest, RepoState
 from headgate.ports.forge import Hint, Sighting
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
 
 HOST = "git.example"

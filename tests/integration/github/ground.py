@@ -21,7 +21,7 @@ from headgate.base.tasks import end
 from headgate.config.tenants import Protection, TenantProject
 from headgate.gate.change import ChangeState, TriggerEvent, numbered
 from headgate.ports.forge import Forge, Hint, Ignored, Misdelivered, Sighting
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.forges.github.people import FakeGitHubPerson, GitHub
 from headgate.testing.forges.github.state import App, FakeGitHubInstallation, FakeGitHubPull, FakeGitHubRepository
 from headgate.testing.servers.program import free_ports

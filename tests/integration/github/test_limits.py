@@ -19,7 +19,7 @@ from headgate.services.context import Context
 from headgate.services.limits import SharedLimits
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.forges.github.people import GitHub
 from tests.integration.github.ground import Ground, ground, opened
 from tests.integration.github.test_reporting import outbox_message

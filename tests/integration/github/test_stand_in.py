@@ -15,7 +15,7 @@ import jwt
 import pytest
 from aiohttp import web
 
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.acts import FakeGitHubRefused
 from headgate.testing.forges.github.people import GitHub

@@ -17,7 +17,7 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.remote.refs import Remote
 from headgate.gate.work import CatAnswer, CatRequest
 from headgate.ports.reporter import ReporterAway
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.forges.github.people import GitHub
 from tests.waiting import until
 

@@ -19,7 +19,7 @@ from headgate.services.inventory.inventory import Inventory
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Backend
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.web.inventory.identity import CallerSessions, Identity, Trusting
 from headgate.web.inventory.server import RUNM, V1, serve
 from headgate.web.serve import Tls

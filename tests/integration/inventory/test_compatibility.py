@@ -23,9 +23,9 @@ from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.sqlite import SqliteReader
 from headgate.store.types import Entry
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.servers import etcd
-from headgate.testing.servers.zookeeper import chroot, installed, zookeeper
+from headgate.testing.clock import DEADLINE_S
+from headgate.testing.servers import databases
+from headgate.testing.servers.databases import chroot, zookeeper, zookeeper_installed
 
 HERE = Path(__file__).parent
 
@@ -105,7 +105,7 @@ async def test_a_client_of_the_published_definitions_works_unchanged(tmp_path: P
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not installed(), reason="needs Debian's package zookeeper")
+@pytest.mark.skipif(not zookeeper_installed(), reason="needs Debian's package zookeeper")
 async def test_it_does_so_on_zookeeper(tmp_path: Path) -> None:
     await generated(tmp_path)
     with zookeeper(tmp_path / "zookeeper") as server:
@@ -120,11 +120,11 @@ async def test_it_does_so_on_zookeeper(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not etcd.installed(), reason="needs Debian's package etcd-server")
+@pytest.mark.skipif(not databases.etcd_installed(), reason="needs Debian's package etcd-server")
 async def test_it_does_so_on_etcd_where_it_can_be_found(tmp_path: Path) -> None:
     """What `etcdctl` sees is the layout."""
     await generated(tmp_path)
-    with etcd.etcd(tmp_path / "etcd") as server:
+    with databases.etcd(tmp_path / "etcd") as server:
         port = str(server.port)
         async with service(tmp_path, "--etcd-endpoints", f"http://127.0.0.1:{port}", "--prefix", "/") as address:
             await drive(tmp_path, address)
@@ -141,14 +141,14 @@ async def test_it_does_so_on_etcd_where_it_can_be_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not etcd.installed(), reason="needs Debian's package etcd-server")
+@pytest.mark.skipif(not databases.etcd_installed(), reason="needs Debian's package etcd-server")
 @pytest.mark.parametrize(
     "options", [("--compatible",), ("--prefix", "runm-metadata/"), ("--compatible", "--prefix", "runm-metadata")]
 )
 async def test_it_takes_over_where_the_original_kept_its_keys(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Its default prefix has no slash before it, and other services are registered in the same etcd."""
     await generated(tmp_path)
-    with etcd.etcd(tmp_path / "etcd") as server:
+    with databases.etcd(tmp_path / "etcd") as server:
         port, root = str(server.port), "runm-metadata/runm/metadata"
         for key, value in {
             "gsr/services/runmachine-resource/10.0.0.1:10001": "",
@@ -173,11 +173,11 @@ async def test_it_takes_over_where_the_original_kept_its_keys(tmp_path: Path, op
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not etcd.installed(), reason="needs Debian's package etcd-server")
+@pytest.mark.skipif(not databases.etcd_installed(), reason="needs Debian's package etcd-server")
 @pytest.mark.parametrize("prefix", ["", "lab/registry/", "/lab/registry"])
 async def test_the_registry_has_the_key_that_its_programs_read(tmp_path: Path, prefix: str) -> None:
     """Byte for byte, with nothing as its value, under a lease, and gone with the service."""
-    with etcd.etcd(tmp_path / "etcd") as server:
+    with databases.etcd(tmp_path / "etcd") as server:
         port = str(server.port)
         environment = {"GSR_KEY_PREFIX": prefix} if prefix else {}
         store = ("--compatible", "--store", f"etcd://127.0.0.1:{port}")

@@ -20,7 +20,7 @@ from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.inventory import Inventory
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.web.inventory.http import ROUTES, create_app
 from headgate.web.inventory.identity import CallerSessions, Identity, Trusting, Verifying
 from headgate.web.inventory.server import REQUEST_SIZE_MAX_BYTES, V1, v1_parts

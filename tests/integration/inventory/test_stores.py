@@ -23,7 +23,7 @@ from headgate.store.sqlite import SqliteBackend
 from headgate.store.types import Backend
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.inventory.lessees import judge
-from headgate.testing.servers.zookeeper import chroot
+from headgate.testing.servers.databases import chroot
 from tests.unit.inventory.objects import an_object, filters
 from tests.unit.inventory.test_service import UUIDS, batches, naive, pages, play, uuids
 from tests.unit.inventory.world import ADMIN, ALICE, a_world, running

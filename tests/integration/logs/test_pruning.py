@@ -26,8 +26,7 @@ from headgate.ports.history import HistoryQuery
 from headgate.ports.logstore import LogStore
 from headgate.store.sqlite import SqliteBackend
 from headgate.store.types import Put
-from headgate.testing.logstores import keys, pieces
-from headgate.testing.servers.s3 import bucket
+from headgate.testing.logstores import bucket, keys, pieces
 from tests.unit.adapters_sql.test_history import ENDED
 
 NOW_MS = 100 * DAY_MS

@@ -24,9 +24,8 @@ from headgate.ports.logstore import LogStore
 from headgate.services.recorder import Recorder
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
-from headgate.testing.logstores import pieces
+from headgate.testing.logstores import bucket, pieces
 from headgate.testing.repositories import Repositories
-from headgate.testing.servers.s3 import bucket
 from headgate.web.app import create_app
 from headgate.web.peers.fleet import PeerFleet
 from headgate.web.peers.heads import HeadApplication

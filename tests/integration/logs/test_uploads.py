@@ -24,9 +24,8 @@ from headgate.adapters.logs.reader import KeptLogs, missing
 from headgate.adapters.logs.upload import Uploads
 from headgate.base.tasks import end
 from headgate.ports.logstore import LogStore, LogStoreError, StoredLog
-from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.logstores import keys
-from headgate.testing.servers.s3 import bucket
+from headgate.testing.clock import DEADLINE_S
+from headgate.testing.logstores import bucket, keys
 from tests.waiting import until
 
 LOG = "".join(f"2026-01-01 00:00:00.000 | line {number} {'x' * (number % 70)}\n" for number in range(60_000)).encode()

@@ -19,7 +19,7 @@ from headgate.adapters.reporters.elastic import Elastic, ElasticReporter, Elasti
 from headgate.adapters.reporters.webhook import Webhook, WebhookReporter, webhook_client
 from headgate.ports.reporter import Reporter, ReporterAway, ReportRefused
 from headgate.store.memory import MemoryBackend
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS

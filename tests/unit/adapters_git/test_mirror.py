@@ -10,7 +10,7 @@ import pytest
 from headgate.adapters.git import mirror
 from headgate.adapters.git.mirror import Exclusive, MirrorRepository
 from headgate.adapters.git.remote.refs import Remote
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories
 from tests.waiting import nothing_happens
 

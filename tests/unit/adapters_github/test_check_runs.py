@@ -13,7 +13,7 @@ from headgate.adapters.forges.github.tokens import Tokens
 from headgate.adapters.forges.rest import ForgeKey, ForgeResponse, Rejected
 from headgate.gate.change import Change
 from headgate.map.outbox import QueueReport
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from tests.waiting import nothing_happens, until
 
 KEY, REPO = ForgeKey("us", ""), "/repos/acme/rocket"

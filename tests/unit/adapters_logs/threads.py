@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 
 TURNS = 20
 """Turns of the loop, of which a cancelled task that waits for nothing needs fewer."""

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.base import pipes
 from headgate.base.pipes import OutputTooLarge, communicate, ends, put_down
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 
 
 async def flooding() -> Process:

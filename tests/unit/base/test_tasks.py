@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.base.tasks import end, once, run_to_end, run_until, unless, with_place
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from tests.waiting import nothing_happens, until
 
 

@@ -20,7 +20,7 @@ from headgate.services.inventory.search import PORTION_MAX, PROBED_MAX, VALUES_M
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import OPS_MAX, Entry, Op, Put
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 from tests.unit.inventory.objects import PARTITIONS
 from tests.unit.inventory.world import ADMIN, ALICE, a_world, running
 

@@ -34,7 +34,7 @@ from headgate.services.nodes.requester import NodeRequester, NoNodes
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import GuardLost, Session, Store
 from headgate.store.types import Delete
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 
 SITES = {"east": "a" * 32, "west": "b" * 32}
 LABELS = {

@@ -19,7 +19,7 @@ from headgate.services.nodes.requester import NodeRequester
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Put
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 from tests.unit.nodes.test_launcher import Site, a_build, on_site
 
 

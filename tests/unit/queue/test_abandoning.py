@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from headgate.base.tasks import unless
 from headgate.queue.workers.shares import PartitionSharing
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 
 
 class Runner:

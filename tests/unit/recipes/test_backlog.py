@@ -17,7 +17,7 @@ from headgate.recipes.requestforms import Open, Owner, Request, RequestPlaces
 from headgate.recipes.requests import Requests
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 
 PLACES = RequestPlaces("/q/requests", "/q/locks", "/q/params", "/q/result-data", "/q/results", "/q/waiters")
 STEPS = st.sampled_from(["submit", "submit", "claim", "claim", "release", "complete", "look"])

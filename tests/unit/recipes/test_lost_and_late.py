@@ -22,8 +22,8 @@ from headgate.recipes.requests import Requests
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
 from headgate.store.types import At, Backend, Delete, Entry, Lease, Op, Put, Unavailable
-from headgate.testing.loop import run_virtual
-from headgate.testing.wrappedbackend import WrappedBackend
+from headgate.testing.backends import WrappedBackend
+from headgate.testing.clock import run_virtual
 
 T = TypeVar("T")
 PLACES = RequestPlaces("/q/requests", "/q/locks", "/q/params", "/q/result-data", "/q/results", "/q/waiters")

@@ -24,7 +24,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import GuardLost, Session, Store
 from headgate.store.tree import Staged
 from headgate.store.types import Conflict, Delete, Lease, Put, SessionLost
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 
 PLACES = RequestPlaces("/q/requests", "/q/locks", "/q/params", "/q/result-data", "/q/results", "/q/waiters")
 

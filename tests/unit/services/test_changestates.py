@@ -16,7 +16,7 @@ from headgate.services.scheduler.changestates import ChangeStates, remember
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Delete
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 
 TOPICS = "abcd"
 STEPS = st.tuples(st.sampled_from(TOPICS), st.none() | st.frozensets(st.sampled_from(TOPICS)), st.booleans())

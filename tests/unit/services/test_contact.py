@@ -16,7 +16,7 @@ from headgate.services.contact import ClaimContact
 from headgate.services.context import Context
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 
 PLACE = Map().semaphores("t").semaphore("printer").record
 META = {"tenant": "t", "pipeline": "gate", "buildset": "set", "job": "job"}

@@ -17,7 +17,7 @@ from headgate.services.scheduler.changestates import ChangeStates
 from headgate.services.scheduler.connection import ConnectionRunner
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 
 PROJECT = "git.example/code"
 

@@ -21,7 +21,7 @@ from headgate.services.membership import Membership
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
 from headgate.store.types import Put
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 
 PLACE = Map().system.formats
 

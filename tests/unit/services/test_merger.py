@@ -17,7 +17,7 @@ from headgate.services.context import Context
 from headgate.services.merger import Merger
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 
 PROJECT = "git/app"
 

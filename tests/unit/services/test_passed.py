@@ -19,7 +19,7 @@ from headgate.services.context import Context
 from headgate.services.scheduler.reusable import SLACK_MS, PassedBuilds
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 
 CHANGE = Change("git", "h/p", "master", "A", "a" * 40, ref="refs/for/master/A")
 DAY_MS = 86_400_000

@@ -18,7 +18,7 @@ from headgate.services.context import Context
 from headgate.services.scheduler.verdicts import PipelinePast
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 
 CHANGE = Change("git", "h/p", "master", "A", "a" * 40, ref="refs/for/master/A")
 REF = PastRef("h/p", "master", "A", "a" * 40, CHANGE.ref, None, None)

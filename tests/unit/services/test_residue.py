@@ -25,8 +25,8 @@ from headgate.services.scheduler.sweeper import INTERVAL_S, ResultSweeper
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Entry, Put
+from headgate.testing.clock import run_virtual
 from headgate.testing.lawful import LawfulBackend, Laws
-from headgate.testing.loop import run_virtual
 
 EVERYBODY = frozenset({"scheduler", "launcher", "executor", "web"})
 MAP = Map()

@@ -20,7 +20,7 @@ from headgate.services.scheduler.sweeper import INTERVAL_S, ResultSweeper
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
 from headgate.store.types import Put
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 
 LARGE = random.Random(1).randbytes(900_000)
 

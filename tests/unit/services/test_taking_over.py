@@ -32,7 +32,7 @@ from headgate.store.archive import parsed, restore, written
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Put, Snapshot
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 
 TENANTS = """
 - tenant:

@@ -22,7 +22,7 @@ from headgate.services.scheduler.timers import Timers
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Put
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 
 START = datetime(2026, 11, 21, 11, 0, tzinfo=UTC)
 NOON = START + timedelta(hours=1)

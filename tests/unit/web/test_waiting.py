@@ -15,7 +15,7 @@ from headgate.services.nodes.zones import IMAGE
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Put
-from headgate.testing.loop import run_virtual
+from headgate.testing.clock import run_virtual
 from headgate.web.waits import awaited
 
 

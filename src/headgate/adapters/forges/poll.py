@@ -1,6 +1,7 @@
 """One look at a project: its branches and tags, and those of its changes that may have moved.
 
-For forges whose changes have numbers, and that say of an open one whether anything about it moved."""
+For forges whose changes have numbers, and that say of an open one whether anything about it moved.
+"""
 
 from __future__ import annotations
 

@@ -16,10 +16,9 @@ from headgate.adapters.nodes.clouds.aws.credentials import AwsKeySource
 from headgate.adapters.nodes.clouds.aws.driver import Aws
 from headgate.ports.cloud import SYSTEM_TAG
 from headgate.testing.clouds.aws import ACCESS, ACCOUNT, REGION, SECRET, call
-from headgate.testing.clouds.ebscalls import EbsCalls
-from headgate.testing.clouds.ec2calls import Arguments, Ec2Calls, Ec2Refusal, Record, Tree, refusal
+from headgate.testing.clouds.awscalls import Arguments, EbsCalls, Ec2Calls, Ec2Refusal, Record, Tree, refusal
+from headgate.testing.logstores import bucket
 from headgate.testing.servers.faults import FaultAnswer, Faults, Pass, ReceivedRequest
-from headgate.testing.servers.s3 import bucket
 
 OTHERS = "210987654321"
 """The account of somebody else."""

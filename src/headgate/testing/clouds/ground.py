@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
 from headgate.ports.cloud import Cloud, MachinePending, MachineSpec, Made, State
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.servers.faults import Fault, Faults, ReceivedRequest
 
 LOOK_S = 0.1

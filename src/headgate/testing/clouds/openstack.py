@@ -16,8 +16,8 @@ from headgate.adapters.nodes.clouds.openstack.config import Place
 from headgate.adapters.nodes.clouds.openstack.driver import Machines
 from headgate.adapters.nodes.clouds.openstack.floatingips import tags_of
 from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, MachineSpec
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.clouds.glance import Glance, json_answer
-from headgate.testing.deadline import DEADLINE_S
 from headgate.testing.servers.faults import Fault, FaultAnswer, Faults, Pass, ReceivedRequest, answers
 from headgate.testing.servers.nova import IMAGE, NETWORK, TENANT
 

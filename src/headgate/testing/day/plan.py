@@ -1,5 +1,4 @@
-"""Draw from a seed what happens in a day: which projects there are, which changes come, when, and what is wrong with
-them."""
+"""Draw from a seed what happens in a day, and configure the organisation whose day it is."""
 
 from __future__ import annotations
 
@@ -7,6 +6,9 @@ import random
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
+
+import yaml
 
 HOST, CONNECTION, TENANT = "git.example", "local", "day"
 HOURS = (2, 2, 2, 2, 2, 3, 4, 6, 8, 10, 10, 9, 8, 10, 11, 11, 10, 8, 6, 5, 4, 3, 3, 2)
@@ -131,3 +133,139 @@ def _queue(number: int) -> str:
 
 def _rate(project: DayProject) -> float:
     return float((project.number + 5) ** -POPULAR)
+
+
+Stanzas = list[dict[str, Any]]
+CONFIG = "org/config"
+NOTED: dict[str, Any] = {CONNECTION: {}}
+SILENT: dict[str, Any] = {CONNECTION: {"note": False}}
+HEADS, TAGS = "^refs/heads/.*$", "^refs/tags/.*$"
+# Only on the 29th of February.
+NEVER = "0 0 29 2 *"
+SHARED_JOBS, TEMPLATES = 100, 25
+ARM, ELSEWHERE, TIMED, PROMOTED = 20, 30, 5, 4
+"""One project in this many has jobs in check-arm64, in third-party-check, in periodic pipelines, in promote."""
+
+
+def tenants(plan: DayPlan) -> str:
+    """Return the tenant file."""
+    sources = {"config-projects": [CONFIG], "untrusted-projects": [project.name for project in plan.projects]}
+    return yaml.safe_dump([{"tenant": {"name": TENANT, "source": {CONNECTION: sources}}}])
+
+
+def central(periodic: str = NEVER) -> str:
+    """Return what the configuration project says; `periodic`: when the daily jobs run, as a line of cron."""
+    stanzas: Stanzas = [*map(_pipeline, _pipelines(periodic)), {"queue": {"name": "integrated"}}]
+    stanzas += [{"semaphore": {"name": name, "max": most}} for name, most in (("publish", 40), ("promote", 10))]
+    base = {"name": "base", "parent": None, "abstract": True, "timeout": 1800, "pre-run": "pre.yaml"}
+    stanzas += [{"job": base}, *({"job": _shared(n)} for n in range(SHARED_JOBS))]
+    docs = {"name": "build-docs", "parent": "base", "run": "docs.yaml"}
+    publish = {"name": "publish", "parent": "base", "run": "publish.yaml", "semaphores": ["publish"]}
+    lint = {"name": "lint", "parent": "base", "run": "lint.yaml"}
+    release = {"name": "release", "parent": "base", "run": "release.yaml"}
+    promote = {"name": "promote", "parent": "base", "run": "promote.yaml", "semaphores": ["promote"]}
+    stanzas += [{"job": job} for job in (docs, publish, lint, release, promote)]
+    stanzas += [{"project-template": _template(n)} for n in range(TEMPLATES)]
+    return _text(stanzas)
+
+
+def own(project: DayProject, level: int = 0) -> str:
+    """Return what a project says of itself; a change of its jobs says another `level`."""
+    name = project.name.rpartition("/")[2]
+    return _text([*_jobs(project, name, level), {"project": _section(project, name)}])
+
+
+def _pipelines(periodic: str) -> Stanzas:
+    def one(name: str, event: str, more: dict[str, Any], manager: str = "independent", of: Any = ()) -> Any:
+        """Return a pipeline; `of` is what else its trigger asks for."""
+        begun = {"name": name, "manager": manager, "trigger": {CONNECTION: [{"event": event, **dict(of)}]}}
+        return {**begun, "success": SILENT, "failure": SILENT, **more}
+
+    def timed(name: str, time: str) -> Any:
+        return {**one(name, "", {"precedence": "low"}), "trigger": {"timer": [{"time": time}]}}
+
+    feature, production, reviewed = {"branch": "^feature/.*$"}, {"branch": "^production$"}, {"post-review": True}
+    low, tagged = {"precedence": "low"}, {**reviewed, "precedence": "high"}
+    proposed, approved, updated, merged = "change-proposed", "change-approved", "ref-updated", "change-merged"
+    required = {CONNECTION: {"approved": True, "check": {"check": "success"}}}
+    landing = {"require": required, "success": {CONNECTION: {"land": True}}, "failure": NOTED}
+    return [
+        one("check", proposed, {"success": NOTED, "failure": NOTED}),
+        one("gate", approved, {**landing, **tagged}, "dependent"),
+        one("post", updated, reviewed, of={"ref": HEADS}),
+        one("promote", merged, reviewed, "supercedent"),
+        one("check-arm64", proposed, low),
+        one("third-party-check", proposed, low),
+        one("experimental", proposed, low, of=feature),
+        one("tag", updated, tagged, of={"ref": TAGS}),
+        one("release", updated, tagged, of={"ref": r"^refs/tags/\d+\.\d+\.\d+$"}),
+        one("pre-release", updated, tagged, of={"ref": r"^refs/tags/.*(a|b|rc)\d+$"}),
+        one("release-post", updated, tagged, of={"ref": "^refs/heads/releases$"}),
+        one("release-approval", approved, {"precedence": "high"}, of=feature),
+        one("merge-check", proposed, low, of=feature),
+        one("opportunistic", proposed, {}, "supercedent", of=feature),
+        one("deploy", merged, {}, "serial", of=production),
+        timed("periodic", periodic),
+        timed("periodic-stable", periodic),
+        timed("periodic-weekly", NEVER),
+        timed("periodic-monthly", NEVER),
+    ]
+
+
+def _pipeline(body: dict[str, Any]) -> dict[str, Any]:
+    return {"pipeline": body}
+
+
+def _shared(n: int) -> dict[str, Any]:
+    return {
+        "name": f"shared-{n}",
+        "parent": "base",
+        "description": "A job that many projects use,\nwith some words about it.\n",
+        "run": f"playbooks/shared-{n}.yaml",
+        "vars": {"level": n, "packages": ["gcc", "make"]},
+        "irrelevant-files": ["^doc/.*$", r"^.*\.md$"],
+    }
+
+
+def _template(n: int) -> dict[str, Any]:
+    jobs = ["lint", {"build-docs": {"files": ["^doc/.*$", r"^.*\.md$"]}}, f"shared-{n}"]
+    return {
+        "name": f"standard-{n}",
+        "check": {"jobs": [*jobs, {f"shared-{n + TEMPLATES}": {"voting": False}}]},
+        "gate": {"jobs": jobs},
+        "post": {"jobs": [{"publish": {"files": ["^doc/.*$"]}}]},
+        "release": {"jobs": ["release"]},
+    }
+
+
+def _jobs(project: DayProject, name: str, level: int) -> Stanzas:
+    parent = f"shared-{project.number % SHARED_JOBS}"
+    common = {"irrelevant-files": ["^doc/.*$"], "vars": {"level": level, "settings": {"flags": ["one", "two"]}}}
+    unit = {"name": f"{name}-unit", "parent": parent, "run": "playbooks/unit.yaml", **common}
+    older = {"name": f"{name}-unit", "branches": "^stable/.*$", "vars": {"older": True}}
+    functional = {"name": f"{name}-functional", "parent": parent, "run": "playbooks/functional.yaml", **common}
+    functional["required-projects"] = ["org/p0000", "org/p0001"]
+    upgrade = {"name": f"{name}-upgrade", "parent": f"{name}-functional", "timeout": 3600}
+    return [{"job": job} for job in (unit, *([older] if project.stable else []), functional, upgrade)]
+
+
+def _section(project: DayProject, name: str) -> dict[str, Any]:
+    first, n = [f"{name}-unit", {f"{name}-functional": {"dependencies": [f"{name}-unit"]}}], project.number
+    section: dict[str, Any] = {"templates": [f"standard-{n % TEMPLATES}"]}
+    section |= {"queue": project.queue} if project.queue else {}
+    section["check"] = {"jobs": [*first, {f"{name}-upgrade": {"dependencies": [f"{name}-unit"], "voting": False}}]}
+    section["gate"] = {"jobs": first}
+    if n % ARM == 1:
+        section["check-arm64"] = {"jobs": [f"{name}-unit"]}
+    if n % ELSEWHERE == 1:
+        section["third-party-check"] = {"jobs": [f"{name}-upgrade"]}
+    if n % TIMED == 1:
+        section["periodic"] = {"jobs": [f"{name}-functional"]}
+        section |= {"periodic-stable": {"jobs": [f"{name}-functional"]}} if project.stable else {}
+    if n % PROMOTED == 1:
+        section["promote"] = {"jobs": ["promote"]}
+    return section
+
+
+def _text(stanzas: Stanzas) -> str:
+    return yaml.dump(stanzas, Dumper=yaml.CSafeDumper, sort_keys=False)

@@ -25,7 +25,7 @@ from headgate.services.inventory.fsck import examine
 from headgate.services.inventory.inventory import Inventory
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from headgate.web.inventory.identity import CallerSessions, Trusting
 from headgate.web.inventory.server import RUNM, V1, serve
 

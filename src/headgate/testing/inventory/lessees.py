@@ -27,8 +27,8 @@ from headgate.services.inventory.quotas import Quotas
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import At, Backend, Entry, Op, StoreError
-from headgate.testing.loop import run_virtual
-from headgate.testing.sim.link import SimFault, SimLink
+from headgate.testing.backends import SimFault, SimLink
+from headgate.testing.clock import run_virtual
 
 PARTITION = "c" * 32
 ROOT = Caller("root", "lab", PARTITION, frozenset({ADMIN}))

@@ -20,7 +20,7 @@ from headgate.services.nodes.machines.choice import Choosing, Later, Make, NodeP
 from headgate.services.nodes.machines.demand import NodeSurvey
 from headgate.services.nodes.machines.records import host_nodes, new_node
 from headgate.services.nodes.machines.shared import SLOT_HOST, open_slots, with_machine
-from headgate.testing.nodes.builds import MachineInvariantBroken
+from headgate.testing.nodes.doubles import MachineInvariantBroken
 
 STEP_S = 60
 BUILD_MAX_S = 1_800

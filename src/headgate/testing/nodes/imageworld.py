@@ -36,10 +36,9 @@ from headgate.services.nodes.images.keeper import ImageKeeper
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
 from headgate.store.types import At, Backend, Conflict, Delete
-from headgate.testing.loop import run_virtual
-from headgate.testing.nodes.builds import MachineInvariantBroken
-from headgate.testing.nodes.sky import CloudFaults, Sky
-from headgate.testing.sim.link import SimFault, SimLink, dies
+from headgate.testing.backends import SimFault, SimLink, dies
+from headgate.testing.clock import run_virtual
+from headgate.testing.nodes.doubles import CloudFaults, MachineInvariantBroken, Sky
 
 TIME_MAX_S = 4 * 3_600.0
 DEATHS_MAX = 4

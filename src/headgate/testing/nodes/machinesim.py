@@ -38,9 +38,9 @@ from headgate.services.nodes.requester import NodeRequester
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Backend, Entry
-from headgate.testing.loop import run_virtual
-from headgate.testing.nodes.builds import MachineInvariantBroken, ask, results, wanted
-from headgate.testing.sim.link import SimFault, SimLink, dies
+from headgate.testing.backends import SimFault, SimLink, dies
+from headgate.testing.clock import run_virtual
+from headgate.testing.nodes.doubles import MachineInvariantBroken, ask, results, wanted
 
 TIME_MAX_S = 3_000.0
 """Limit in virtual time; a run that is not quiet by then hangs."""

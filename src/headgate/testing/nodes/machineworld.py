@@ -37,10 +37,9 @@ from headgate.services.nodes.requester import NodeRequester
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
 from headgate.store.types import At, Backend, Put
-from headgate.testing.loop import run_virtual
-from headgate.testing.nodes.builds import MachineInvariantBroken, ask, results, wanted
-from headgate.testing.nodes.sky import CloudFaults, Sky
-from headgate.testing.sim.link import SimFault, SimLink, dies
+from headgate.testing.backends import SimFault, SimLink, dies
+from headgate.testing.clock import run_virtual
+from headgate.testing.nodes.doubles import CloudFaults, MachineInvariantBroken, Sky, ask, results, wanted
 
 TIME_MAX_S, TIME_MAX_OF_TWO_S = 3_600.0, 7_200.0
 """Limits in virtual time, for one installation and for two; a run that is not quiet by then hangs."""

@@ -26,10 +26,9 @@ from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import At, Conflict, Entry, Op, StoreError, Unavailable
-from headgate.testing.loop import run_virtual, tidily
-from headgate.testing.mortal import MortalBackend
-from headgate.testing.queues.strands import StrandOracle
-from headgate.testing.queues.world import QueueWorld, SimSource, now_ms
+from headgate.testing.backends import MortalBackend
+from headgate.testing.clock import run_virtual, tidily
+from headgate.testing.queues.world import QueueWorld, SimSource, StrandOracle, now_ms
 from headgate.testing.sim.world import InvariantBroken
 
 TIME_MAX_S = 400.0

@@ -16,7 +16,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 
 ADMIN, HEADGATE = "admin", "headgate"
 NAMES = ("alice", "bob")

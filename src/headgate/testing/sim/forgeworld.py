@@ -1,6 +1,7 @@
 """A gate at a forge that loses deliveries, sends them late and twice, and does not always answer.
 
-Whoever dies, whenever: it ends up where a gate that saw everything in order does."""
+Whoever dies, whenever: it ends up where a gate that saw everything in order does.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session
 from headgate.store.types import StoreError
-from headgate.testing.loop import tidily
+from headgate.testing.clock import tidily
 from headgate.testing.sim.hub import CHECK, FAILED, GATE, NAME, PASSED, SimForgeHub, SimPull
 from headgate.testing.sim.hubdriver import SimHub, Still
 from headgate.testing.sim.judge import Notes, StoreJudge

@@ -36,13 +36,13 @@ from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.tree import Tree
+from headgate.testing.backends import Dead, SimFault, SimLink
+from headgate.testing.clock import run_virtual, tidily
 from headgate.testing.lawful import LawfulBackend, Laws, Unlawful
-from headgate.testing.loop import run_virtual, tidily
 from headgate.testing.sim.doubles import SimForge, SimGit, SimJudge, SimRunner
 from headgate.testing.sim.intruder import Intruder
 from headgate.testing.sim.judge import Notes, StoreJudge
 from headgate.testing.sim.kinds import KINDS_WITHIN, SimKind, parsed
-from headgate.testing.sim.link import Dead, SimFault, SimLink
 from headgate.testing.sim.posts import Customer, SimMessages, SimTaker
 from headgate.testing.sim.story import Doubter, GateCloser, Mover, Story, Tagger
 from headgate.testing.sim.world import InvariantBroken, SimWorld

@@ -26,8 +26,8 @@ from headgate.store.types import (
     Snapshot,
     Unavailable,
 )
-from headgate.testing.deadline import DEADLINE_S
-from headgate.testing.unsure import UnsureBackend
+from headgate.testing.backends import UnsureBackend
+from headgate.testing.clock import DEADLINE_S
 
 
 @dataclass(slots=True)

@@ -19,9 +19,8 @@ from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.store import Session, Store
 from headgate.store.types import At, Delete, Put
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.testing.servers.etcd import Etcd
-from headgate.testing.servers.proxy import proxy
-from headgate.testing.servers.zookeeper import ZooKeeper, chroot
+from headgate.testing.servers.databases import Etcd, ZooKeeper, chroot
+from headgate.testing.servers.faults import proxy
 
 Networked = ZooKeeperBackend | EtcdBackend
 Open = Callable[[int], Awaitable[Networked]]

@@ -10,7 +10,7 @@ from headgate.adapters.forges.gerrit.driver import GerritForge
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import ChangeState, EventKind, TriggerEvent
 from headgate.ports.forge import Sighting
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 
 
 class Seen:

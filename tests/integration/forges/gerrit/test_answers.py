@@ -17,7 +17,7 @@ from headgate.adapters.forges.gerrit.rest import (
     gerrit_client,
 )
 from headgate.adapters.forges.gerrit.server import Server
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 from tests.waiting import slow
 
 from ...reporting.told import answered, listener

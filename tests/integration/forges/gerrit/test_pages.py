@@ -6,8 +6,7 @@ import asyncio
 
 import httpx
 
-from headgate.testing.forges.gerrit.actions import GerritPageActions, path
-from headgate.testing.forges.gerrit.front import front
+from headgate.testing.forges.gerrit import GerritPageActions, front, path
 from headgate.testing.servers.gerrit import LocalGerrit
 from headgate.testing.servers.gerritpeople import PASSWORD, Clone, ReviewingPeople
 from headgate.testing.servers.program import free_ports

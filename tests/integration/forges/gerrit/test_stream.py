@@ -11,10 +11,10 @@ import pytest
 
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.gerrit.stream import GerritHint, StreamDead, stream
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
+from headgate.testing.servers.faults import Proxy
 from headgate.testing.servers.gerrit import LocalGerrit
 from headgate.testing.servers.gerritpeople import Clone, ReviewingPeople
-from headgate.testing.servers.proxy import Proxy
 
 
 async def first(hints: AsyncIterator[GerritHint], wanted: Callable[[GerritHint], bool]) -> GerritHint:

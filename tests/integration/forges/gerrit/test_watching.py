@@ -12,9 +12,9 @@ from headgate.config.forges.facts import ForgeAccount
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import EventKind, numbered
 from headgate.ports.forge import Hint
+from headgate.testing.servers.faults import Proxy
 from headgate.testing.servers.gerrit import LocalGerrit
 from headgate.testing.servers.gerritpeople import Clone, ReviewingPeople
-from headgate.testing.servers.proxy import Proxy
 
 from .seeing import Seen, watched
 

@@ -13,7 +13,7 @@ from headgate.cli.check.inspection import pipelines_of
 from headgate.cli.check.since import trees
 from headgate.cli.editor.session import EditorSession
 from headgate.cli.offline.reader import ReadingOptions
-from headgate.testing.deadline import DEADLINE_S
+from headgate.testing.clock import DEADLINE_S
 
 from .conftest import APP
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from headgate.base.errors import UserError
 from headgate.cli.scenario.forges.host import OWNER, Host
-from headgate.testing.forges.gerrit.actions import GerritPageActions, path
-from headgate.testing.forges.gerrit.front import front
+from headgate.testing.forges.gerrit import GerritPageActions, front, path
 from headgate.testing.forges.pages import PageChange
 from headgate.testing.servers.gerrit import LocalGerrit, gerrit, missing
 from headgate.testing.servers.gerritpeople import NAMES, PASSWORD, Clone, ReviewingPeople

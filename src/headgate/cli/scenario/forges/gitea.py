@@ -14,7 +14,7 @@ from headgate.cli.scenario.forges.host import (
     TENANT,
     StandIn,
 )
-from headgate.testing.forges.gitea.actions import GiteaPageActions
+from headgate.testing.forges.gitea.acts import GiteaPageActions
 from headgate.testing.forges.gitea.people import Gitea, gitea
 
 SETTINGS = """\

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from headgate.cli.scenario.forges.host import AUTHORS, HEADGATE, REVIEWER, SECRET, StandIn
-from headgate.testing.forges.gitlab.actions import GitLabPageActions
+from headgate.testing.forges.gitlab.acts import GitLabPageActions
 from headgate.testing.forges.gitlab.people import GitLab, gitlab
 from headgate.testing.forges.gitlab.state import DEVELOPER, MAINTAINER
 

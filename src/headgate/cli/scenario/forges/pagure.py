@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from headgate.cli.scenario.forges.host import AUTHORS, HEADGATE, REVIEWER, StandIn
-from headgate.testing.forges.pagure.actions import PagurePageActions
+from headgate.testing.forges.pagure.acts import PagurePageActions
 from headgate.testing.forges.pagure.people import Pagure, pagure
 
 SETTINGS = """\

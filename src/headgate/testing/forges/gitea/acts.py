@@ -1,15 +1,27 @@
-"""Perform what happens on the forge, whoever does it: each act changes the world and sends its webhooks."""
+"""Perform what happens on the forge, whoever does it, with webhooks, and offer it to pages."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from headgate.testing.forges.gitea import rules
-from headgate.testing.forges.gitea.post import FakeGiteaPost
-from headgate.testing.forges.gitea.state import FakeGiteaPull, FakeGiteaRepository, FakeGiteaReview, FakeGiteaWorld
+from headgate.testing.forges.gitea.state import (
+    FakeGiteaPull,
+    FakeGiteaRepository,
+    FakeGiteaReview,
+    FakeGiteaWorld,
+    may_merge,
+    mergeable,
+    newest,
+    official,
+    unmet,
+)
+from headgate.testing.forges.gitea.views import FakeGiteaPost
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.state import FakeGitHubAccount, FakeGitHubComment, FakeGitHubLabel, FakeGitHubStatus
+from headgate.testing.forges.pages import BY_BRANCH, ChangeMark, PageChange, PageRemark
 
 REVIEWED = {
     "APPROVED": "pull_request_review_approved",
@@ -139,16 +151,16 @@ class FakeGiteaActs:
         repository = pull.repository
         if repository.archived:
             raise FakeGiteaRefused(423, "Repo is archived.")
-        if not rules.may_merge(repository, pull.base_ref, who):
+        if not may_merge(repository, pull.base_ref, who):
             raise FakeGiteaRefused(405, "User not allowed to merge PR")
         if pull.merged or pull.state != "open":
             raise FakeGiteaRefused(405 if pull.merged else 404, "" if pull.merged else "The target couldn't be found.")
         if pull.draft:
             raise FakeGiteaRefused(405, "Work in progress PRs cannot be merged")
         # Gitea answers alike to a conflict and to a test merge that is not computed yet.
-        if rules.mergeable(self.world, pull) is not True:
+        if mergeable(self.world, pull) is not True:
             raise FakeGiteaRefused(405, "Please try again later")
-        lacking = next(rules.unmet(pull), "")
+        lacking = next(unmet(pull), "")
         if lacking:
             raise FakeGiteaRefused(405, f"not allowed to merge [reason: {lacking}]")
         if style not in repository.styles:
@@ -170,7 +182,7 @@ class FakeGiteaActs:
     def mark_merged(self, pull: FakeGiteaPull, who: FakeGitHubAccount, commit: str) -> None:
         """Take it that a commit of the branch has merged it.  Raise FakeGiteaRefused."""
         repository = pull.repository
-        if not rules.may_merge(repository, pull.base_ref, who):
+        if not may_merge(repository, pull.base_ref, who):
             raise FakeGiteaRefused(405, "User not allowed to merge PR")
         if "manually-merged" not in repository.styles:
             raise FakeGiteaRefused(405, "manually-merged is not allowed an allowed merge style for this repository")
@@ -217,7 +229,7 @@ class FakeGiteaActs:
             raise FakeGiteaRefused(422, f"{word} your own pull is not allowed")
         if not body and state != "APPROVED" and not notes:
             raise FakeGiteaRefused(422, "review event: a body is needed")
-        counts = state != "COMMENT" and rules.official(pull.repository, pull.base_ref, who)
+        counts = state != "COMMENT" and official(pull.repository, pull.base_ref, who)
         for former in pull.reviews if counts else ():
             # A person has one official review; the newest one takes the weight from the earlier ones.
             former.official = former.official and former.user is not who
@@ -231,7 +243,7 @@ class FakeGiteaActs:
 
     def request_review(self, pull: FakeGiteaPull, who: FakeGitHubAccount, of: FakeGitHubAccount) -> None:
         """Ask somebody for a review."""
-        counts, at_s = rules.official(pull.repository, pull.base_ref, of), self.world.clock.now_s()
+        counts, at_s = official(pull.repository, pull.base_ref, of), self.world.clock.now_s()
         pull.reviews.append(
             FakeGiteaReview(next(self.world.ids), of, "REQUEST_REVIEW", "", pull.head_sha, at_s, counts)
         )
@@ -268,3 +280,87 @@ class FakeGiteaActs:
             target_url=url,
         )  # fmt: skip
         return one
+
+
+_DID = {
+    "APPROVED": "approved",
+    "REQUEST_CHANGES": "asked for changes",
+    "COMMENT": "reviewed",
+    "REQUEST_REVIEW": "was asked for a review",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GiteaPageActions:
+    """See `pages.PageActions`."""
+
+    acts: FakeGiteaActs
+    forge: str = "Gitea"
+    kind: str = "stand-in for Gitea"
+    hint: str = BY_BRANCH
+    refused: type[Exception] = FakeGiteaRefused
+
+    @property
+    def root(self) -> str:
+        return urlsplit(self.acts.post.shows.web).path
+
+    async def seen(self) -> Sequence[PageChange]:
+        return [self._seen(pull) for repository in self._repositories() for pull in repository.pulls.values()]
+
+    def people(self) -> Sequence[str]:
+        return sorted(login for login, one in self.acts.world.accounts.items() if one.kind == "User")
+
+    def branches(self) -> Sequence[str]:
+        return [
+            f"{one.full_name}:{branch}"
+            for one in self._repositories()
+            for branch in hosts.heads(one)
+            if branch != one.default_branch
+            and not any(pull.head_ref == branch and pull.head_repository is one for pull in one.pulls.values())
+        ]
+
+    async def comment(self, path: str, who: str, text: str) -> None:
+        self.acts.comment(self._pull(path), self._account(who), text)
+
+    async def approve(self, path: str, who: str) -> None:
+        self.acts.review(self._pull(path), self._account(who), "APPROVED", "")
+
+    async def propose(self, branch: str, who: str, title: str, text: str) -> str:
+        name, _, branch = branch.partition(":")
+        at = self.acts.world.repositories[name]
+        return self._path(self.acts.open(at, at, branch, at.default_branch, self._account(who), title, text))
+
+    def _repositories(self) -> list[FakeGiteaRepository]:
+        return [one for one in self.acts.world.repositories.values() if not one.private]
+
+    def _account(self, login: str) -> FakeGitHubAccount:
+        return self.acts.world.accounts[login]
+
+    def _path(self, pull: FakeGiteaPull) -> str:
+        return f"{self.root}/{pull.repository.full_name}/pulls/{pull.number}"
+
+    def _pull(self, path: str) -> FakeGiteaPull:
+        every = (pull for one in self._repositories() for pull in one.pulls.values())
+        return next(pull for pull in every if self._path(pull) == path)
+
+    def _seen(self, pull: FakeGiteaPull) -> PageChange:
+        statuses = newest(pull.repository, pull.head_sha)
+        return PageChange(
+            self._path(pull), f"{pull.repository.full_name}#{pull.number}", pull.title, pull.user.login,
+            "merged" if pull.merged else pull.state, pull.head_ref, pull.base_ref, pull.body,
+            tuple(label.name for label in pull.labels),
+            tuple(ChangeMark(one.context, one.state, one.description or "", one.target_url or "") for one in statuses),
+            (*_comments(pull), *_reviews(pull)),
+        )  # fmt: skip
+
+
+def _comments(pull: FakeGiteaPull) -> Iterator[PageRemark]:
+    for one in pull.comments:
+        yield PageRemark(one.user.login, one.created_s, "commented", one.body)
+
+
+def _reviews(pull: FakeGiteaPull) -> Iterator[PageRemark]:
+    for one in pull.reviews:
+        lines = [f"{path}:{line}: {text}" for path, line, text in one.notes]
+        did = "approved, which was dismissed" if one.dismissed else _DID[one.state]
+        yield PageRemark(one.user.login, one.at_s, did, "\n".join([one.body, *lines]).strip())

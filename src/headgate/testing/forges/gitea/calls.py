@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
-from headgate.testing.forges.gitea import rules
+from headgate.testing.forges.gitea import state
 from headgate.testing.forges.gitea.acts import FakeGiteaActs, FakeGiteaRefused
 from headgate.testing.forges.gitea.state import FakeGiteaPull, FakeGiteaRepository, FakeGiteaWorld
 from headgate.testing.forges.gitea.views import FakeGiteaShows, Shown
@@ -192,7 +192,7 @@ def _take_label(call: FakeGiteaCall) -> Answered:
 
 
 def _combined(call: FakeGiteaCall) -> Answered:
-    sha, found = call.path["ref"], rules.newest(call.repository, call.path["ref"])
+    sha, found = call.path["ref"], state.newest(call.repository, call.path["ref"])
     if not hosts.has(call.repository, sha):
         raise FakeGiteaRefused(404, GONE)
     worst = ("error", "failure", "warning", "pending", "success")

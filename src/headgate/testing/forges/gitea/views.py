@@ -1,13 +1,19 @@
-"""Show what the stand-in knows as Gitea's API does."""
+"""Show what the stand-in knows as Gitea's API does, and send it to webhooks."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from headgate.testing.forges.gitea import rules
+import msgspec
+
+from headgate.testing.forges.gitea import state
 from headgate.testing.forges.gitea.state import (
+    FakeGiteaHook,
     FakeGiteaProtection,
     FakeGiteaPull,
     FakeGiteaRepository,
@@ -15,6 +21,7 @@ from headgate.testing.forges.gitea.state import (
     FakeGiteaWorld,
 )
 from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.mail import Delivery, Mail
 from headgate.testing.forges.github.state import FakeGitHubAccount, FakeGitHubComment, FakeGitHubLabel, FakeGitHubStatus
 
 Shown = dict[str, Any]
@@ -79,7 +86,7 @@ class FakeGiteaShows:
         at, base = f"{self.web}/{one.repository.full_name}/pulls/{one.number}", self._base(one)
         merge_base = hosts.opened(one.repository).merge_base(base, one.head_sha)
         # False means a conflict as well as `not computed yet`: Gitea's answer has no third value.
-        can = one.state == "open" and not one.draft and rules.mergeable(self.world, one, asks=asks) is True
+        can = one.state == "open" and not one.draft and state.mergeable(self.world, one, asks=asks) is True
         return {
             "id": one.id, "url": at, "number": one.number, "user": self.user(one.user), "title": one.title,
             "body": one.body, "labels": [self.label(label) for label in one.labels], "milestone": None,
@@ -103,7 +110,7 @@ class FakeGiteaShows:
         at = f"{self.web}/{pull.repository.full_name}/pulls/{pull.number}"
         return {
             "id": one.id, "user": self.user(one.user), "team": None, "state": one.state, "body": one.body,
-            "commit_id": one.commit_id, "stale": rules.stale(pull, one), "official": one.official,
+            "commit_id": one.commit_id, "stale": state.stale(pull, one), "official": one.official,
             "dismissed": one.dismissed, "comments_count": len(one.notes), "submitted_at": stamp(one.at_s),
             "updated_at": stamp(one.at_s), "html_url": f"{at}#issuecomment-{one.id}", "pull_request_url": at,
         }  # fmt: skip
@@ -127,13 +134,13 @@ class FakeGiteaShows:
 
     def branch(self, repository: FakeGiteaRepository, name: str, asker: FakeGitHubAccount) -> Shown:
         """Return a branch, with what everybody may see of its protection."""
-        commit, rule = hosts.heads(repository)[name], rules.protection_of(repository, name)
+        commit, rule = hosts.heads(repository)[name], state.protection_of(repository, name)
         contexts = rule.contexts if rule is not None else None
         return {
             "name": name, "commit": {"id": commit, "message": "", "url": f"{self.web}/{repository.full_name}"},
             "protected": rule is not None, "required_approvals": rule.approvals if rule else 0,
             "enable_status_check": contexts is not None, "status_check_contexts": list(contexts or ()),
-            "user_can_push": rule is None, "user_can_merge": rules.may_merge(repository, name, asker),
+            "user_can_push": rule is None, "user_can_merge": state.may_merge(repository, name, asker),
             "effective_branch_protection_name": rule.name if rule else "",
         }  # fmt: skip
 
@@ -151,3 +158,69 @@ class FakeGiteaShows:
             "ignore_stale_approvals": one.ignore_stale_approvals, "require_signed_commits": False,
             "protected_file_patterns": one.protected_files, "unprotected_file_patterns": "",
         }  # fmt: skip
+
+
+COARSE = {
+    "pull_request_comment": "issue_comment",
+    "pull_request_review_approved": "pull_request_approved",
+    "pull_request_review_rejected": "pull_request_rejected",
+    "pull_request_review_comment": "pull_request_comment",
+    "pull_request_sync": "pull_request",
+    "pull_request_label": "pull_request",
+}
+"""Fine-grained name of an event -> its coarse name, where they differ."""
+
+
+@dataclass(slots=True)
+class FakeGiteaHookDelivery(Delivery):
+    """Represent what Gitea sends."""
+
+    forgejo: bool = False
+
+    def headers(self) -> dict[str, str]:
+        """See `Delivery`."""
+        coarse = COARSE.get(self.event, self.event)
+        found = {"Content-Type": "application/json", "User-Agent": "Go-http-client/1.1"}
+        # Gitea repeats its headers under the names of Gogs and GitHub, for receivers that were written for those.
+        for name in ("Gitea", "Gogs", *(("Forgejo",) if self.forgejo else ())):
+            found |= {f"X-{name}-Delivery": self.guid, f"X-{name}-Event": coarse, f"X-{name}-Event-Type": self.event}
+            if self.secret:
+                found[f"X-{name}-Signature"] = self._mac(hashlib.sha256)
+        if self.secret:
+            found["X-Hub-Signature"] = f"sha1={self._mac(hashlib.sha1)}"
+            found["X-Hub-Signature-256"] = f"sha256={self._mac(hashlib.sha256)}"
+        return {**found, "X-GitHub-Delivery": self.guid, "X-GitHub-Event": coarse, "X-GitHub-Event-Type": self.event}
+
+    def _mac(self, digest: Any) -> str:
+        return hmac.new(self.secret.encode(), self.body, digest).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class FakeGiteaPost:
+    """Send events to the hooks."""
+
+    world: FakeGiteaWorld
+    shows: FakeGiteaShows
+    mail: Mail
+
+    def tell(self, at: FakeGiteaRepository, sender: FakeGitHubAccount, event: str, /, **fields: Any) -> None:
+        """Deliver an event of a repository to every hook."""
+        payload = {**fields, "repository": self.shows.repository(at), "sender": self.shows.user(sender)}
+        for hook in self.world.hooks:
+            self.mail.post(self.delivery(hook, event, payload, at))
+
+    def delivery(
+        self, hook: FakeGiteaHook, event: str, payload: dict[str, Any], at: FakeGiteaRepository
+    ) -> FakeGiteaHookDelivery:
+        """Return a delivery."""
+        body, now_s = msgspec.json.encode(payload), self.world.clock.now_s()
+        return FakeGiteaHookDelivery(
+            next(self.world.ids), str(uuid.uuid4()), event, payload.get("action"), body, hook.url, hook.secret, 0, None,
+            at.id, now_s, forgejo=hook.forgejo,
+        )  # fmt: skip
+
+    def of_pull(self, pull: FakeGiteaPull, sender: FakeGitHubAccount, event: str, action: str, /, **more: Any) -> None:
+        """Deliver an event of a pull request."""
+        pull.updated_s = self.world.clock.now_s()
+        shown = self.shows.pull(pull, asks=False)
+        self.tell(pull.repository, sender, event, action=action, number=pull.number, pull_request=shown, **more)

@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 
 from headgate.testing.forges.github import hosts
-from headgate.testing.forges.github.access import new_token
+from headgate.testing.forges.github.access import Answer, FakeGitHubCall, Routes, new_token
 from headgate.testing.forges.github.acts import FakeGitHubRefused
 from headgate.testing.forges.github.mail import Delivery
-from headgate.testing.forges.github.rest import Answer, FakeGitHubCall, Routes
 from headgate.testing.forges.github.rules import protection_of, rulesets_of
 from headgate.testing.forges.github.state import (
     ROLES,

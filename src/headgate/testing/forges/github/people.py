@@ -1,4 +1,4 @@
-"""The stand-in from outside: made, served, and used by people."""
+"""Make and serve the stand-in, and use it as people do."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from headgate.testing.forges.github import guards, hosts
-from headgate.testing.forges.github.access import FakeGitHubLimits
+from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.access import FakeGitHubForge, FakeGitHubLimits
 from headgate.testing.forges.github.acts import FakeGitHubPost, Pulls
 from headgate.testing.forges.github.mail import Mail, Postman
-from headgate.testing.forges.github.rest import FakeGitHubForge
 from headgate.testing.forges.github.says import Says
 from headgate.testing.forges.github.server import FakeGitHubFault, FakeGitHubServer
 from headgate.testing.forges.github.state import (
@@ -32,9 +31,61 @@ from headgate.testing.forges.github.state import (
     FakeGitHubToken,
     FakeGitHubWorld,
     Ruleset,
+    stamp,
 )
-from headgate.testing.forges.github.views import FakeGitHubShows
+from headgate.testing.forges.github.views import FakeGitHubShows, Shown
 from headgate.testing.servers.program import free_ports
+
+
+def shown_rule(at: FakeGitHubRepository, one: FakeGitHubProtection) -> Shown:
+    """Return a classic rule as webhooks have it."""
+
+    def level(enabled: bool) -> str:
+        return "everyone" if enabled else "off"
+
+    return {
+        "id": one.id,
+        "repository_id": at.id,
+        "name": one.pattern,
+        "created_at": stamp(0),
+        "updated_at": stamp(0),
+        "pull_request_reviews_enforcement_level": level(one.approvals is not None),
+        "required_approving_review_count": one.approvals or 0,
+        "dismiss_stale_reviews_on_push": False,
+        "require_code_owner_review": one.code_owners,
+        "authorized_dismissal_actors_only": False,
+        "ignore_approvals_from_contributors": False,
+        "required_status_checks": list(one.contexts),
+        "required_status_checks_enforcement_level": level(bool(one.contexts)),
+        "strict_required_status_checks_policy": one.strict,
+        "signature_requirement_enforcement_level": level(one.signatures),
+        "linear_history_requirement_enforcement_level": level(one.linear),
+        "lock_branch_enforcement_level": level(one.locked),
+        "admin_enforced": one.enforce_admins,
+        "create_protected": False,
+        "allow_force_pushes_enforcement_level": "off",
+        "allow_deletions_enforcement_level": "off",
+        "merge_queue_enforcement_level": "off",
+        "required_deployments_enforcement_level": "off",
+        "required_conversation_resolution_level": level(one.conversations),
+        "authorized_actors_only": one.pushers is not None,
+        "authorized_actor_names": sorted(one.pushers or ()),
+    }
+
+
+def shown_ruleset(at: FakeGitHubRepository, one: Ruleset) -> Shown:
+    """Return a ruleset as webhooks have it."""
+    return {
+        "id": one.id,
+        "name": one.name,
+        "target": "branch",
+        "source_type": "Repository",
+        "source": at.full_name,
+        "enforcement": one.enforcement,
+        "conditions": {"ref_name": {"include": list(one.branches), "exclude": []}},
+        "created_at": stamp(one.created_s),
+        "updated_at": stamp(one.created_s),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +305,9 @@ class GitHub:
     def _ruled(self, repository: FakeGitHubRepository, one: FakeGitHubProtection | Ruleset, action: str) -> None:
         tell, owner = self.forge.post.tell, repository.owner
         if isinstance(one, FakeGitHubProtection):
-            tell(repository, owner, "branch_protection_rule", action, rule=guards.rule(repository, one))
+            tell(repository, owner, "branch_protection_rule", action, rule=shown_rule(repository, one))
         elif not one.organization:  # of those its organization is told
-            shown = guards.ruleset(repository, one)
+            shown = shown_ruleset(repository, one)
             tell(repository, owner, "repository_ruleset", action, repository_ruleset=shown)
 
     def ruleset(

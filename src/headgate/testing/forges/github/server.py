@@ -1,11 +1,12 @@
-"""The server of the stand-in: who asks, limits, conditional requests, what a test wants to go wrong."""
+"""Serve the stand-in: who asks, limits, conditional requests, what goes wrong; and what stand-ins share of that."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -13,16 +14,25 @@ from urllib.parse import unquote
 import msgspec
 from aiohttp import web
 
-from headgate.testing.forges.github import calls, hosts, pulls, reports, rules
-from headgate.testing.forges.github.access import DOCS, PRIMARY, SECONDARY, FakeGitHubCaller, caller
+from headgate.testing.forges.github import calls, hosts, pulls, rules
+from headgate.testing.forges.github.access import (
+    DOCS,
+    PRIMARY,
+    SECONDARY,
+    FakeGitHubCall,
+    FakeGitHubCaller,
+    FakeGitHubForge,
+    FakeGitHubRoute,
+    caller,
+)
 from headgate.testing.forges.github.actions import GitHubPageActions
 from headgate.testing.forges.github.acts import FakeGitHubRefused
 from headgate.testing.forges.github.graph import FakeGitHubGraph
 from headgate.testing.forges.github.query import BadQuery, read, run
-from headgate.testing.forges.github.rest import FakeGitHubCall, FakeGitHubForge, FakeGitHubRoute
-from headgate.testing.forges.github.state import FakeGitHubRepository
+from headgate.testing.forges.github.state import FakeGitHubAccount, FakeGitHubRepository
 from headgate.testing.forges.github.views import Shown
 from headgate.testing.forges.pages import FakePages
+from headgate.testing.servers.program import free_ports
 
 API, GRAPHQL = "/api/v3", "/api/graphql"
 _SAFE = "[^/]+"
@@ -73,7 +83,7 @@ class FakeGitHubServer:
 
     def __post_init__(self) -> None:
         # What names something precisely goes before what stands for anything there.
-        every = [route for routes in (calls, pulls, reports) for route in routes.ROUTES]
+        every = [route for routes in (calls, pulls) for route in routes.ROUTES]
         for route in sorted(every, key=lambda r: r.template.count("{")):
             pattern = re.sub(r"\\{(\w+)\\}", rf"(?P<\1>{_SAFE})", re.escape(route.template))
             # Names of branches may have slashes; every other part of a path ends at the next one.
@@ -320,3 +330,59 @@ def _unchanged(one: FakeGitHubExchange) -> FakeGitHubExchange:
 def _json(status: int, answer: Any, headers: dict[str, str] | None = None) -> web.Response:
     body = msgspec.json.encode(answer)
     return web.Response(status=status, body=body, headers=headers, content_type="application/json")
+
+
+def as_json(status: int, answer: Any, headers: Mapping[str, str] | None = None) -> web.Response:
+    """Return an answer of a call."""
+    if answer is None:
+        return web.Response(status=status, headers=headers)
+    body = msgspec.json.encode(answer)
+    return web.Response(status=status, body=body, headers=headers, content_type="application/json")
+
+
+def fault_at(faults: Sequence[FakeGitHubFault], method: str, template: str) -> FakeGitHubFault | None:
+    """Return what is to go wrong with a call, which is then one time fewer."""
+    for one in faults:
+        if one.times and one.method in ("", method) and one.template in ("", template):
+            one.times -= 1
+            return one
+    return None
+
+
+async def failed(fault: FakeGitHubFault) -> web.StreamResponse:
+    """Answer as it goes wrong."""
+    if fault.hangs:
+        await fault.until.wait()
+    return web.Response(status=fault.status, text="<html>Bad Gateway</html>", content_type="text/html")
+
+
+def put(
+    repository: hosts.Kept,
+    branch: str,
+    base: str,
+    files: Mapping[str, str | None],
+    message: str,
+    who: FakeGitHubAccount,
+    now_s: float,
+    merges: str | None = None,
+) -> str:
+    """Put a commit on a branch, which begins at `base` when it is new; return it.  `merges`: another parent."""
+    heads = hosts.heads(repository)
+    parents = [one for one in (heads.get(branch) or heads.get(base), merges) if one]
+    commit = hosts.commit(repository, parents, files, message, hosts.signature(who, now_s))
+    hosts.point(repository, f"refs/heads/{branch}", commit)
+    return commit
+
+
+@asynccontextmanager
+async def on_a_port(path: str, make: Callable[[str], web.Application]) -> AsyncIterator[str]:
+    """Serve on a free port of 127.0.0.1 what `make` returns for an address, below `path`; provide the address."""
+    port = free_ports(1)[0]
+    url = f"http://127.0.0.1:{port}{path}"
+    runner = web.AppRunner(make(url), access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        yield url
+    finally:
+        await runner.cleanup()

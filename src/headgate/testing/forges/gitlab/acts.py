@@ -1,13 +1,13 @@
-"""Perform what happens on the forge, whoever does it: each act changes the world and sends its webhooks."""
+"""Perform what happens on the forge, whoever does it, with webhooks, and offer it to pages."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headgate.testing.forges.github import hosts
-from headgate.testing.forges.gitlab import merges
-from headgate.testing.forges.gitlab.post import FakeGitLabPost
+from headgate.testing.forges.gitlab import state
 from headgate.testing.forges.gitlab.state import (
     DEVELOPER,
     FakeGitLabMergeRequest,
@@ -17,6 +17,8 @@ from headgate.testing.forges.gitlab.state import (
     FakeGitLabWorld,
     Note,
 )
+from headgate.testing.forges.gitlab.views import FakeGitLabPost
+from headgate.testing.forges.pages import BY_BRANCH, ChangeMark, PageChange, PageRemark
 
 ZEROS = "0" * 40
 NOTE_MAX = 1_000_000
@@ -144,12 +146,12 @@ class FakeGitLabActs:
         """Merge it.  Raise FakeGitLabRefused."""
         if not one.project.may_merge(who, one.target_branch):
             raise FakeGitLabRefused(401, "401 Unauthorized")
-        if merges.detailed(one) != "mergeable":
+        if state.detailed(one) != "mergeable":
             raise FakeGitLabRefused(405 if one.state != "opened" or one.draft else 422, "Branch cannot be merged")
         if sha and sha != one.sha:
             raise FakeGitLabRefused(409, f"SHA does not match HEAD of source branch: {one.sha}")
         before = hosts.heads(one.project)
-        merges.merge(one, who, squash, message, squash_message, self.world.clock.now_s())
+        state.merge(one, who, squash, message, squash_message, self.world.clock.now_s())
         self._merged(one, who)
         self.pushed(one.project, who, before)
 
@@ -168,13 +170,13 @@ class FakeGitLabActs:
             raise FakeGitLabRefused(409, "SHA does not match HEAD of source branch")
         one.approvers.append(who)
         one.approved_s[who.id] = self.world.clock.now_s()
-        self.post.of_request(one, who, "approved" if merges.approved(one) else "approval")
+        self.post.of_request(one, who, "approved" if state.approved(one) else "approval")
 
     def unapprove(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser) -> None:
         """Take an approval back.  Raise FakeGitLabRefused."""
         if who not in one.approvers:
             raise FakeGitLabRefused(404, "404 Not found")
-        was_approved = merges.approved(one)
+        was_approved = state.approved(one)
         one.approvers.remove(who)
         self.post.of_request(one, who, "unapproved" if was_approved else "unapproval")
 
@@ -251,3 +253,73 @@ class FakeGitLabActs:
         project.pipelines.setdefault((sha, ref), made.id)
         self.post.of_pipeline(project, project.jobs(sha, ref)[0].author, ref, sha, state)
         return made
+
+
+@dataclass(frozen=True, slots=True)
+class GitLabPageActions:
+    """See `pages.PageActions`."""
+
+    acts: FakeGitLabActs
+    forge: str = "GitLab"
+    kind: str = "stand-in for GitLab"
+    hint: str = BY_BRANCH
+    root: str = ""
+    refused: type[Exception] = FakeGitLabRefused
+
+    async def seen(self) -> Sequence[PageChange]:
+        return [_seen(one) for project in self._projects() for one in project.requests.values()]
+
+    def people(self) -> Sequence[str]:
+        return sorted(username for username, one in self.acts.world.users.items() if not one.bot)
+
+    def branches(self) -> Sequence[str]:
+        return [
+            f"{one.path}:{branch}"
+            for one in self._projects()
+            for branch in hosts.heads(one)
+            if branch != one.default_branch
+            and not any(other.source_branch == branch and other.source is one for other in one.requests.values())
+        ]
+
+    async def comment(self, path: str, who: str, text: str) -> None:
+        self.acts.note(self._request(path), self.acts.world.users[who], text)
+
+    async def approve(self, path: str, who: str) -> None:
+        self.acts.approve(self._request(path), self.acts.world.users[who])
+
+    async def propose(self, branch: str, who: str, title: str, text: str) -> str:
+        path, _, branch = branch.rpartition(":")
+        at, author = self.acts.world.projects[path], self.acts.world.users[who]
+        return _path(self.acts.open(at, at, branch, at.default_branch, author, title, text))
+
+    def _projects(self) -> list[FakeGitLabProject]:
+        return [one for one in self.acts.world.projects.values() if not one.private]
+
+    def _request(self, path: str) -> FakeGitLabMergeRequest:
+        every = (one for project in self._projects() for one in project.requests.values())
+        return next(one for one in every if _path(one) == path)
+
+
+def _path(one: FakeGitLabMergeRequest) -> str:
+    return f"/{one.project.path}/-/merge_requests/{one.iid}"
+
+
+def _seen(one: FakeGitLabMergeRequest) -> PageChange:
+    jobs = one.source.jobs(one.sha, one.source_branch) if one.source is not None else []
+    return PageChange(
+        _path(one), f"{one.project.path}!{one.iid}", one.title, one.author.username,
+        "open" if one.state == "opened" else one.state, one.source_branch, one.target_branch, one.description,
+        tuple(one.labels),
+        tuple(ChangeMark(job.name, job.state, job.description or "", job.target_url or "") for job in jobs),
+        (*_notes(one), *_approvals(one)),
+    )  # fmt: skip
+
+
+def _notes(one: FakeGitLabMergeRequest) -> Iterator[PageRemark]:
+    for note in one.notes:
+        yield PageRemark(note.author.username, note.at_s, "noted" if note.system else "commented", note.body)
+
+
+def _approvals(one: FakeGitLabMergeRequest) -> Iterator[PageRemark]:
+    for user in one.approvers:
+        yield PageRemark(user.username, one.approved_s[user.id], "approved")

@@ -12,9 +12,8 @@ from aiohttp import web
 
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Mail, Postman
-from headgate.testing.forges.gitlab import merges as merging
+from headgate.testing.forges.gitlab import state as merging
 from headgate.testing.forges.gitlab.acts import FakeGitLabActs
-from headgate.testing.forges.gitlab.post import FakeGitLabPost
 from headgate.testing.forges.gitlab.server import FakeGitLabFault, FakeGitLabLimits, FakeGitLabServer
 from headgate.testing.forges.gitlab.state import (
     MAINTAINER,
@@ -28,7 +27,7 @@ from headgate.testing.forges.gitlab.state import (
     Note,
     Protected,
 )
-from headgate.testing.forges.gitlab.views import FakeGitLabShows
+from headgate.testing.forges.gitlab.views import FakeGitLabPost, FakeGitLabShows
 from headgate.testing.servers.program import free_ports
 
 

@@ -14,8 +14,7 @@ from aiohttp import web
 
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.gitlab import calls
-from headgate.testing.forges.gitlab.actions import GitLabPageActions
-from headgate.testing.forges.gitlab.acts import FakeGitLabActs, FakeGitLabRefused
+from headgate.testing.forges.gitlab.acts import FakeGitLabActs, FakeGitLabRefused, GitLabPageActions
 from headgate.testing.forges.gitlab.calls import SEES, FakeGitLabCall, FakeGitLabRoute
 from headgate.testing.forges.gitlab.state import DEVELOPER, FakeGitLabProject, FakeGitLabUser, FakeGitLabWorld
 from headgate.testing.forges.gitlab.views import FakeGitLabShows

@@ -1,19 +1,32 @@
-"""Render things as answers and deliveries show them."""
+"""Show what the stand-in knows as GitLab's API does, and send it to webhooks."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
+import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.testing.forges.gitlab import merges
+import msgspec
+
+from headgate.testing.forges.github.mail import Delivery, Mail
 from headgate.testing.forges.gitlab.state import (
     FINISHED,
+    FakeGitLabHook,
     FakeGitLabMergeRequest,
     FakeGitLabProject,
     FakeGitLabStatus,
     FakeGitLabUser,
+    FakeGitLabWorld,
     Note,
+    approvals_left,
+    approved,
+    detailed,
+    pipeline,
     stamp,
+    unresolved,
 )
 
 Shown = dict[str, Any]
@@ -59,8 +72,8 @@ class FakeGitLabShows:
 
     def request(self, one: FakeGitLabMergeRequest, asker: FakeGitLabUser, *, asks: bool = True) -> Shown:
         """Return a merge request.  `asks`: to look at it makes GitLab work out whether it can be merged."""
-        word = merges.detailed(one, asks=asks)
-        state, _ = merges.pipeline(one)
+        word = detailed(one, asks=asks)
+        state, _ = pipeline(one)
         merge_status = "cannot_be_merged" if word in _BROKEN else "can_be_merged"
         merge_status = word if word in ("checking", "unchecked") else merge_status
         return {
@@ -84,7 +97,7 @@ class FakeGitLabShows:
             "merge_status": merge_status,
             "detailed_merge_status": word,
             "has_conflicts": word == "conflict",
-            "blocking_discussions_resolved": not one.project.only_if_resolved or not merges.unresolved(one),
+            "blocking_discussions_resolved": not one.project.only_if_resolved or not unresolved(one),
             "sha": one.sha,
             "merge_commit_sha": one.merge_commit_sha,
             "squash_commit_sha": one.squash_commit_sha,
@@ -106,7 +119,7 @@ class FakeGitLabShows:
             "iid": one.iid,
             "project_id": one.project.id,
             "state": one.state,
-            "approved": merges.approved(one),
+            "approved": approved(one),
             "approved_by": [
                 {"user": self.user(user), "approved_at": stamp(one.approved_s[user.id])} for user in one.approvers
             ],
@@ -114,7 +127,7 @@ class FakeGitLabShows:
             "user_can_approve": asker not in one.approvers,
         }
         if one.project.approvals is not None:
-            shown |= {"approvals_required": one.project.approvals, "approvals_left": merges.approvals_left(one)}
+            shown |= {"approvals_required": one.project.approvals, "approvals_left": approvals_left(one)}
         return shown
 
     def note(self, one: Note) -> Shown:
@@ -171,6 +184,114 @@ class FakeGitLabShows:
             "draft": one.draft,
             "last_commit": {"id": one.sha},
             "merge_commit_sha": one.merge_commit_sha,
-            "detailed_merge_status": merges.detailed(one, asks=False),
+            "detailed_merge_status": detailed(one, asks=False),
             "url": f"{self.web}/{one.project.path}/-/merge_requests/{one.iid}",
         }
+
+
+KINDS = {
+    "merge_request": "Merge Request Hook",
+    "note": "Note Hook",
+    "push": "Push Hook",
+    "tag_push": "Tag Push Hook",
+    "pipeline": "Pipeline Hook",
+}
+"""Kind of object -> its name in the header."""
+
+
+@dataclass(slots=True)
+class FakeGitLabHookDelivery(Delivery):
+    """Represent what GitLab sends."""
+
+    signing: str = ""
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers it is sent with."""
+        found = {
+            "Content-Type": "application/json",
+            "User-Agent": "GitLab/18.9.0",
+            "X-Gitlab-Event": KINDS[self.event],
+            "X-Gitlab-Event-UUID": self.guid,
+            "X-Gitlab-Webhook-UUID": str(uuid.UUID(int=self.app_id)),
+            "Idempotency-Key": self.guid,
+        }
+        if self.secret:
+            found["X-Gitlab-Token"] = self.secret
+        return found | signed(self.signing, self.guid, int(self.at_s), self.body) if self.signing else found
+
+
+def signed(signing: str, id: str, at_s: int, body: bytes) -> dict[str, str]:
+    """Return the headers of a signature."""
+    key = base64.b64decode(signing.removeprefix("whsec_"))
+    mac = base64.b64encode(hmac.new(key, f"{id}.{at_s}.".encode() + body, hashlib.sha256).digest()).decode()
+    return {"webhook-id": id, "webhook-timestamp": str(at_s), "webhook-signature": f"v1,{mac}"}
+
+
+@dataclass(frozen=True, slots=True)
+class FakeGitLabPost:
+    """Send events to the hooks of a project."""
+
+    world: FakeGitLabWorld
+    shows: FakeGitLabShows
+    mail: Mail
+
+    def tell(self, project: FakeGitLabProject, kind: str, payload: Shown) -> None:
+        """Deliver it to every hook of the project."""
+        for hook in project.hooks:
+            self.mail.post(self._made(hook, kind, payload))
+
+    def _made(self, hook: FakeGitLabHook, kind: str, payload: Shown) -> FakeGitLabHookDelivery:
+        body, now_s = msgspec.json.encode({"object_kind": kind, **payload}), self.world.clock.now_s()
+        id, guid = next(self.world.ids), str(uuid.uuid4())
+        return FakeGitLabHookDelivery(
+            id, guid, kind, None, body, hook.url, hook.token, hook.id, None, None, now_s, signing=hook.signing
+        )
+
+    def of_request(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, action: str, **more: Any) -> None:
+        """Deliver an event of a merge request; `changes` may be among `more`."""
+        one.updated_s = self.world.clock.now_s()
+        changes = more.pop("changes", {})
+        payload = {
+            "user": self.shows.hook_user(who),
+            "project": self.shows.hook_project(one.project),
+            "object_attributes": {**self.shows.hook_request(one), "action": action, **more},
+            "labels": [{"title": name} for name in one.labels],
+            "changes": changes,
+        }
+        self.tell(one.project, "merge_request", payload)
+
+    def of_note(self, one: FakeGitLabMergeRequest, note: Note) -> None:
+        """Deliver a comment."""
+        payload = {
+            "user": self.shows.hook_user(note.author),
+            "project": self.shows.hook_project(one.project),
+            "object_attributes": {
+                "id": note.id, "note": note.body, "noteable_type": "MergeRequest", "system": note.system,
+                "author_id": note.author.id, "action": "create",
+            },
+            "merge_request": self.shows.hook_request(one),
+        }  # fmt: skip
+        self.tell(one.project, "note", payload)
+
+    def of_push(self, project: FakeGitLabProject, who: FakeGitLabUser, ref: str, old: str, new: str) -> None:
+        """Deliver a push."""
+        payload = {
+            "ref": ref,
+            "before": old,
+            "after": new,
+            "checkout_sha": new if new.strip("0") else None,
+            "user_id": who.id,
+            "user_username": who.username,
+            "project": self.shows.hook_project(project),
+        }
+        self.tell(project, "tag_push" if ref.startswith("refs/tags/") else "push", payload)
+
+    def of_pipeline(self, project: FakeGitLabProject, who: FakeGitLabUser, ref: str, sha: str, state: str) -> None:
+        """Deliver that a pipeline has another state; one of statuses is `external`, and of who posted the first."""
+        payload = {
+            "object_attributes": {"ref": ref, "sha": sha, "status": state, "source": "external", "tag": False},
+            "user": self.shows.hook_user(who),
+            "project": self.shows.hook_project(project),
+            "merge_request": None,
+        }
+        self.tell(project, "pipeline", payload)

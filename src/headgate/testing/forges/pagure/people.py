@@ -10,22 +10,21 @@ from typing import Any
 
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Mail, Postman
-from headgate.testing.forges.github.server import FakeGitHubFault
+from headgate.testing.forges.github.server import FakeGitHubFault, on_a_port, put
 from headgate.testing.forges.github.state import FakeGitHubAccount
-from headgate.testing.forges.http import on_a_port, put
 from headgate.testing.forges.pagure.acts import FakePagureActs
-from headgate.testing.forges.pagure.post import FakePagurePost
 from headgate.testing.forges.pagure.server import FakePagureServer
 from headgate.testing.forges.pagure.state import (
     ACLS,
     FakePagureComment,
     FakePagureFlag,
+    FakePagurePost,
     FakePagureProject,
     FakePagureRequest,
+    FakePagureShows,
     FakePagureToken,
     FakePagureWorld,
 )
-from headgate.testing.forges.pagure.views import FakePagureShows
 
 PATH = "/code"
 """Path below which the stand-in is served, as some instances are."""

@@ -1,4 +1,4 @@
-"""A modelled API server of Kubernetes: the calls that machines are made with, those of kubectl, and `exec`.
+"""Serve a modelled API of Kubernetes: the calls that machines are made with, those of kubectl, and `exec`.
 
 What it knows of Kubernetes is in `state`; here are paths, tokens, mistakes and the record of what was said, which a
 judge may hold to Kubernetes' own description.
@@ -21,10 +21,64 @@ import yaml
 from aiohttp import web
 
 from headgate.testing.servers import certificates
-from headgate.testing.servers.kubernetes import discovery, execution
+from headgate.testing.servers.kubernetes import containers
 from headgate.testing.servers.kubernetes.containers import ContainerEngine
 from headgate.testing.servers.kubernetes.state import KINDS, FakeCluster, No
 from headgate.testing.servers.program import free_ports
+
+_LISTED_VERBS = ["create", "delete", "get", "list"]
+GROUPS = ("rbac.authorization.k8s.io", "authorization.k8s.io")
+
+
+def discovered(path: str) -> dict[str, Any] | None:
+    """Return what is known of versions and kinds at a path."""
+    match path.strip("/").split("/"):
+        case ["version"]:
+            return {"major": "1", "minor": "34", "gitVersion": "v1.34.1", "platform": "linux/amd64"}
+        case ["api"]:
+            return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+        case ["apis"]:
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in GROUPS]}
+        case ["api", "v1"]:
+            return _kinds("")
+        case ["apis", group, "v1"] if group in GROUPS:
+            return _kinds(group)
+    return None
+
+
+def _group(name: str) -> dict[str, Any]:
+    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+    return {"name": name, "versions": [version], "preferredVersion": version}
+
+
+def _kinds(group: str) -> dict[str, Any]:
+    found = [
+        {
+            "name": name,
+            "singularName": kind.name.lower(),
+            "namespaced": kind.within,
+            "kind": kind.name,
+            "verbs": _LISTED_VERBS,
+        }
+        for name, kind in KINDS.items()
+        if kind.group == group
+    ]
+    if not group:
+        found += [
+            {"name": f"pods/{one}", "namespaced": True, "kind": "Pod", "verbs": ["get"]} for one in ("log", "exec")
+        ]
+    if group == "authorization.k8s.io":
+        found += [
+            {
+                "name": "selfsubjectaccessreviews",
+                "namespaced": False,
+                "kind": "SelfSubjectAccessReview",
+                "verbs": ["create"],
+            }
+        ]
+    version = f"{group}/v1" if group else "v1"
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": found}
+
 
 _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[\w.]+))/v1(?:/namespaces/(?P<namespace>[\w.-]+))?/(?P<kind>[a-z]+)"
@@ -134,7 +188,7 @@ class FakeKubernetesServer:
         return web.Response(status=fault.status, text="<html>Bad Gateway</html>", headers=fault.headers)
 
     async def _answered(self, request: web.Request) -> web.StreamResponse:
-        if known := discovery.answer(request.path):
+        if known := discovered(request.path):
             return web.json_response(known)
         call, body, status = _Call.read(request.path), await request.read(), 200
         document = None
@@ -211,7 +265,7 @@ class FakeKubernetesServer:
             log = await self.engine.log(call.namespace, container)
             return web.Response(body=log, content_type="text/plain")
         words = [value for key, value in parse_qsl(request.query_string) if key == "command"]
-        return await execution.serve(request, self.engine.command(call.namespace, container, words))
+        return await containers.execute(request, self.engine.command(call.namespace, container, words))
 
     def _judged(self, exchange: FakeKubernetesExchange) -> None:
         if self.judge is not None:

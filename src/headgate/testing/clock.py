@@ -1,6 +1,6 @@
-"""An event loop whose clock jumps to the next timer: hours pass in milliseconds, and always the same way.
+"""Run in virtual time, where hours pass in milliseconds, and limit how long tests wait in real time.
 
-It knows neither files nor signals, so it has nothing to ask the system about: what is left is a queue and a heap.
+The loop knows neither files nor signals, so it has nothing to ask the system about: what is left is a queue and a heap.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextvars import Context, copy_context
 from heapq import heappop, heappush
 from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+DEADLINE_S = 180.0
+"""Deadline for events that normally take a moment. Only failing tests reach it, on the busiest of machines, too."""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

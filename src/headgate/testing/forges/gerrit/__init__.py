@@ -1,1 +1,0 @@
-"""Pages before a real Gerrit."""
