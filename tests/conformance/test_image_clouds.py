@@ -20,8 +20,7 @@ import pytest
 
 from headgate.adapters.nodes.clouds.aws.images import AwsImages
 from headgate.adapters.nodes.clouds.openstack.images import GlanceImages
-from headgate.adapters.nodes.clouds.podman.engine import Engine, PodmanResult
-from headgate.adapters.nodes.clouds.podman.images import PodmanImages
+from headgate.adapters.nodes.clouds.podman.engine import Engine, PodmanImages, PodmanResult
 from headgate.ports.cloud import SYSTEM_TAG, Resource
 from headgate.ports.images import UPLOAD_TAG, Sending, WantedImage
 from headgate.testing.clock import DEADLINE_S

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from headgate.adapters.process.confinement.calls import libc
+from headgate.adapters.process.confinement.boxes import libc
 from headgate.testing.servers.program import Program
 
 MODULES = (

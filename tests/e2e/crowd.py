@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.adapters.process.tail import follow
+from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.dynamic import TenantLayouts
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency

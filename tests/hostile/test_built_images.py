@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.nodes.clouds.podman.archives import check
-from headgate.adapters.nodes.imagefiles import FetchedImages
+from headgate.adapters.nodes.clouds.imagefiles import FetchedImages
+from headgate.adapters.nodes.clouds.podman.engine import check_archive
 from headgate.base.zstd import compress
 from headgate.config.layout import Layout
 from headgate.gate.imagework import said_of_images
@@ -169,7 +169,7 @@ def test_an_archive_that_becomes_more_than_it_is_never_gets_to_podman(tmp_path: 
     content, why = BAD_ARCHIVES[name]
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(LaunchFailed, match=why):
-        check(tmp_path / "x")
+        check_archive(tmp_path / "x")
 
 
 @pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
@@ -185,14 +185,14 @@ def test_an_archive_of_every_kind_of_file_that_a_system_has_is_taken(tmp_path: P
             one.name = long
             tar.addfile(one, BytesIO(content))
         tar.addfile(tarfile.TarInfo("last"))
-    check(tmp_path / "x")
+    check_archive(tmp_path / "x")
     with (tmp_path / "x").open("r+b") as file:  # the last one is looked at
         file.seek(-tarfile.RECORDSIZE, os.SEEK_END)
         rest = file.read()
         file.seek(-len(rest) + rest.index(b"last\0") + 156, os.SEEK_END)
         file.write(b"S")
     with pytest.raises(LaunchFailed, match="of the kind b'S'"):
-        check(tmp_path / "x")
+        check_archive(tmp_path / "x")
 
 
 OPS = """

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.adapters.ansible.environments import Environments
-from headgate.adapters.process.bounds.budget import ProcessBounds
-from headgate.adapters.process.containers.node import NAME
+from headgate.adapters.process.bounds.limits import ProcessBounds
+from headgate.adapters.process.containers.box import HOST_NAME
 from headgate.testing.servers.images import shell
 from tests.e2e.ansible import fetched, with_posix
 from tests.integration.builds.bench import Bench
@@ -61,7 +61,7 @@ async def test_no_command_of_a_playbook_reaches_the_machine_from_the_container(t
     trusted = replace(bench.script("post.yaml", raws(script)), trusted=True)
     outcome = await bench.build(run=(bench.script("run.yaml", play),), post_run=(trusted,), image=image)
     assert outcome.result == "SUCCESS" and bench.log.count("| DONE") == 2 and "| ENDS" in bench.log, bench.log
-    assert f"{NAME} | WATCHES" in bench.log and not reached(bench.log), reached(bench.log)
+    assert f"{HOST_NAME} | WATCHES" in bench.log and not reached(bench.log), reached(bench.log)
 
 
 BAD = """
@@ -128,7 +128,7 @@ async def test_what_a_playbook_says_at_the_socket_stops_nobody(tmp_path: Path, i
     }.items():  # fmt: skip
         line = next(line for line in bench.log.splitlines() if f"| localhost | {name} " in line)
         assert why in line, line
-    assert f"{NAME} | still 0\n" in bench.log and f"{NAME} | none here" in bench.log
+    assert f"{HOST_NAME} | still 0\n" in bench.log and f"{HOST_NAME} | none here" in bench.log
     assert "| none for programs" in bench.log and "Read-only file system" in bench.log
 
 
@@ -197,7 +197,7 @@ async def test_a_python_that_lies_is_not_believed_by_a_trusted_playbook(tmp_path
     outcome = await bench.build(
         run=(bench.script("run", "true"),), post_run=(replace(post, trusted=True),), image=image
     )
-    assert f"{NAME} | in the container" in bench.log, (outcome, bench.log)
+    assert f"{HOST_NAME} | in the container" in bench.log, (outcome, bench.log)
     assert [file.name for file in out.iterdir()] == ["private"], bench.log
     kept = bench.runner.log_root / bench.id
     assert not any(SECRET in file.read_text() for file in kept.rglob("*") if file.is_file())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.adapters.nodes.clouds.podman import places
+from headgate.adapters.nodes.clouds.podman import guest
 from headgate.ports.cloud import Made
 from tests.integration.podman.ground import NEEDS, Site, machine, site
 
@@ -54,7 +54,7 @@ async def test_no_machine_reaches_this_one_another_one_or_more_than_its_own(here
     try:
         one, two = nodes
         assert isinstance(one, Made) and isinstance(two, Made) and one.host and two.host
-        ours = [f"{places.subnet(0)[1]}:{port}", f"{two.host['ansible_host']}:22"]
+        ours = [f"{guest.subnet(0)[1]}:{port}", f"{two.host['ansible_host']}:22"]
 
         async def attack(patience_s: int) -> tuple[int, str]:
             said = ATTACK.replace("ADDRESSES", " ".join(ours)).replace("PATIENCE_S", str(patience_s))

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from headgate.adapters.process import imagebuild
-from headgate.adapters.process.bounds.budget import ProcessBounds
-from headgate.adapters.process.containers import orphans, store
+from headgate.adapters.process.bounds.limits import ProcessBounds
+from headgate.adapters.process.containers import podman, store
 from headgate.adapters.process.containers.store import ContainerStore, ImageSupply
 from headgate.adapters.process.imagebuild import Layers
 from headgate.adapters.process.processes import ProcessKeeper
@@ -325,5 +325,5 @@ def test_what_podman_wrote_leads_nowhere(tmp_path: Path) -> None:
         (root / "overlay-layers/layers.new").unlink(missing_ok=True)
         (root / "overlay-layers/layers.new").symlink_to(mine)
         with pytest.raises(OSError, match="is not a name in a store of images"):
-            orphans.take_out(root, tmp_path / "aside")
+            podman.take_out_orphans(root, tmp_path / "aside")
         assert mine.read_text() == SECRET and not list((tmp_path / "aside").iterdir())

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from headgate.adapters.process.agent import Agent
+from headgate.adapters.process.access import Agent
 from headgate.testing.servers.sshd import Lab, program
 from tests.e2e.contract.conftest import SSHD_MISSING
 from tests.e2e.contract.stage import Stage

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions, connect
-from headgate.adapters.nodes.clouds.static.permits import StaticPermits
+from headgate.adapters.nodes.clouds.static.driver import StaticPermits
 from headgate.base.errors import UserError
 from headgate.config.assembly.inheritance import flattened
 from headgate.config.layout import build_layout

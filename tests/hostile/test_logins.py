@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from headgate.adapters.identity.tokens import authenticator
-from headgate.adapters.process.tail import follow
+from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.tenants import Connection, parse_tenant_file
 from headgate.store.memory import MemoryBackend

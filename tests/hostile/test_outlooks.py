@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from headgate.adapters.process.tail import follow
+from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.recipes.mirrorpart import MirrorPart
 from headgate.store.memory import MemoryBackend

@@ -18,7 +18,7 @@ import jwt
 import pytest
 from click.testing import CliRunner
 
-from headgate.adapters.process.tail import follow
+from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.cli.hook import hook
 from headgate.cli.identity.authenticators import authenticator

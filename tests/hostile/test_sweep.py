@@ -15,7 +15,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from headgate.adapters.process.bounds.groups import Groups
+from headgate.adapters.process.bounds.limits import Groups
 from headgate.testing.clock import DEADLINE_S
 from tests.integration.builds.bench import Bench
 from tests.integration.builds.world import World, greeter

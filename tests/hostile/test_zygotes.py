@@ -153,7 +153,7 @@ async def test_a_zygote_has_nothing_of_a_build_and_nothing_that_one_chooses(tmp_
 DRAWS = """
 import ctypes, os, ssl, tempfile
 import multiprocessing.synchronize as semaphores
-from headgate.adapters.process.zygotes import playbook
+from headgate.adapters.process.zygotes import program
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -171,7 +171,7 @@ def draw():
 def copy():
     assert os.getpid() == 1
     if anew:
-        playbook._draw_anew()
+        program._draw_anew()
     os.write(1, (" ".join(draw()) + "\\n").encode())
 
 def zygote():

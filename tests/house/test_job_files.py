@@ -30,12 +30,12 @@ NOT_OF_JOBS = {
         **dict.fromkeys(("_command", "_tell"), "beside the work directory: a job can read it only"),
         "command": "beside the work directory: a job can read it only",
     },
-    "adapters/process/bounds/disk.py": {
+    "adapters/process/bounds/watch.py": {
         "_deleted": "/proc",
         "_written_bytes": "/proc",
         "measured": "the directory of the build, which no job can rename; what is below is measured by du",
     },
-    "adapters/process/bounds/groups.py": {
+    "adapters/process/bounds/limits.py": {
         **dict.fromkeys(("_begun", "_handed_down", "_parent", "_text", "_write"), "the file system of control groups"),
         **dict.fromkeys(("_emptied", "_removed", "_sweep"), "the file system of control groups"),
         **dict.fromkeys(("close", "make", "removed"), "the file system of control groups"),
@@ -46,7 +46,7 @@ NOT_OF_JOBS = {
         "kernel": "/proc",
         "mounts": "the machine's own directories",
     },
-    "adapters/process/agent.py": {
+    "adapters/process/access.py": {
         "add": "a file that the operator names",
         "opened": "a directory that is made before anything of the build runs",
     },
@@ -55,9 +55,9 @@ NOT_OF_JOBS = {
         "_mount_root": "directories of the executor's own",
         "_step": "one name at a time, where no link is followed",
         "_write": "in a directory that is held, in the place of what was there",
+        "_lines": "inside the container, without following a link",
         "enter": "directories that are mounted, which no job can rename",
     },
-    "adapters/process/confinement/entry.py": {"_lines": "inside the container, without following a link"},
     "adapters/process/confinement/server.py": {
         "__init__": "a directory beside the work directory: a job can read it only",
         "_look": "/proc",
@@ -71,8 +71,8 @@ NOT_OF_JOBS = {
         **dict.fromkeys(("_check", "_files"), "the proposed tree, before anything of the build runs"),
         **dict.fromkeys(("_changed_s", "begin", "has", "keep"), "no job has the images"),
     },
-    "adapters/process/containers/orphans.py": dict.fromkeys(
-        ("_listed", "_move", "_write", "take_out"), "no job has the images"
+    "adapters/process/containers/podman.py": dict.fromkeys(
+        ("_listed", "_move", "_write", "take_out_orphans"), "no job has the images"
     ),
     "adapters/process/containers/store.py": {
         **dict.fromkeys(
@@ -87,19 +87,18 @@ NOT_OF_JOBS = {
     },
     "adapters/process/confinement/errands.py": {"_net_namespace": "/proc", "_user_namespace": "/proc"},
     "adapters/process/confinement/users.py": {"_idle": "/proc", "subordinates_of_this_user": "/etc"},
-    "adapters/process/context/facts.py": {"offer": "a directory that is made before its playbook can write in it"},
-    "adapters/process/context/roles.py": {"offer": "in a tree of playbooks: a job can read them only"},
-    "adapters/process/context/places.py": {"of": "directories are made before a job can write in them"},
+    "adapters/process/context/values.py": {"offer": "a directory that is made before its playbook can write in it"},
+    "adapters/process/context/places.py": {
+        "of": "directories are made before a job can write in them",
+        "offer_roles": "in a tree of playbooks: a job can read them only",
+    },
     "adapters/process/joboutput.py": dict.fromkeys(
         ("_listed", "_write", "write_inventory", "write_manifest"), "among the kept logs: a job can read them only"
     ),
-    "adapters/process/joblog.py": {"__init__": "among the kept logs: a job can read them only"},
-    "adapters/process/network/forwards.py": dict.fromkeys(
-        ("keep_listening", "listen_as_before", "on", "turn"), "/proc"
+    "adapters/process/network/veth.py": dict.fromkeys(
+        ("_forwarding", "keep_listening", "listen_as_before", "on", "turn"), "/proc"
     ),
-    "adapters/process/network/networks.py": {"_resolv": "/etc"},
-    "adapters/process/network/tap.py": {"begin": "/dev"},
-    "adapters/process/network/veth.py": {"_forwarding": "/proc"},
+    "adapters/process/network/networks.py": {"_resolv": "/etc", "begin": "/dev"},
     "adapters/process/phases.py": {"_executable": "in a tree of playbooks: a job can read them only"},
     "adapters/process/processes.py": {"processes_of": "/proc"},
     "adapters/process/returns.py": {"parse": "inside of a job, with its rights"},
@@ -114,7 +113,7 @@ NOT_OF_JOBS = {
         "_kill_group": "the file system of control groups",
         "_supervisor": "the file system of control groups",
     },
-    "adapters/process/tail.py": {"_read": "among the kept logs: a job can read them only"},
+    "adapters/process/joblog.py": dict.fromkeys(("__init__", "_read"), "among the kept logs: a job can read them only"),
     "adapters/process/variables.py": {"included": "in a tree of playbooks: a job can read them only"},
     "adapters/process/workspace.py": {
         "_included": "in a tree of playbooks: a job can read them only",
@@ -129,12 +128,10 @@ NOT_OF_JOBS = {
             ("_begin", "_copied", "_identity", "_text", "of", "to"), "/proc or a pipe, before anything of it runs"
         ),
     },
-    "adapters/process/zygotes/playbook.py": {
-        **dict.fromkeys(("_lay", "_left", "load"), "a directory of the zygote, which no sandbox has"),
-        **dict.fromkeys(("shared_memory", "stale"), "/proc, and a pipe"),
-    },
     "adapters/process/zygotes/pool.py": {"interpreter": "a program of the machine, which no job can write"},
     "adapters/process/zygotes/program.py": {
+        **dict.fromkeys(("_lay", "_left", "load"), "a directory of the zygote, which no sandbox has"),
+        **dict.fromkeys(("shared_memory", "why_stale"), "/proc, and a pipe"),
         "_warmed": "/proc",
         "main": "a pipe",
         "marks": "programs and packages of the machine, which no job can write",

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from headgate.adapters.process.tail import follow
+from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.cli.check.against import Only, ReferenceServer, compare_and_close
 from headgate.cli.offline.reader import LoadedTenant, ReadingOptions

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.adapters.process.tail import follow
+from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, parse_tenants

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.process.tail import follow
+from headgate.adapters.process.joblog import follow
 from headgate.base.errors import UserError
 from headgate.base.tasks import end, run_until
 from headgate.cli.identity.tls import tls_of_finger

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from headgate.adapters.keys import rsa
 from headgate.adapters.keys.keystore import ENCRYPTED, KeyStore
-from headgate.adapters.process.tail import follow
+from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.base.errors import UserError
 from headgate.cli.main import group

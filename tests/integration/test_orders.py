@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.process.tail import follow
+from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.work import LandRequest, MergerAnswer, MergerWork
 from headgate.services.merger import Merger

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.adapters.process.tail import follow
+from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import Gate, gate

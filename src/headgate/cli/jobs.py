@@ -8,11 +8,11 @@ from headgate.adapters.ansible.environments import Environments
 from headgate.adapters.blocklist import read_nets
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.nodes.machines import read_machines, read_variables
-from headgate.adapters.process.bounds.budget import ProcessBounds
+from headgate.adapters.process.bounds.limits import ProcessBounds
 from headgate.adapters.process.confinement.users import Numbers
 from headgate.adapters.process.containers.store import ImageSupply
-from headgate.adapters.process.network.listeners import NetworkTarget
 from headgate.adapters.process.network.networks import NetworkChoice
+from headgate.adapters.process.network.sockets import NetworkTarget
 from headgate.adapters.process.phases import PhaseLimits
 from headgate.adapters.process.runner import RunnerSettings
 from headgate.adapters.process.sandbox import Paths

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.process.inventory import AnsibleInventory
+from headgate.adapters.process.access import AnsibleInventory
 from headgate.adapters.process.variables import zuul
 from headgate.config.model import FrozenJob, JobRole, NodeGroup, Nodeset
 from headgate.gate.change import Change

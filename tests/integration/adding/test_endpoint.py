@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from headgate.adapters.identity.tokens import authenticator
-from headgate.adapters.process.tail import follow
+from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.cli.pages import api
 from headgate.config.tenants import Connection, parse_tenant_file

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import psutil
 
-from headgate.adapters.process.network.artifacts import ReadLog
+from headgate.adapters.process.joblog import follow
+from headgate.adapters.process.network.sockets import ReadLog
 from headgate.adapters.process.processes import processes_of
 from headgate.adapters.process.runner import ProcessRunner, RunnerSettings
-from headgate.adapters.process.tail import follow
 from headgate.adapters.process.variables import project
 from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob, Playbook

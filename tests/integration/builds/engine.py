@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from headgate.adapters.blocklist import DeniedNetworks
-from headgate.adapters.process.network.forwards import FOUR
-from headgate.adapters.process.network.veth import Veth
+from headgate.adapters.process.network.veth import FOUR, Veth
 from headgate.adapters.process.processes import ProcessKeeper
 
 from .world import greeter

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.process.bounds.budget import ProcessBounds
-from headgate.adapters.process.bounds.groups import Groups
+from headgate.adapters.process.bounds.limits import Groups, ProcessBounds
 from headgate.adapters.process.bounds.watch import CommandWatch, Limiter
 
 from .bench import Bench

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.process.bounds.budget import ProcessBounds
+from headgate.adapters.process.bounds.limits import ProcessBounds
 from headgate.adapters.process.containers.store import NUMBERS, ImageSupply
 from headgate.testing.servers.images import ImageRegistry, shell
 

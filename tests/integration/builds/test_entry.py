@@ -11,9 +11,10 @@ import pytest
 
 STARTS = """
 import os, sys
-from headgate.adapters.process.confinement import entry
+from headgate.adapters.process.confinement import boxes
 why = os.pipe()[1]
-entry.start(sys.argv[1], "root", entry.Rights(0, b"", {"PATH": os.environ["PATH"]}), {}, (0, 1, 2), why)
+rights = boxes.ContainerRights(0, b"", {"PATH": os.environ["PATH"]})
+boxes.start_command(sys.argv[1], "root", rights, {}, (0, 1, 2), why)
 """
 
 

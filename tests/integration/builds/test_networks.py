@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from headgate.adapters.blocklist import read_nets
-from headgate.adapters.process.network.listeners import NetworkTarget
 from headgate.adapters.process.network.networks import NetworkChoice
+from headgate.adapters.process.network.sockets import NetworkTarget
 from headgate.config.model import Node, Nodeset
 
 from .bench import Bench

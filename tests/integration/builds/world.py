@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from headgate.adapters.process.confinement.claims import claim_any
+from headgate.adapters.process.confinement.users import claim_any
 
 GREETER = """
 import socket, sys

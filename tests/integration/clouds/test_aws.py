@@ -15,9 +15,9 @@ from urllib.parse import parse_qs
 import pytest
 
 from headgate.adapters.nodes.clouds.aws import api
-from headgate.adapters.nodes.clouds.aws.credentials import AwsCredentials, AwsKeySource
+from headgate.adapters.nodes.clouds.aws.api import AwsCredentials, AwsKeySource
 from headgate.adapters.nodes.clouds.aws.driver import SEEN_S, Aws, connect
-from headgate.adapters.nodes.clouds.aws.signature import AwsKeys
+from headgate.adapters.nodes.clouds.aws.query import AwsKeys
 from headgate.adapters.nodes.clouds.http import Http
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.base.errors import UserError

@@ -17,12 +17,11 @@ from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from headgate.adapters.nodes.clouds.aws import bucket as buckets
-from headgate.adapters.nodes.clouds.aws.blocks import BLOCK_BYTES
-from headgate.adapters.nodes.clouds.aws.bucket import BucketEntry
-from headgate.adapters.nodes.clouds.aws.credentials import AwsKeySource
+from headgate.adapters.nodes.clouds.aws import uploads as buckets
+from headgate.adapters.nodes.clouds.aws.api import AwsKeySource
 from headgate.adapters.nodes.clouds.aws.driver import Aws
 from headgate.adapters.nodes.clouds.aws.images import FULL_MAX_S, SEEN_S, AwsImages
+from headgate.adapters.nodes.clouds.aws.uploads import BLOCK_BYTES, BucketEntry
 from headgate.map.places import Map
 from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, CloudUnavailable, LaunchFailed, MachineSpec, OverQuota
 from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
@@ -551,6 +550,6 @@ async def test_all_pages_of_a_bucket_are_read(ground: AwsImagesGround, images: A
 
 def test_a_bucket_is_a_host_of_s3_unless_its_name_has_dots_or_aws_is_elsewhere() -> None:
     at = "https://s3.eu-west-1.amazonaws.com/"
-    assert buckets.address(at, "acme-images", is_path=False) == "https://acme-images.s3.eu-west-1.amazonaws.com/"
-    assert buckets.address(at, "acme.images", is_path=False) == f"{at}acme.images/"
-    assert buckets.address("http://127.0.0.1:5000/", "acme", is_path=True) == "http://127.0.0.1:5000/acme/"
+    assert buckets.bucket_address(at, "acme-images", is_path=False) == "https://acme-images.s3.eu-west-1.amazonaws.com/"
+    assert buckets.bucket_address(at, "acme.images", is_path=False) == f"{at}acme.images/"
+    assert buckets.bucket_address("http://127.0.0.1:5000/", "acme", is_path=True) == "http://127.0.0.1:5000/acme/"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from headgate.adapters.nodes.clouds.openstack.api import address_description, address_tags, addresses_of
 from headgate.adapters.nodes.clouds.openstack.config import place
 from headgate.adapters.nodes.clouds.openstack.driver import Machines, connect
-from headgate.adapters.nodes.clouds.openstack.floatingips import addresses_of, described, tags_of
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.base.errors import UserError
 from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, CloudUnavailable, LaunchFailed, OverQuota
@@ -102,7 +102,7 @@ async def test_an_address_is_lent_once_tagged_and_given_back(ground: OpenStackGr
         told = await made(after_a_crash, wanted, {})
     (one,) = ground.services.floating.values()
     assert told.host is not None and told.host["ansible_host"] == one["floating_ip_address"]
-    assert told.about["private_ipv4"] == "192.168.1.30" and tags_of(one["description"]) == wanted.tags
+    assert told.about["private_ipv4"] == "192.168.1.30" and address_tags(one["description"]) == wanted.tags
     ground.services.floating["of-others"] = {"id": "of-others", "description": "of others", "port_id": None}
     listed = {found.id: found for found in await driver.resources(ground.provider)}
     assert listed[one["id"]].tags[NODE_TAG] == wanted.node and listed["of-others"].tags == {}
@@ -344,9 +344,12 @@ def test_a_file_that_is_nowhere_is_an_error(tmp_path: Path) -> None:
 
 def test_tags_in_a_description_are_as_many_as_fit_the_two_that_matter_first() -> None:
     tags = {"a": "x" * 200, SYSTEM_TAG: "s" * 36, NODE_TAG: "n" * 36}
-    assert len(described(tags)) <= 255 and tags_of(described(tags)) == {SYSTEM_TAG: "s" * 36, NODE_TAG: "n" * 36}
+    assert len(address_description(tags)) <= 255 and address_tags(address_description(tags)) == {
+        SYSTEM_TAG: "s" * 36,
+        NODE_TAG: "n" * 36,
+    }
     for other in ("", "headgate", "headgate {", 'headgate {"a": 1}', "of others"):
-        assert tags_of(other) == {}
+        assert address_tags(other) == {}
 
 
 def test_addresses_are_told_apart() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from headgate.adapters.process.tail import follow
+from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.web.access import Access
 from headgate.web.app import create_app

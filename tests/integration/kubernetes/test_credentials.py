@@ -14,9 +14,14 @@ import pytest
 import yaml
 
 from headgate.adapters.nodes.clouds.kubernetes.api import Api
-from headgate.adapters.nodes.clouds.kubernetes.credentials import KubernetesCredentials
 from headgate.adapters.nodes.clouds.kubernetes.driver import Kubernetes, connect
-from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster, KubernetesUser, found, read
+from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import (
+    Cluster,
+    KubernetesCredentials,
+    KubernetesUser,
+    found,
+    read,
+)
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.base.errors import UserError
 from headgate.ports.cloud import CloudUnavailable

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.process.clusters import kubeconfig
+from headgate.adapters.process.access import kubeconfig
 from headgate.testing.servers.images import archive, shell
 from headgate.testing.servers.kubernetes.containers import MISSING, ContainerEngine
 from headgate.testing.servers.kubernetes.server import FakeKubernetesServer, kubernetes

@@ -17,7 +17,7 @@ from headgate.adapters.logs.bucket import LogBucket
 from headgate.adapters.logs.local import LocalLogs
 from headgate.adapters.logs.reader import KeptLogs
 from headgate.adapters.logs.upload import Uploads
-from headgate.adapters.process.tail import follow
+from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.work import BuildOutcome
 from headgate.ports.logstore import LogStore

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.nodes.clouds.podman import places
+from headgate.adapters.nodes.clouds.podman import guest
 from headgate.adapters.nodes.clouds.podman.driver import Podman
 from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, MachineSpec, Made
 from headgate.ports.provider import HOST_KEY_VARIABLE
@@ -49,7 +49,7 @@ class Site:
     @staticmethod
     def opens() -> None:
         """Take away what keeps machines from reaching each other."""
-        subprocess.run(["nft", "delete", "table", "inet", places.TABLE], check=True)
+        subprocess.run(["nft", "delete", "table", "inet", guest.TABLE], check=True)
 
     def podman(self, *words: str) -> str:
         """Return what podman says."""
@@ -85,10 +85,10 @@ def site() -> Iterator[Site]:
         finally:
             found.podman("rm", "-af", "-t", "0")
             for name in found.podman("network", "ls", "--format", "{{.Name}}").split():
-                if name.startswith(places.NAME):
+                if name.startswith(guest.NAME):
                     found.podman("network", "rm", name)
                     shutil.rmtree(f"/var/lib/cni/networks/{name}", ignore_errors=True)
-            subprocess.run(["nft", "delete", "table", "inet", places.TABLE], capture_output=True, check=False)
+            subprocess.run(["nft", "delete", "table", "inet", guest.TABLE], capture_output=True, check=False)
             engine.close()
             shutil.rmtree(place)
 

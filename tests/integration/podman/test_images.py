@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.nodes.clouds.podman.engine import Engine
-from headgate.adapters.nodes.clouds.podman.images import NAME, PodmanImages
+from headgate.adapters.nodes.clouds.podman.engine import IMAGE_NAME, Engine, PodmanImages
 from headgate.ports.cloud import SYSTEM_TAG, LaunchFailed
 from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
 from tests.hostile.test_built_images import holes
@@ -64,11 +63,11 @@ async def test_an_image_is_imported_once_found_after_a_crash_listed_and_removed(
     images, one = PodmanImages(Engine(words)), wanted("u1", content)
     first = await images.send(one, {}, None)
     assert isinstance(first, Sending) and first.lacks_file
-    assert await sent(images, one, file) == Sent(f"{NAME}:u1", {})
+    assert await sent(images, one, file) == Sent(f"{IMAGE_NAME}:u1", {})
     again = PodmanImages(Engine(words))  # as after a crash
-    assert await again.send(one, {}, None) == Sent(f"{NAME}:u1", {})
+    assert await again.send(one, {}, None) == Sent(f"{IMAGE_NAME}:u1", {})
     [listed] = await again.listed({})
-    assert listed.id == f"{NAME}:u1" and listed.tags == one.tags
+    assert listed.id == f"{IMAGE_NAME}:u1" and listed.tags == one.tags
     assert await again.withdraw(one, {}) and await again.listed({}) == []
     await again.discard({}, listed)  # it is gone, which is no error
 
@@ -100,6 +99,6 @@ async def test_an_import_that_was_cut_off_is_done_anew(words: list[str], tmp_pat
     assert isinstance(await images.send(one, {}, file), Sending)
     await images.close()
     other = PodmanImages(Engine(words))
-    assert await sent(other, one, file) == Sent(f"{NAME}:u4", {})
+    assert await sent(other, one, file) == Sent(f"{IMAGE_NAME}:u4", {})
     assert len(await other.listed({})) == 1
     assert await other.withdraw(one, {})

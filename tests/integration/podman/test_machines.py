@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from headgate.adapters.nodes.clouds.podman import places
+from headgate.adapters.nodes.clouds.podman import guest
 from headgate.adapters.nodes.clouds.podman.driver import Podman
 from headgate.adapters.nodes.clouds.podman.engine import complaint
 from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachinePending, Made
@@ -68,9 +68,9 @@ async def test_what_a_crash_left_unfinished_is_made_anew(here: Site, driver: Pod
 
 @pytest.mark.long
 async def test_a_lease_that_podman_left_keeps_nobody_from_the_address(here: Site, driver: Podman) -> None:
-    left = places.LEASES / places.network(0)
+    left = guest.LEASES / guest.network(0)
     left.mkdir(parents=True, exist_ok=True)
-    (left / str(places.subnet(0)[2])).write_text(f"{'a' * 64}\r\neth0")
+    (left / str(guest.subnet(0)[2])).write_text(f"{'a' * 64}\r\neth0")
     node = await driver.advance(machine(), {})
     assert isinstance(node, Made) and (await here.ssh(node, "true"))[0] == 0
 

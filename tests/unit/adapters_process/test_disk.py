@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.process.bounds import disk
-from headgate.adapters.process.bounds.budget import ProcessBounds
-from headgate.adapters.process.bounds.disk import ANYWAY_S, SETTLE_S, DiskAccounts, Free, Use, measured
+from headgate.adapters.process.bounds import watch
+from headgate.adapters.process.bounds.limits import ProcessBounds
+from headgate.adapters.process.bounds.watch import ANYWAY_S, SETTLE_S, DiskAccounts, Free, Use, measured
 
 MB = 1_000_000
 
@@ -23,8 +23,8 @@ class Machine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, bounds: ProcessBounds) -> None:
         self.free, self.now_s, self.held = 50_000 * MB, 0.0, dict[Path, Use]()
         self.measured = 0
-        monkeypatch.setattr(disk, "free_of", lambda _: Free(self.free, 1_000_000, 100_000 * MB, 2_000_000))
-        monkeypatch.setattr(disk, "measured", self._measured)
+        monkeypatch.setattr(watch, "free_of", lambda _: Free(self.free, 1_000_000, 100_000 * MB, 2_000_000))
+        monkeypatch.setattr(watch, "measured", self._measured)
         self.disk = DiskAccounts(bounds, now_s=lambda: self.now_s)
 
     def _measured(self, root: Path, _: object) -> Use:

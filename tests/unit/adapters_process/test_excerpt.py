@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.adapters.process.excerpt import LINE_MAX_CHARS, LINES_MAX, Excerpt
+from headgate.adapters.process.joblog import EXCERPT_LINE_MAX_CHARS, EXCERPT_LINES_MAX, Excerpt
 
 UNITTEST = """test_perimeter (test_api.Api.test_perimeter) ... ERROR
 ======================================================================
@@ -57,7 +57,7 @@ def shown(text: str) -> list[str]:
 )
 def test_the_reason_is_shown_and_little_else(log: str, reason: str, noise: str) -> None:
     lines = shown(log)
-    assert reason in lines and len(lines) <= LINES_MAX
+    assert reason in lines and len(lines) <= EXCERPT_LINES_MAX
     assert not any(noise in line for line in lines)
 
 
@@ -87,4 +87,4 @@ def test_nothing_is_shown_of_a_build_that_passed() -> None:
 
 def test_no_line_is_long_or_steers_a_terminal() -> None:
     (line,) = shown("ERROR: \x1b[31m\u202eevil\x07" + "x" * 5_000)
-    assert len(line) < LINE_MAX_CHARS + 40 and line.isprintable() and "\u202e" not in line
+    assert len(line) < EXCERPT_LINE_MAX_CHARS + 40 and line.isprintable() and "\u202e" not in line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.adapters.process.network.forwards import has_six
+from headgate.adapters.process.network.veth import has_six
 
 LOOPBACK = "00000000000000000000000000000001 01 80 10 80       lo\n"
 LINK = "fe80000000000000505400fffe123456 02 40 20 80     eth0\n"

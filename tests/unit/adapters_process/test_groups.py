@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.process.bounds.budget import Exceeded, ProcessBounds
-from headgate.adapters.process.bounds.disk import DiskAccounts
-from headgate.adapters.process.bounds.groups import Group, Groups
-from headgate.adapters.process.bounds.watch import CommandWatch
+from headgate.adapters.process.bounds.limits import Exceeded, Group, Groups, ProcessBounds
+from headgate.adapters.process.bounds.watch import CommandWatch, DiskAccounts
 
 NAME = f"headgate-{os.getpid()}-"
 OTHER_PID = "1"

@@ -9,7 +9,7 @@ import struct
 
 import pytest
 
-from headgate.adapters.process.bounds.seccomp import AARCH64, CLONE_NEWUSER, I386, NESTING, REFUSED, X86_64, program
+from headgate.adapters.process.bounds.machine import AARCH64, CLONE_NEWUSER, I386, NESTING, REFUSED, X86_64, call_filter
 
 ALLOWED = "allowed"
 NAMES = {
@@ -44,7 +44,7 @@ def verdict(text: bytes, audit: int, number: int, *arguments: int) -> str:
 @pytest.mark.parametrize("architecture", [X86_64, AARCH64, I386])
 def test_what_is_listed_is_refused_and_nothing_else(architecture: object) -> None:
     for nesting in (False, True):
-        text = program(nesting=nesting, machine=MACHINE[architecture])  # type: ignore[index]  # parametrize has no types
+        text = call_filter(nesting=nesting, machine=MACHINE[architecture])  # type: ignore[index]  # parametrize has no types
         listed = REFUSED if nesting else REFUSED | NESTING
         refused = {numbers[architecture.column] for numbers in listed.values()}  # type: ignore[attr-defined]  # the same
         refused |= set() if nesting else {435}
@@ -55,8 +55,8 @@ def test_what_is_listed_is_refused_and_nothing_else(architecture: object) -> Non
 
 @pytest.mark.parametrize("architecture", [X86_64, AARCH64, I386])
 def test_user_namespaces_and_typing_for_others_depend_on_arguments(architecture: object) -> None:
-    text = program(nesting=False, machine=MACHINE[architecture])  # type: ignore[index]
-    nesting = program(nesting=True, machine=MACHINE[architecture])  # type: ignore[index]
+    text = call_filter(nesting=False, machine=MACHINE[architecture])  # type: ignore[index]
+    nesting = call_filter(nesting=True, machine=MACHINE[architecture])  # type: ignore[index]
     audit, column = architecture.audit, architecture.column  # type: ignore[attr-defined]
     for name in ("clone", "unshare"):
         number = NAMES[name][column]
@@ -71,8 +71,8 @@ def test_user_namespaces_and_typing_for_others_depend_on_arguments(architecture:
 
 @pytest.mark.parametrize("architecture", [X86_64, AARCH64, I386])
 def test_only_sockets_of_a_network_namespace_are_made(architecture: object) -> None:
-    text = program(nesting=False, machine=MACHINE[architecture])  # type: ignore[index]
-    nesting = program(nesting=True, machine=MACHINE[architecture])  # type: ignore[index]
+    text = call_filter(nesting=False, machine=MACHINE[architecture])  # type: ignore[index]
+    nesting = call_filter(nesting=True, machine=MACHINE[architecture])  # type: ignore[index]
     audit, column = architecture.audit, architecture.column  # type: ignore[attr-defined]
     for name in ("socket", "socketpair"):
         made = {family for family in range(60) if verdict(text, audit, NAMES[name][column], family) == ALLOWED}
@@ -84,8 +84,8 @@ def test_only_sockets_of_a_network_namespace_are_made(architecture: object) -> N
 
 
 def test_other_architectures_of_a_machine_are_refused() -> None:
-    assert verdict(program(nesting=True, machine="x86_64"), X86_64.audit, 0x4000_0000 + 39) == "ENOSYS"
-    assert verdict(program(nesting=True, machine="aarch64"), I386.audit, 20) == "ENOSYS"
+    assert verdict(call_filter(nesting=True, machine="x86_64"), X86_64.audit, 0x4000_0000 + 39) == "ENOSYS"
+    assert verdict(call_filter(nesting=True, machine="aarch64"), I386.audit, 20) == "ENOSYS"
 
 
 def test_numbers_are_those_of_the_kernel() -> None:

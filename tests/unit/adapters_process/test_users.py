@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.adapters.process.confinement.claims import claim, claim_any
 from headgate.adapters.process.confinement.users import (
     DEFAULT,
     DEFAULT_IN_CONTAINER,
     Numbers,
+    claim,
+    claim_any,
     numbers_of_root,
     subordinate,
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.process.confinement.claims import NumberClaim, claim_any
+from headgate.adapters.process.confinement.users import NumberClaim, claim_any
 from headgate.adapters.process.network.veth import Veth
 from headgate.adapters.process.processes import ProcessKeeper
 

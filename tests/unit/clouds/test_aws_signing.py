@@ -12,8 +12,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.loaders import Loader
 
-from headgate.adapters.nodes.clouds.aws import launch, query, quotas
-from headgate.adapters.nodes.clouds.aws.signature import AwsKeys, signed
+from headgate.adapters.nodes.clouds.aws import launch, query
+from headgate.adapters.nodes.clouds.aws.query import AwsKeys, signed
 from headgate.ports.cloud import MachineSpec
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -128,4 +128,4 @@ def test_every_argument_is_one_that_ec2_has(action: str, arguments: query.Argume
     ],
 )
 def test_cores_count_for_the_quota_of_their_family(kind: str, spot: bool, code: str) -> None:
-    assert quotas.quota(kind, spot) == code
+    assert launch.quota(kind, spot) == code

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from headgate.adapters.nodes.clouds.aws import launch, query
-from headgate.adapters.nodes.clouds.aws.credentials import AwsCredentials, AwsKeySource
+from headgate.adapters.nodes.clouds.aws.api import AwsCredentials, AwsKeySource
 from headgate.adapters.nodes.clouds.http import CloudResponse, Http
 from headgate.adapters.nodes.clouds.kubernetes import objects
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import read

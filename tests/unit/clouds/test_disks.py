@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.nodes.clouds.disks import check
+from headgate.adapters.nodes.clouds.imagefiles import check_disk
 from headgate.ports.cloud import LaunchFailed
 
 SPARSE = 'RW 2048 SPARSE "disk.vmdk"'
@@ -33,7 +33,7 @@ def vmdk(text: bytes, capacity: int = 2048, at: int = 1, sectors: int = 20) -> b
 )
 def test_a_vmdk_that_is_one_sparse_file_is_accepted(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "disk").write_bytes(content)
-    check(tmp_path / "disk", "vmdk")
+    check_disk(tmp_path / "disk", "vmdk")
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_a_vmdk_that_is_one_sparse_file_is_accepted(tmp_path: Path, content: byt
 def test_a_vmdk_that_may_refer_to_another_file_is_refused(tmp_path: Path, content: bytes, why: str) -> None:
     (tmp_path / "disk").write_bytes(content)
     with pytest.raises(LaunchFailed, match=why):
-        check(tmp_path / "disk", "vmdk")
+        check_disk(tmp_path / "disk", "vmdk")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.nodes.clouds.podman import places
+from headgate.adapters.nodes.clouds.podman import guest
 from headgate.adapters.nodes.clouds.podman.driver import CONTAINER, NETWORK, Podman, connect
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.adapters.process.containers.store import NUMBERS
@@ -34,10 +34,10 @@ def test_a_connection_that_cannot_be_says_why(
 
 
 def test_machines_share_neither_addresses_nor_users_with_each_other_or_with_jobs_in_containers() -> None:
-    every = [places.subnet(number) for number in range(places.COUNT)]
+    every = [guest.subnet(number) for number in range(guest.COUNT)]
     assert all(one.broadcast_address + 1 == two.network_address for one, two in pairwise(every))
-    assert all(one.subnet_of(places.MACHINES) for one in every)
-    spans = [(int(places.users(n).split(":")[1]), int(places.users(n).split(":")[2])) for n in range(places.COUNT)]
+    assert all(one.subnet_of(guest.MACHINES) for one in every)
+    spans = [(int(guest.users(n).split(":")[1]), int(guest.users(n).split(":")[2])) for n in range(guest.COUNT)]
     assert all(first + count == after for (first, count), (after, _) in pairwise(spans))
     assert spans[0][0] >= NUMBERS.first + NUMBERS.count and sum(spans[-1]) < 2**31
 

@@ -1,4 +1,4 @@
-"""Machines of this executor's own, by label: a file names them, and a build has them for itself."""
+"""Give builds this executor's own machines: slots on its host, or machines that a file names by label."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 from headgate.base.errors import UserError
 from headgate.config.model import Nodeset
 from headgate.map.records import OwnMachine
-from headgate.ports.provider import HOST_KEY_VARIABLE
+from headgate.ports.provider import HOST_KEY_VARIABLE, Machine
 
 MEANT = {
     "label": "labels",
@@ -232,3 +232,16 @@ def read_yaml(path: Path) -> Any:
         raise UserError(f"{path}: cannot be read: {error}") from error
     except yaml.YAMLError as error:
         raise UserError(f"{path}: this is not YAML: {' '.join(str(error).split())}") from error
+
+
+class LocalProvider:
+    """See `ports.provider.Provider`."""
+
+    async def prepare(self, machine: Machine) -> dict[str, Any]:
+        return {"ansible_connection": "local"}
+
+    async def clean(self, machine: Machine) -> None:
+        """Do nothing: the executor has removed the work directory."""
+
+    async def probe(self, machine: Machine) -> None:
+        """Return: a running executor has its slots."""

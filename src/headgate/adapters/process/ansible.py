@@ -11,14 +11,15 @@ import msgspec
 
 from headgate.adapters.ansible.environments import Environment, beside
 from headgate.adapters.keys.clear import Clear, write_private
-from headgate.adapters.process.containers.node import CONNECTION
-from headgate.adapters.process.context.facts import FactCache
+from headgate.adapters.process.access import AnsibleInventory, Hosts, known_host
+from headgate.adapters.process.containers.box import CONNECTION
 from headgate.adapters.process.context.places import PlaybookContext
 from headgate.adapters.process.context.values import (
     EVALUATED_SIZE_MAX_BYTES,
     LOCALHOST,
     OWN_VARIABLE,
     RAW_VARIABLE,
+    FactCache,
     JobVariables,
     Values,
     evaluated,
@@ -29,10 +30,9 @@ from headgate.adapters.process.context.values import (
     plain,
     templates,
 )
-from headgate.adapters.process.inventory import AnsibleInventory, Hosts, known_host
 from headgate.adapters.process.joboutput import EVENTS, EVENTS_VARIABLE
 from headgate.adapters.process.workspace import BadPlaybook, Stage, Workspace
-from headgate.adapters.process.zygotes.playbook import NOWHERE
+from headgate.adapters.process.zygotes.program import NOWHERE
 from headgate.adapters.work.directory import Directory, Strange
 from headgate.config.model import Playbook
 

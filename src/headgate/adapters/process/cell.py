@@ -11,20 +11,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from headgate.adapters.process.agent import PROGRAM, SOCKET_VARIABLE, Agent
+from headgate.adapters.process.access import AGENT_PROGRAM, SOCKET_VARIABLE, Agent
 from headgate.adapters.process.bounds import machine
 from headgate.adapters.process.confinement import users
 from headgate.adapters.process.confinement.errands import found_program
-from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Network, Spaces
 from headgate.adapters.process.confinement.users import BuildUser, Numbers, Users
-from headgate.adapters.process.containers.box import Container, boxed
-from headgate.adapters.process.containers.node import BuildNode
+from headgate.adapters.process.containers.box import BuildNode, Container, boxed
 from headgate.adapters.process.containers.store import NUMBERS
 from headgate.adapters.process.joblog import JobLog
-from headgate.adapters.process.network.listeners import NetworkTarget, Serve
 from headgate.adapters.process.network.networks import Fleet, NetworkChoice, Networks
+from headgate.adapters.process.network.sockets import NetworkTarget, Serve
 from headgate.adapters.process.processes import ProcessKeeper
-from headgate.adapters.process.sandbox import AGENT, CONTAINER, Sandbox
+from headgate.adapters.process.sandbox import AGENT, CONTAINER, NOWHERE_ELSE, Network, Sandbox, Spaces
 from headgate.adapters.process.zygotes.entry import HOLDER
 from headgate.adapters.process.zygotes.pool import Zygotes
 from headgate.base.tasks import run_to_end
@@ -74,7 +72,7 @@ class Reached:
     keys: tuple[Path, ...] = ()
     """Private keys of the machines, for the agent of the build."""
     earlier: Serve | None = None
-    """Serves the files of earlier builds, see `artifacts`."""
+    """Serves the files of earlier builds, see `network.sockets`."""
 
 
 class Cells:
@@ -237,7 +235,7 @@ class Cell:
     async def arm(self, place: Path) -> bool:
         """Start the agent of the build, in the directory `place`, with the keys of its machines; return whether there
         is one. Raises NoKey, OSError."""
-        if self._sandbox.agent_socket(place) is None or not found_program(PROGRAM):
+        if self._sandbox.agent_socket(place) is None or not found_program(AGENT_PROGRAM):
             return False
         opened = Agent.opened(self._keeper, self._networks.user, self._user, place)
         self._agent = await self._stack.enter_async_context(opened)

@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headgate.adapters.process.bounds.budget import Exceeded
-from headgate.adapters.process.bounds.disk import measured
+from headgate.adapters.process.bounds.limits import Exceeded
+from headgate.adapters.process.bounds.watch import measured
 from headgate.adapters.process.cell import Cell, Command
 from headgate.adapters.process.containers.box import Container
 from headgate.adapters.process.containers.containerfile import SIZE_MAX_BYTES, BadFile, Recipe, Step, read

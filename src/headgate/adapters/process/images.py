@@ -9,16 +9,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headgate.adapters.process.bounds.budget import Exceeded, ProcessBounds
+from headgate.adapters.process.bounds.limits import Exceeded, ProcessBounds
 from headgate.adapters.process.bounds.watch import Limiter
 from headgate.adapters.process.cell import Cell
-from headgate.adapters.process.confinement.spaces import Network
 from headgate.adapters.process.containers.box import Container, boxed
 from headgate.adapters.process.containers.store import ContainerStore, Image, ImageSupply, NoImage
 from headgate.adapters.process.imagebuild import ImageRecipe, Layers, build
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.processes import ProcessKeeper, Sink
-from headgate.adapters.process.sandbox import Sandbox
+from headgate.adapters.process.sandbox import Network, Sandbox
 from headgate.adapters.process.workspace import Workspace
 from headgate.adapters.work.directory import remove
 from headgate.base.ids import fresh

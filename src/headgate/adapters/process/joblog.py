@@ -1,15 +1,20 @@
-"""The log of a build: written as it comes, safe whatever a job writes, never larger than allowed."""
+"""Write the log of a build, look for failures in it, quote the lines that say why, and follow it."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
+
+import re2
 
 from headgate.adapters.keys.censor import Censor
-from headgate.adapters.process.excerpt import Excerpt
+from headgate.base.texts import line as one_line
 
 COLOUR = r"\x1b\[[0-9;]*m"
 RESET = "\x1b[m"
@@ -153,3 +158,189 @@ def _clean(line: bytes) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     return found["colour"] or found[0].encode("unicode_escape").decode()
+
+
+TOKEN_VARIABLE = "HEADGATE_FAILING"
+"""Variable with the text that our callback plugin prints, alone on a line, when a task has failed."""
+MEMORY_MAX_BYTES = 1 << 20
+"""Memory for all patterns of a job together."""
+MATCHED_MAX_BYTES = 4_000
+"""Length of a line's beginning that is matched."""
+TIME_MAX_S = 20.0
+"""Time for matching all lines of one build, since other builds wait meanwhile."""
+SHOWN_MAX = 200
+_HOST = b" | "
+"""Separates the host from the text in Ansible's output of a task."""
+
+
+class _Pattern(Protocol):
+    def search(self, text: str) -> object | None: ...
+
+
+class PatternsTooLarge(Exception):
+    """Report that the patterns of `failure-output` cannot be combined."""
+
+
+class EarlySigns:
+    """Inspect every line of a job's output. Once a line signals a failure, the build fails, whatever follows."""
+
+    def __init__(self, patterns: Sequence[str], on_failure: Callable[[], None]) -> None:
+        """Prepare to call `on_failure` once, at the first sign.  Raise PatternsTooLarge."""
+        # Random, since a program of the job could otherwise print the line itself.
+        self.token = secrets.token_hex(16)
+        self.why = ""
+        """Reason for people; empty while there is no sign of failure."""
+        self._on_failure, self._spent_s = on_failure, 0.0
+        self._armed = self._ansible = False
+        self._pattern = _together(patterns) if patterns else None
+
+    def begins(self, *, counts: bool, ansible: bool) -> None:
+        """Note the start of a playbook; `counts` says whether its failure fails the build."""
+        self._armed, self._ansible = counts, ansible
+
+    def sift(self, lines: list[bytes]) -> list[bytes]:
+        """Return the lines for people, after looking for signs in them."""
+        if self._ansible and (token := self.token.encode()) in lines:
+            lines = [line for line in lines if line != token]
+            self._sign("a task failed")
+        if self._armed and not self.why and self._pattern is not None:
+            began = time.perf_counter()
+            self._look(lines)
+            self._spent_s += time.perf_counter() - began
+            if self._spent_s > TIME_MAX_S:
+                self._sign(f"its failure-output took more than {TIME_MAX_S:.0f} s to be looked for")
+        return lines
+
+    def _look(self, lines: list[bytes]) -> None:
+        for line in lines:
+            # Patterns speak of a program's line, and not of the host that Ansible puts in front.
+            content = line.partition(_HOST)[2] if self._ansible else line
+            text = content[:MATCHED_MAX_BYTES].decode(errors="replace").rstrip("\r")
+            if text and self._pattern is not None and self._pattern.search(text):
+                self._sign(f'its output matches failure-output: "{one_line(text, SHOWN_MAX)}"')
+                return
+
+    def _sign(self, why: str) -> None:
+        if self._armed and not self.why:
+            self.why = why
+            self._on_failure()
+
+
+def _together(patterns: Sequence[str]) -> _Pattern:
+    """Combine the patterns into one, so that the cost of a line does not grow with their number. Raise
+    PatternsTooLarge."""
+    options = re2.Options()
+    options.log_errors = False
+    # re2 matches in linear time, so that no pattern of a job can hang the executor; its memory needs this limit.
+    options.max_mem = MEMORY_MAX_BYTES
+    try:
+        found: _Pattern = re2.compile("|".join(f"(?:{pattern})" for pattern in patterns), options)
+    except re2.error as error:
+        raise PatternsTooLarge(
+            "the patterns of its failure-output are too large together; write fewer, or simpler"
+        ) from error
+    return found
+
+
+EXCERPT_LINES_MAX = 4
+EXCERPT_LINE_MAX_CHARS = 200
+LOOKED_AT_MAX_BYTES = 400
+"""Length of a line's beginning that is examined."""
+KEPT_MAX_BYTES = 10_000
+"""Size above which a line is not shown, since it may have split a secret."""
+_SUSPECT = re.compile(
+    rb"^E   |\b[A-Z]\w*(?:Error|Exception)\b|\b(?i:error|fatal|panic): |\b(?:ERROR|FAILED|FAIL|FATAL)\b"
+    rb"|^not ok\b|\*\*\* "
+)
+_HARMLESS = re.compile(rb"\(ignored\)|\b(?i:0 errors?|no errors?)\b")
+
+
+class Excerpt:
+    """Hear every line of output, and keep the few of one playbook that look like the reason of a failure."""
+
+    def __init__(self) -> None:
+        self.censor = Censor()
+        """Knows every secret, even if the job shows them in its log: reports live longer and reach more people."""
+        self._first: list[bytes] = []
+        self._later = b""
+        self._last: deque[bytes] = deque(maxlen=2)
+        self._settled = False
+
+    def begin(self) -> None:
+        """Forget the lines of earlier playbooks; once one has failed, its lines stay."""
+        if not self._settled:
+            self._first, self._later = [], b""
+            self._last.clear()
+
+    def hear(self, lines: Iterable[bytes]) -> None:
+        """Take in lines of output."""
+        if self._settled:
+            return
+        for line in lines:
+            start = line[:LOOKED_AT_MAX_BYTES]
+            if len(line) > KEPT_MAX_BYTES or not start.strip():
+                continue
+            self._last.append(line)
+            if _SUSPECT.search(start) and not _HARMLESS.search(start):
+                # The first errors and the very last one: the cause tends to come first, and the summary at the end.
+                if len(self._first) < EXCERPT_LINES_MAX - 1:
+                    self._first.append(line)
+                else:
+                    self._later = line
+
+    def settle(self) -> None:
+        """Keep the lines that were heard since `begin`, as this playbook failed."""
+        self._settled = True
+
+    def text(self) -> str:
+        """Return at most `LINES_MAX` printable lines: those that name an error, else the last two.
+
+        Secrets are removed; the text is empty if no playbook failed.
+        """
+        if not self._settled:
+            return ""
+        found = [*self._first, *([self._later] if self._later else [])] or list(self._last)
+        # Censored now and not when heard: a secret may become known only after the line that has it.
+        clear = (self.censor.line(one).decode(errors="replace").strip() for one in found)
+        return "\n".join(one_line(one, EXCERPT_LINE_MAX_CHARS) for one in clear)
+
+
+CHUNK_SIZE_BYTES = 65_536
+LOOK_INTERVAL_S = 0.1
+QUICK_MAX = 20
+"""Followers in this process up to which the interval is the shortest; with more of them it grows."""
+
+
+class TailGroup:
+    """Follow files in one process; many followers together cost it no more than a few do."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    async def follow(self, path: Path, finished: Callable[[], bool], offset: int = 0) -> AsyncIterator[bytes]:
+        """Yield the bytes from `offset` on, as they are written, until `finished` and all of them are read."""
+        self._count += 1
+        try:
+            while True:
+                last = finished()
+                while chunk := await asyncio.to_thread(_read, path, offset):
+                    offset += len(chunk)
+                    yield chunk
+                if last:
+                    return
+                await asyncio.sleep(LOOK_INTERVAL_S * max(1.0, self._count / QUICK_MAX))
+        finally:
+            self._count -= 1
+
+
+def _read(path: Path, offset: int) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return file.read(CHUNK_SIZE_BYTES)
+    except FileNotFoundError:
+        return b""
+
+
+follow = TailGroup().follow
+"""Followers in this process."""

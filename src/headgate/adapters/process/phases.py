@@ -13,10 +13,9 @@ from typing import Any
 
 from headgate.adapters.keys.clear import Clear, opened, sealed, sought
 from headgate.adapters.process import ansible, joboutput, variables
-from headgate.adapters.process.bounds.budget import Exceeded
+from headgate.adapters.process.bounds.limits import Exceeded
 from headgate.adapters.process.cell import Cell, Command
-from headgate.adapters.process.early import TOKEN_VARIABLE, Early, PatternsTooLarge
-from headgate.adapters.process.joblog import JobLog
+from headgate.adapters.process.joblog import TOKEN_VARIABLE, EarlySigns, JobLog, PatternsTooLarge
 from headgate.adapters.process.joboutput import JobOutput
 from headgate.adapters.process.returns import ReturnError, read
 from headgate.adapters.process.workspace import BadPlaybook, Stage, Workspace
@@ -89,7 +88,7 @@ class Phases:
     handed: Clear = field(default_factory=Clear)
     """Secret data that earlier jobs returned."""
     output: JobOutput = field(init=False)
-    _early: Early = field(init=False)
+    _early: EarlySigns = field(init=False)
     _wants_hidden: list[str] = field(init=False, default_factory=list)
     """Returned secrets that are censored; their number is limited, even if the job returns other ones later."""
     _counts: bool = field(init=False, default=False)
@@ -98,7 +97,7 @@ class Phases:
     def __post_init__(self) -> None:
         """Prepare the output of the build and the search for early signs.  Raise BadPlaybook, OSError."""
         try:
-            self._early = Early(self.workspace.spec.job.failure_output, self.contact.fails)
+            self._early = EarlySigns(self.workspace.spec.job.failure_output, self.contact.fails)
         except PatternsTooLarge as large:
             raise BadPlaybook(f"job {self.workspace.spec.job.name} cannot be run: {large}") from large
         self.joblog.sieve = self._early.sift

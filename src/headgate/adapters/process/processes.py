@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from headgate.adapters.process import supervisor
-from headgate.adapters.process.bounds.budget import Exceeded, of_bytes
+from headgate.adapters.process.bounds.limits import Exceeded, of_bytes
 from headgate.adapters.process.bounds.watch import CommandWatch, Limiter
-from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Spaces
-from headgate.adapters.process.sandbox import Confined
+from headgate.adapters.process.sandbox import NOWHERE_ELSE, Confined, Spaces
 from headgate.adapters.process.supervisor import Cold
 from headgate.base.tasks import end
 

@@ -19,23 +19,21 @@ from headgate.adapters.ansible.supply import AnsibleSupply
 from headgate.adapters.keys.clear import Clear, handed, of_nodes, sealed
 from headgate.adapters.metrics.room import MetricRoom
 from headgate.adapters.nodes.machines import ListedMachine, ListedMachines, NoNode
-from headgate.adapters.process.agent import NoKey
+from headgate.adapters.process.access import Hosts, NoKey, keys, kubeconfig, servers, targets, tokens, without_keys
 from headgate.adapters.process.ansible import Playbooks, program_of, shared_config
-from headgate.adapters.process.bounds.budget import ProcessBounds
+from headgate.adapters.process.bounds.limits import ProcessBounds
 from headgate.adapters.process.bounds.watch import Limiter
 from headgate.adapters.process.cell import Cells, Reached
-from headgate.adapters.process.clusters import kubeconfig, servers, tokens
 from headgate.adapters.process.confinement.users import NoUser, Numbers
-from headgate.adapters.process.containers.node import replaced
+from headgate.adapters.process.containers.box import with_container
 from headgate.adapters.process.containers.store import ImageSupply as ImageSupply
 from headgate.adapters.process.containers.store import NoImage
 from headgate.adapters.process.imagebuild import NotBuilt
 from headgate.adapters.process.images import BuildContainer, BuildContainers
-from headgate.adapters.process.inventory import Hosts, keys, targets, without_keys
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.joboutput import write_inventory, write_manifest
-from headgate.adapters.process.network.artifacts import ReadLog, given, reached, serving
 from headgate.adapters.process.network.networks import Fleet, NetworkChoice
+from headgate.adapters.process.network.sockets import ReadLog, given, reached, serving
 from headgate.adapters.process.phases import PhaseLimits, Phases, PlaybookVerdict
 from headgate.adapters.process.processes import ProcessKeeper, kill_left
 from headgate.adapters.process.returns import ReturnError, read
@@ -314,7 +312,7 @@ class ProcessRunner:
                 workspace.site = without_keys(workspace.site)
                 hosts = {name: without_keys(found) for name, found in hosts.items()}
             if boxed is not None and boxed.plays:
-                hosts = replaced(hosts)
+                hosts = with_container(hosts)
             playbooks = Playbooks(workspace, hosts, cell.user_name, ansible)
             phases = Phases(
                 workspace, joblog, cell, playbooks, work.cancel, work.contact, self.settings.limits, self._keys, secret

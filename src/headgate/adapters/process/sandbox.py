@@ -1,4 +1,4 @@
-"""Bubblewrap around the commands of jobs, where it can be used."""
+"""Put bubblewrap around the commands of jobs, where it can be used, and name their namespaces."""
 
 from __future__ import annotations
 
@@ -11,10 +11,26 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headgate.adapters.process.bounds import machine, seccomp
+from headgate.adapters.process.bounds import machine
 from headgate.adapters.process.confinement import errands
-from headgate.adapters.process.confinement.spaces import Network
 from headgate.adapters.process.confinement.users import NEEDED, BuildUser
+
+Spaces = Mapping[str, int]
+"""Kind -> descriptor; `user` precedes `net`."""
+NOWHERE_ELSE: Spaces = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Represent the network of a command."""
+
+    spaces: Spaces = field(default_factory=dict)
+    """Namespaces that commands start in."""
+    cut: bool = False
+    """Whether bubblewrap removes the network, because nothing else can."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Path -> content of a file that describes the network."""
+
 
 log = logging.getLogger("headgate.executor")
 
@@ -107,7 +123,7 @@ class Sandbox:
         return False
 
     def _say_what_is_missing(self) -> None:
-        if not seccomp.known():
+        if not machine.filter_known():
             log.warning("Jobs may use all system calls: no filter is known for %s", platform.machine())
         if "--size" not in self._options:
             log.warning("/tmp of jobs may fill half of the memory: this bwrap has no --size; install 0.6 or newer")
@@ -180,7 +196,7 @@ class Sandbox:
             # without a --size, which a job could otherwise fill.
             *("--remount-ro", "/dev", "--remount-ro", "/"),
         ]
-        filter = inputs.add(seccomp.program(nesting=paths.nesting)) if seccomp.known() else None
+        filter = inputs.add(machine.call_filter(nesting=paths.nesting)) if machine.filter_known() else None
         if filter is not None:
             arguments += ["--seccomp", str(filter)]
         becoming = user.becoming() if user else ()

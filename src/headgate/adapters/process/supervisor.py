@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from headgate.adapters.process.confinement import errands
-from headgate.adapters.process.confinement.calls import libc
+from headgate.adapters.process.confinement.boxes import libc
 from headgate.adapters.process.confinement.server import CommandServer
 
 PR_SET_CHILD_SUBREAPER = 36

@@ -13,8 +13,7 @@ import msgspec
 
 from headgate.adapters.keys.clear import Clear, write_private
 from headgate.adapters.process import variables
-from headgate.adapters.process.context.places import Contexts, PlaybookContext
-from headgate.adapters.process.context.roles import described, offer
+from headgate.adapters.process.context.places import Contexts, PlaybookContext, described_role, offer_roles
 from headgate.adapters.process.context.values import JobVariables
 from headgate.adapters.work.collection import OURS
 from headgate.adapters.work.directory import Directory, Strange, remove
@@ -280,10 +279,10 @@ class Workspace:
             branch, why = await self._role(book, role)
             offered = await self._tree(role.project, branch, book.trusted)
             trees[offered] = None
-            place = offer(role, offered, own / "roles")
+            place = offer_roles(role, offered, own / "roles")
             if place is not None and place not in roles:
                 roles.append(place)
-                descriptions.append(described(role, place, offered, (branch, why)))
+                descriptions.append(described_role(role, place, offered, (branch, why)))
         self._roles[book.project, book.branch, book.path, book.trusted] = descriptions
         return Stage(book, path, tuple(roles), self.contexts.of(book), own, output_dir, tuple(trees))
 

@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine
 
-from headgate.adapters.nodes.local import LocalProvider
+from headgate.adapters.nodes.machines import LocalProvider
 from headgate.adapters.nodes.ssh import SshProvider
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until

@@ -15,9 +15,9 @@ from headgate.adapters.git.forge import GitForge
 from headgate.adapters.judge.subprocess_judge import ApartJudge, JudgeLimits
 from headgate.adapters.logs.reader import KeptLogs
 from headgate.adapters.metrics.load import MachineLoad
-from headgate.adapters.process.network.artifacts import ReadLog
+from headgate.adapters.process.joblog import follow
+from headgate.adapters.process.network.sockets import ReadLog
 from headgate.adapters.process.runner import ProcessRunner
-from headgate.adapters.process.tail import follow
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
 from headgate.cli.directories import LOG_MODES, writable

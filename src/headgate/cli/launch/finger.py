@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from headgate.adapters.process.tail import follow
+from headgate.adapters.process.joblog import follow
 from headgate.base.errors import UserError
 from headgate.cli.identity.tls import tls_of_finger
 from headgate.cli.launch.process import Process

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from headgate.adapters.nodes.imagefiles import FetchedImages
-from headgate.adapters.nodes.scan import Scanner
+from headgate.adapters.nodes.clouds.imagefiles import FetchedImages
+from headgate.adapters.nodes.ssh import Scanner
 from headgate.base.extras import needing
 from headgate.cli.clouds import cloud, cloud_names, rate
 from headgate.cli.settings import Settings

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.adapters.process.excerpt import Excerpt
+from headgate.adapters.process.joblog import Excerpt
 from headgate.cli.scenario import files
 from headgate.testing.repositories import run_git
 

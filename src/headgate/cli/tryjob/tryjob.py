@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from headgate.adapters.git.command import GitError, check_git
 from headgate.adapters.git.directories import Directories
 from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.process.joblog import follow
 from headgate.adapters.process.returns import parse
 from headgate.adapters.process.runner import ProcessRunner
-from headgate.adapters.process.tail import follow
 from headgate.base.errors import UserError
 from headgate.base.ids import fresh
 from headgate.base.tasks import run_until

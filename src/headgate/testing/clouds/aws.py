@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs
 
-from headgate.adapters.nodes.clouds.aws.credentials import AwsKeySource
+from headgate.adapters.nodes.clouds.aws.api import AwsKeySource
 from headgate.adapters.nodes.clouds.aws.driver import Aws
 from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, MachineSpec
 from headgate.testing.servers.faults import Fault, FaultAnswer, Faults, Pass, ReceivedRequest, answers

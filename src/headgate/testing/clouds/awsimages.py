@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from headgate.adapters.nodes.clouds.aws.credentials import AwsKeySource
+from headgate.adapters.nodes.clouds.aws.api import AwsKeySource
 from headgate.adapters.nodes.clouds.aws.driver import Aws
 from headgate.ports.cloud import SYSTEM_TAG
 from headgate.testing.clouds.aws import ACCESS, ACCOUNT, REGION, SECRET, call

@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
+from headgate.adapters.nodes.clouds.openstack.api import address_tags
 from headgate.adapters.nodes.clouds.openstack.config import Place
 from headgate.adapters.nodes.clouds.openstack.driver import Machines
-from headgate.adapters.nodes.clouds.openstack.floatingips import tags_of
 from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, MachineSpec
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.clouds.glance import Glance, json_answer
@@ -191,7 +191,7 @@ class OpenStackGround:
             if one["user_id"] == self.services.user and one["status"] != "DELETED":
                 found[one["id"]] = one["metadata"]
         for name, lent in self.services.floating.items():
-            found[name] = {**tags_of(lent["description"])}
+            found[name] = {**address_tags(lent["description"])}
         return found
 
     async def foreign(self) -> str:

@@ -1,10 +1,21 @@
-"""The limits of a build while one of its commands runs: those the kernel enforces, and a look for the others."""
+"""Watch a build while one of its commands runs: what the kernel limits, and its share of the disk.
+
+There are no quotas that an ordinary user could set, so the use of the disk is looked at: cheaply as long as little is
+written, and never for more than a small part of the time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
+import math
+import os
+import stat
+import subprocess
+import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -12,9 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from headgate.adapters.process.bounds.budget import Exceeded, ProcessBounds, of_bytes
-from headgate.adapters.process.bounds.disk import DiskAccounts
-from headgate.adapters.process.bounds.groups import Group, Groups, share
+from headgate.adapters.process.bounds.limits import Exceeded, Group, Groups, ProcessBounds, of_bytes, share
 
 log = logging.getLogger("headgate.executor")
 
@@ -174,3 +183,208 @@ class Limiter:
     def close(self) -> None:
         """Stop, once no build runs any more."""
         self.groups.close()
+
+
+REST = 20
+"""Seconds without a measurement for each second that measuring a build takes."""
+ANYWAY_S = 30.0
+"""Interval between two measurements of a build whose disk has not filled: what others free hides what it writes."""
+DU_TIMEOUT_S = 60.0
+STEP = 50
+"""A build is measured when the disk has lost one part in this many of the build's limit."""
+RESERVE_SHARE = 0.05
+"""Limit of the reserve, as a share of the disk; it applies to small disks."""
+FILES_RESERVE_SHARE = 0.02
+GUILTY_SHARE = 0.1
+"""Share of the reserve below which a build's use is no reason to end it when the disk is full."""
+MOMENT_S = 0.4
+"""Time within which looks of several commands of a build count as one."""
+SETTLE_S = 3.0
+"""Pause between two builds that are ended because the disk is full, in which files are removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Count what a build uses."""
+
+    size_bytes: int = 0
+    files: int = 0
+    written_bytes: int = 0
+    """Bytes that its readable processes have written in all; this includes what other measures do not show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    size_bytes: int
+    files: int
+    total_bytes: int
+    total_files: int
+
+
+@dataclass(slots=True)
+class _Account:
+    use: Use
+    free: Free
+    """Free space at the time of the last measurement."""
+    measured_s: float
+    rest_until_s: float
+    low: int = 0
+    """Moments in a row that found too little space."""
+    low_s: float = -math.inf
+    """Last of these moments."""
+
+
+class DiskAccounts:
+    """Account for the disk that builds work on, one account per running build. `now_s` is of the monotonic clock."""
+
+    def __init__(self, bounds: ProcessBounds, *, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._bounds, self._now_s = bounds, now_s
+        self._accounts: dict[Path, _Account] = {}
+        self._commands = Counter[Path]()
+        """Directory -> running commands of its build."""
+        self._ended_s = -math.inf
+
+    async def look(self, root: Path, pids: Callable[[], Iterable[int]]) -> str:
+        """Return the limit that the build in the directory has reached, for people; empty if there is none. Raises
+        OSError when the disk is nearly full and the build uses the most of it."""
+        free, now_s, bounds = free_of(root), self._now_s(), self._bounds
+        account = self._accounts.setdefault(root, _Account(Use(), free, now_s, now_s))
+        low = self._low(free)
+        if not low:
+            account.low, account.low_s = 0, -math.inf
+        elif now_s - account.low_s >= MOMENT_S:
+            account.low, account.low_s = account.low + 1, now_s
+        if now_s < account.rest_until_s or not (low or self._grown(account, free, now_s)):
+            return ""
+        account.use = await asyncio.to_thread(measured, root, list(pids()))
+        done_s = self._now_s()
+        account.free, account.measured_s = free, done_s
+        # When space is short, looks come as often as measuring allows: rather more load than a full disk.
+        account.rest_until_s = done_s + (done_s - now_s) * (1 if low else REST)
+        if account.use.size_bytes > bounds.disk_max_bytes:
+            return f"disk limit of {of_bytes(bounds.disk_max_bytes)} reached"
+        if account.use.files > bounds.files_max:
+            return f"limit of {bounds.files_max} files reached"
+        # Twice in a row, since the first look may have caught a peak, and others' accounts are as old as their last
+        # look.
+        if account.low > 1 and (guilty := self._guilty(account)):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), guilty)
+        return ""
+
+    def begin(self, root: Path) -> None:
+        """Count a command of the build in this directory; `forget` must follow."""
+        self._commands[root] += 1
+
+    def forget(self, root: Path) -> None:
+        """Count a command as ended; the account is closed with the last one of the build in this directory."""
+        self._commands[root] -= 1
+        # A container still runs when a playbook that works in it has ended.
+        if self._commands[root] <= 0:
+            del self._commands[root]
+            self._accounts.pop(root, None)
+
+    def _low(self, free: Free) -> bool:
+        reserve = min(self._bounds.reserve_bytes, free.total_bytes * RESERVE_SHARE)
+        return free.size_bytes < reserve or free.files < free.total_files * FILES_RESERVE_SHARE
+
+    def _grown(self, account: _Account, free: Free, now_s: float) -> bool:
+        bounds = self._bounds
+        return (
+            account.free.size_bytes - free.size_bytes >= bounds.disk_max_bytes // STEP
+            or account.free.files - free.files >= max(1, bounds.files_max // STEP)
+            or now_s - account.measured_s >= ANYWAY_S
+        )
+
+    def _guilty(self, account: _Account) -> str:
+        """Return the reason to end this build if it uses the most or, when no running build uses much, has written the
+        most; else an empty text."""
+        now_s = self._now_s()
+        # Removing the last victim's files takes time: without a pause, every build would be ended for one culprit.
+        if now_s < self._ended_s + SETTLE_S:
+            return ""
+        least, others = self._bounds.reserve_bytes * GUILTY_SHARE, self._accounts.values()
+        least = min(least, account.free.total_bytes * RESERVE_SHARE * GUILTY_SHARE)
+        held = max((one.use.size_bytes for one in others), default=0)
+        # When no build seems to hold much, the space is where du cannot look, and what was written is the only trace.
+        written = max((one.use.written_bytes for one in others), default=0)
+        few_files = account.free.files < account.free.total_files * FILES_RESERVE_SHARE
+        if few_files:
+            guilty = account.use.files >= max((one.use.files for one in others), default=0)
+        elif held >= least:
+            guilty = account.use.size_bytes >= held
+        else:
+            guilty = account.use.written_bytes >= max(written, least)
+        if not guilty:
+            return ""
+        self._ended_s = now_s
+        use = f"{account.use.files} files" if few_files else of_bytes(max(account.use.size_bytes, held))
+        return f"it is nearly full, and this build uses the most of it, {use}"
+
+
+def free_of(place: Path) -> Free:
+    found = os.statvfs(place)
+    return Free(
+        found.f_bavail * found.f_frsize,
+        found.f_favail if found.f_files else 1,  # some file systems do not count files
+        found.f_blocks * found.f_frsize,
+        found.f_files,
+    )
+
+
+def measured(root: Path, pids: Iterable[int]) -> Use:
+    """Return the size below a directory, including deleted files that are held open on its disk."""
+    try:
+        device = root.stat().st_dev
+    except FileNotFoundError:
+        return Use()
+    deleted: dict[int, int] = {}
+    written_bytes = 0
+    for pid in pids:
+        deleted |= _deleted(pid, device)
+        written_bytes += _written_bytes(pid)
+    return Use(_du(root, "--block-size=1") + sum(deleted.values()), _du(root, "--inodes"), written_bytes)
+
+
+def _du(root: Path, unit: str) -> int:
+    """Measure a tree with du, even one deeper than any path may be, whatever changes meanwhile; return 0 if du fails.
+    `unit` is the option for the unit."""
+    # --one-file-system, so that nothing mounted below is counted, and no walk leaves the build's disk.
+    command = ["du", "--summarize", "--one-file-system", unit, str(root)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=DU_TIMEOUT_S, check=False)
+        return int(done.stdout.split()[0])
+    except (OSError, subprocess.TimeoutExpired, IndexError, ValueError):
+        return 0
+
+
+def _deleted(pid: int, device: int) -> dict[int, int]:
+    """Find the open files of a process that are deleted: inode -> bytes. A container reaches the disk through its
+    root."""
+    found: dict[int, int] = {}
+    devices = {device}
+    with contextlib.suppress(OSError):
+        root = os.stat(f"/proc/{pid}/root").st_dev
+        # An overlay has a device number of its own, with major 0, although its files lie on the build's disk.
+        devices |= {root} if os.major(root) == 0 else set()
+    for place in (f"/proc/{pid}/fd", f"/proc/{pid}/map_files"):
+        names: list[str] = []
+        with contextlib.suppress(OSError):
+            names = os.listdir(place)
+        for name in names:
+            with contextlib.suppress(OSError):
+                at = os.stat(f"{place}/{name}")
+                if not at.st_nlink and at.st_dev in devices and stat.S_ISREG(at.st_mode):
+                    # By inode, since many processes may hold the same file; in blocks, since a size may be mostly
+                    # holes.
+                    found[at.st_ino] = at.st_blocks * 512
+    return found
+
+
+def _written_bytes(pid: int) -> int:
+    """Return the bytes that a process and its ended children have written."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+        found = {name: int(number) for name, _, number in (line.partition(": ") for line in lines)}
+        # Cancelled: written to the cache and deleted before it reached the disk.
+        return max(0, found["write_bytes"] - found["cancelled_write_bytes"])
+    return 0

@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate.adapters.process.confinement import boxes
-from headgate.adapters.process.confinement.calls import checked, libc
+from headgate.adapters.process.confinement.boxes import checked, libc
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x1000_0000, 0x4000_0000
 _KINDS = {"user": CLONE_NEWUSER, "net": CLONE_NEWNET}

@@ -22,8 +22,8 @@ import struct
 from collections.abc import Collection
 from typing import Any, NoReturn
 
-from headgate.adapters.process.confinement import entry
-from headgate.adapters.process.confinement.calls import checked, libc
+from headgate.adapters.process.confinement import boxes
+from headgate.adapters.process.confinement.boxes import checked, libc
 
 SOCKET = "commands"
 """Name of the socket in the directory that the client sees."""
@@ -50,7 +50,7 @@ class CommandServer:
         """Listen.  Raises OSError."""
         self._request, self._cgroup_fds = request, cgroup_fds
         self._handlers = set[int]()
-        self._rights = entry.Rights(
+        self._rights = boxes.ContainerRights(
             request["capabilities"], base64.b64decode(request["filter"]), request["environment"]
         )
         self._spaces: dict[str, int] = {}
@@ -81,7 +81,7 @@ class CommandServer:
         for fd in (self._held, self.ready, self.info):
             os.close(fd)
         # Before any command of the container runs: each handler inherits this, and shows the container nothing.
-        entry.hide()
+        boxes.hide()
 
     @property
     def source(self) -> int:
@@ -120,7 +120,7 @@ class CommandServer:
         # One read has it all: bubblewrap writes this before it starts the program whose line was just seen.
         pid = json.loads(os.read(self._info, CHUNK_SIZE_BYTES))["child-pid"]
         self._first = os.pidfd_open(pid)
-        for kind in ("pid", *entry.SPACES):
+        for kind in ("pid", *boxes.SPACES):
             path = f"/proc/{pid}/ns/{kind}"
             # One that the supervisor shares may belong to an outer user namespace, where setns is refused.
             if os.stat(path).st_ino != os.stat(f"/proc/self/ns/{kind}").st_ino:
@@ -138,7 +138,11 @@ def _keep(fds: Collection[int]) -> None:
 
 
 def _handle(
-    connection: socket.socket, rights: entry.Rights, spaces: dict[str, int], first: int, cgroup_fds: Collection[int]
+    connection: socket.socket,
+    rights: boxes.ContainerRights,
+    spaces: dict[str, int],
+    first: int,
+    cgroup_fds: Collection[int],
 ) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
@@ -177,7 +181,7 @@ class _Command:
         connection: socket.socket,
         command: str,
         user: str,
-        rights: entry.Rights,
+        rights: boxes.ContainerRights,
         spaces: dict[str, int],
         first: int,
     ) -> None:
@@ -188,10 +192,10 @@ class _Command:
         (stdin, self._stdin), (self._out, out), (self._err, err), (self._why, why) = (os.pipe() for _ in range(4))
         # A process namespace is that of children only: the handler itself stays outside, where nothing in it can signal
         # it.
-        checked(libc.setns(spaces["pid"], entry.PID_SPACE), "the container has ended")
+        checked(libc.setns(spaces["pid"], boxes.PID_SPACE), "the container has ended")
         self._pid = os.fork()
         if self._pid == 0:
-            entry.start(command, user, rights, spaces, (stdin, out, err), why)
+            boxes.start_command(command, user, rights, spaces, (stdin, out, err), why)
         for fd in (stdin, out, err, why):
             os.close(fd)
         # A command that does not read its input must not keep this process from passing on its output.

@@ -22,15 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headgate.adapters.process.bounds.budget import Exceeded, of_bytes
-from headgate.adapters.process.bounds.disk import measured
+from headgate.adapters.process.bounds.limits import Exceeded, of_bytes
+from headgate.adapters.process.bounds.watch import measured
 from headgate.adapters.process.confinement import boxes
-from headgate.adapters.process.confinement.spaces import Spaces
 from headgate.adapters.process.confinement.users import Numbers
-from headgate.adapters.process.containers import orphans
-from headgate.adapters.process.containers.words import Last
+from headgate.adapters.process.containers import podman
+from headgate.adapters.process.containers.podman import PodmanSink
 from headgate.adapters.process.processes import ProcessKeeper, Sink
-from headgate.adapters.process.sandbox import Confined
+from headgate.adapters.process.sandbox import Confined, Spaces
 from headgate.adapters.work.directory import remove
 from headgate.base.ids import fresh
 from headgate.base.tasks import run_to_end
@@ -217,7 +216,7 @@ class ContainerStore:
 
     async def _fetch(self, name: ImageName, sink: Sink, cancel: asyncio.Event) -> str:
         """Return why it cannot be fetched; empty once it is here. Raises OSError."""
-        words = Last(sink)
+        words = PodmanSink(sink)
         try:
             async with self._used_by_podman(changes=True):
                 status = await self._run(["pull", str(name)], words, cancel)
@@ -244,7 +243,7 @@ class ContainerStore:
     def _set_aside(self) -> Path:
         """Return the directory of leftovers, moved out of the store at once, since no command begins meanwhile."""
         aside, gone = self._place / "fetching", self._place / f"gone-{fresh()}"
-        orphans.take_out(self._place / "root", aside)
+        podman.take_out_orphans(self._place / "root", aside)
         aside.rename(gone)
         aside.mkdir()
         os.chown(aside, NUMBERS.first, NUMBERS.first)

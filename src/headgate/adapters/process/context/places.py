@@ -1,4 +1,4 @@
-"""Provide places where a playbook may write, beside the work directory that all playbooks of a build share.
+"""Provide places where a playbook may write, beside the shared work directory, and where it finds roles.
 
 Nothing that one context holds is on a search path of another one, or can be seen there: a playbook that has rights
 which others lack (it is trusted, or it has secrets) runs nothing that those others left.
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
 from headgate.adapters.keys.clear import write_private
 from headgate.adapters.work.directory import remove
-from headgate.config.model import Playbook
+from headgate.config.model import JobRole, Playbook
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +97,27 @@ class Contexts:
                 remove(context.root)
             elif context.clusters:
                 remove(context.home)
+
+
+_PARTS = ("tasks", "vars", "templates", "files", "handlers", "meta", "defaults", "library")
+
+
+def offer_roles(role: JobRole, tree: Path, links: Path) -> Path | None:
+    """Return the directory of a repository's roles: `roles`, or a link to the repository as a role; None if it has
+    none."""
+    if (tree / "roles").is_dir():
+        return tree / "roles"
+    name = quote(role.name, safe="")  # users choose it: make it one name, no path
+    # A name of dots alone would lead out of the directory of links.
+    if not any((tree / part).is_dir() for part in _PARTS) or not name.strip("."):
+        return None
+    place = links / quote(role.project, safe="")
+    place.mkdir(parents=True)
+    (place / name).symlink_to(tree)
+    return place
+
+
+def described_role(role: JobRole, place: Path, tree: Path, chosen: tuple[str, str]) -> dict[str, Any]:
+    """Return the description of a role for playbooks. JSON."""
+    links = {"link_name": str(place / role.name), "link_target": str(tree)} if not place.is_relative_to(tree) else {}
+    return {"checkout": chosen[0], "checkout_description": chosen[1], "role_path": str(place), **links}

@@ -1,27 +1,33 @@
-"""The network of a build: none, the world outside, or this machine's; and the listeners in it."""
+"""Make the network of a build: none, the world outside, or this machine's; and the listeners in it.
+
+Where this process is not root, the rules stand in the network of the build, which belongs to a user namespace in
+which no job has a capability.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import math
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
 from headgate.adapters.blocklist import DeniedNetworks, Ip, Net, single
-from headgate.adapters.process.confinement.spaces import NOWHERE_ELSE, Network, Spaces
-from headgate.adapters.process.network import artifacts, names
-from headgate.adapters.process.network.listeners import NetworkTarget, Serve, forwarding_to, serve_connections
-from headgate.adapters.process.network.tap import Tap
+from headgate.adapters.process.confinement.errands import found_program
+from headgate.adapters.process.network import sockets
+from headgate.adapters.process.network.sockets import NetworkTarget, Serve, forwarding_to, serve_connections
 from headgate.adapters.process.network.veth import Veth
 from headgate.adapters.process.processes import ProcessKeeper
+from headgate.adapters.process.sandbox import NOWHERE_ELSE, Network, Spaces
 from headgate.base.tasks import end
 
 log = logging.getLogger("headgate.executor")
@@ -141,7 +147,7 @@ class Networks:
             stack.push_async_callback(listeners.close)
             hosts = await self._open_listeners(listeners, (*nodes, *self._choice.allow), denied if outside else None)
             if earlier is not None:
-                await listeners.add(artifacts.ADDRESS, artifacts.PORT, earlier)
+                await listeners.add(sockets.ARTIFACTS_ADDRESS, sockets.ARTIFACTS_PORT, earlier)
             resolv = await self._resolv(listeners, denied) if outside else b""
             yield Network(spaces, files={"/etc/hosts": hosts, "/etc/resolv.conf": resolv})
 
@@ -212,14 +218,14 @@ class Networks:
     async def _resolv(self, listeners: _Listeners, denied: DeniedNetworks) -> bytes:
         """Return the build's /etc/resolv.conf.  Raise OSError."""
         try:
-            text = names.RESOLVERS.read_text()
+            text = sockets.RESOLVERS.read_text()
         except OSError:
             text = ""
-        servers = names.resolvers(text)
-        if not servers or names.reachable(servers, denied):
+        servers = sockets.resolvers(text)
+        if not servers or sockets.resolvers_reachable(servers, denied):
             return text.encode()
         await listeners.answer_names(servers)
-        return names.relayed(text)
+        return sockets.resolvers_relayed(text)
 
 
 class _Listeners:
@@ -243,9 +249,11 @@ class _Listeners:
 
     async def answer_names(self, servers: Sequence[Ip]) -> None:
         """Relay questions about names to these servers.  Raise OSError."""
-        listening = await self._listening("udp", names.RELAY, names.PORT)
-        self._served.append(asyncio.ensure_future(names.relay(listening, list(servers))))
-        await self.add(names.RELAY, names.PORT, forwarding_to(NetworkTarget(str(servers[0]), names.PORT)))
+        listening = await self._listening("udp", sockets.NAMES_ADDRESS, sockets.NAMES_PORT)
+        self._served.append(asyncio.ensure_future(sockets.relay_names(listening, list(servers))))
+        await self.add(
+            sockets.NAMES_ADDRESS, sockets.NAMES_PORT, forwarding_to(NetworkTarget(str(servers[0]), sockets.NAMES_PORT))
+        )
 
     async def _listening(self, kind: str, address: str, port: int) -> socket.socket:
         errand = {"do": "listen", "kind": kind, "address": address, "port": port}
@@ -265,3 +273,86 @@ def own_addresses() -> list[Ip]:
             if one.family in (socket.AF_INET, socket.AF_INET6):
                 found.append(ipaddress.ip_address(one.address.partition("%")[0]))
     return found
+
+
+DEVICE = Path("/dev/net/tun")
+PROGRAMS = {
+    "pasta": (
+        "--foreground", "--quiet", "--config-net", "--no-map-gw", "--tcp-ports", "none", "--udp-ports", "none",
+        "--tcp-ns", "none", "--udp-ns", "none", "{pid}",
+    ),
+    "slirp4netns": ("--configure", "--mtu=65520", "--disable-host-loopback", "--disable-dns", "{pid}", "tap0"),
+}  # fmt: skip
+"""The first installed program is used; neither gives access to this machine's loopback, even at another address."""
+READY_TIMEOUT_S = 10.0
+LOOK_INTERVAL_S = 0.01
+SAID_SIZE_MAX_BYTES = 4_000
+
+
+class Tap:
+    def __init__(self, keeper: ProcessKeeper) -> None:
+        self._keeper = keeper
+        self._program = ""
+
+    def begin(self) -> None:
+        """Prepare networks by tap. Raise OSError if the machine does not support them."""
+        if not os.access(DEVICE, os.R_OK | os.W_OK):
+            raise OSError(f"{DEVICE} cannot be opened by user {os.geteuid()}")
+        self._program = next((name for name in PROGRAMS if found_program(name)), "")
+        if not self._program:
+            raise OSError("neither pasta nor slirp4netns is installed; install the package passt")
+        if not found_program("nft"):
+            raise OSError("the program nft is not installed; install the package nftables")
+
+    @asynccontextmanager
+    async def way_out(self, spaces: Spaces, denied: DeniedNetworks) -> AsyncIterator[None]:
+        """Give the network a way out for the context. Raise OSError."""
+        # The rules come before the way out, so that there is no moment at which a build reaches a denied address.
+        await self._keeper.program(spaces, ["nft", "-f", "-"], "\n".join(_rules(denied)))
+        # Both programs take a network namespace by a process in it, and the build has none yet.
+        async with self._held(spaces, []) as (pid, _):
+            words = [word.format(pid=pid) for word in PROGRAMS[self._program]]
+            async with self._held(NOWHERE_ELSE, [self._program, *words]) as (_, carrier):
+                await self._ready(spaces, carrier)
+                yield
+
+    @asynccontextmanager
+    async def _held(self, spaces: Spaces, command: list[str]) -> AsyncIterator[tuple[str, socket.socket]]:
+        """Hold a process for as long as the context lasts; yield its number, and a socket that closes when it ends."""
+        done = await self._keeper.errand(spaces, do="hold", command=command)
+        assert done.made is not None, "the errand makes one"
+        with socket.socket(fileno=done.made) as other:
+            other.setblocking(False)
+            yield done.output, other
+
+    async def _ready(self, spaces: Spaces, carrier: socket.socket) -> None:
+        """Wait until there is a route.  Raise OSError."""
+        loop, output = asyncio.get_running_loop(), b""
+        until_s = loop.time() + READY_TIMEOUT_S
+        while loop.time() < until_s:
+            for version in ("-4", "-6"):
+                if "default" in await self._keeper.program(spaces, ["ip", version, "route"]):
+                    return
+            with contextlib.suppress(BlockingIOError):
+                piece = carrier.recv(SAID_SIZE_MAX_BYTES)
+                output = (output + piece)[-SAID_SIZE_MAX_BYTES:]
+                if not piece:
+                    break  # the program has ended
+            await asyncio.sleep(LOOK_INTERVAL_S)
+        text = " ".join(output.decode(errors="replace").split())
+        raise OSError(f"{self._program} makes no network for a build: {text or 'it says nothing'}")
+
+
+def _rules(denied: DeniedNetworks) -> Iterator[str]:
+    refused = "reject with icmpx admin-prohibited"
+    yield "table inet headgate {"
+    yield from denied.sets()
+    # At `output`, because nothing is forwarded here: the build's processes are in the very namespace that has the
+    # rules.
+    yield "chain leaving { type filter hook output priority filter;"
+    # The executor's listeners have denied addresses, put on this loopback: packets to them do not leave.
+    yield 'oifname "lo" accept;'
+    yield f"ip daddr @denied4 {refused};"
+    yield f"ip6 daddr @denied6 {refused};"
+    yield "}"
+    yield "}"

@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NoReturn
 
-from headgate.adapters.process.confinement.calls import checked, libc
+from headgate.adapters.process.confinement.boxes import checked, libc
 from headgate.adapters.process.supervisor import Cold, Started, spawned
 
 HOLDER = ("/bin/sh", "-c", "echo && read -r _")

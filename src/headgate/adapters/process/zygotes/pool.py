@@ -148,7 +148,7 @@ class Zygotes:
     """Start, replace and end zygotes. What keeps a playbook from running warm is logged, each reason once."""
 
     def __init__(self, limiter: Limiter, config: str, *, wanted: bool = True) -> None:
-        """Begin with no zygote.  `config`: the settings that Ansible is imported with, see `playbook`."""
+        """Begin with no zygote.  `config`: the settings that Ansible is imported with, see `program`."""
         self._limiter, self._config, self.wanted = limiter, config, wanted
         self.copies = 0
         """Number of playbooks that ran as copies and have ended."""

@@ -1,24 +1,41 @@
-"""A zygote: a process that has imported Ansible, knows nothing of any build, and starts playbooks as copies of itself.
+"""Import Ansible once in a process that knows nothing of any build, and run playbooks in copies of it.
 
-It is a keeper (see `supervisor`) with the Python of an installed Ansible.  Whatever a playbook is told, the supervisor
-that it forks reads: the zygote has only the socket over which it is asked for one.  Arguments: the descriptor of that
-socket, one for the line in which it says what it is, the program, and the settings to import Ansible with.
+The process is a keeper (see `supervisor`) with the Python of an installed Ansible.  Whatever a playbook is told, the
+supervisor that it forks reads: the zygote has only the socket over which it is asked for one.  Arguments: the
+descriptor of that socket, one for the line in which it says what it is, the program, and the settings to import
+Ansible with.
+
+Ansible reads its settings while it is imported.  So it is imported with settings that have every value of Headgate's,
+but name a place that is made for this alone (`load`); the copy reads the settings of its playbook anew (`_reread`).
+That nothing is left of the first ones is not believed but tried, at each start (`why_stale`): a version of Ansible that
+keeps what it read elsewhere is one that cannot be warm.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import functools
 import gc
+import importlib
 import json
+import multiprocessing.process
 import os
+import random
+import shutil
+import signal
 import socket
 import sys
+import tempfile
 import threading
-from collections.abc import Iterable
+import traceback
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from headgate.adapters.process import supervisor
-from headgate.adapters.process.zygotes import entry, playbook
+from headgate.adapters.process.zygotes import entry
 
 Marks = list[list[Any]]
 """Path, size, modification time and inode of each file and directory. JSON."""
@@ -36,14 +53,14 @@ def main() -> None:
     if report["cold"]:
         return
     with socket.socket(fileno=int(requests)) as requests_socket:
-        supervisor.keeper(requests_socket, functools.partial(entry.start, run=playbook.run))
+        supervisor.keeper(requests_socket, functools.partial(entry.start, run=run))
 
 
 def _warmed(config: str) -> str:
     """Return why no copy of this process can run a playbook; empty if one can."""
     gc.disable()  # while many permanent objects are made
-    place = playbook.load(config)
-    for stale in (playbook.stale(place, config), playbook.shared_memory()):
+    place = load(config)
+    for stale in (why_stale(place, config), shared_memory()):
         if stale:
             return stale
     if threading.active_count() > 1 or len(os.listdir("/proc/self/task")) > 1:
@@ -64,3 +81,253 @@ def marks(paths: Iterable[str]) -> Marks:
             continue
         found.append([path, about.st_size, about.st_mtime_ns, about.st_ino])
     return found
+
+
+CONFIG_VARIABLE, HOME_VARIABLE = "ANSIBLE_CONFIG", "ANSIBLE_HOME"
+_SHOWN_MAX = 200
+_DRAWN_BYTES = 48
+_FOR_PEOPLE = "Origin"
+"""Tag of newer versions of Ansible with the file in which a value was set, used for messages only."""
+NOWHERE = "/nonexistent"
+"""Placeholder in the settings for the real directory."""
+_EARLY = (
+    "ansible.executor.playbook_executor", "ansible.executor.process.worker", "ansible.executor.task_executor",
+    "ansible.executor.task_queue_manager", "ansible.inventory.manager", "ansible.module_utils.connection",
+    "ansible.playbook.handler_task_include", "ansible.playbook.included_file", "ansible.playbook.play",
+    "ansible.playbook.role_include", "ansible.plugins.action", "ansible.plugins.cache", "ansible.plugins.callback",
+    "ansible.plugins.connection", "ansible.plugins.inventory", "ansible.plugins.shell", "ansible.plugins.strategy",
+    "ansible.plugins.vars", "ansible.utils.hashing", "ansible.utils.shlex", "ansible.vars.manager", "cmd",
+    "http.client", "multiprocessing.popen_fork", "multiprocessing.synchronize", "pprint", "pty", "ssl", "tomllib",
+    "urllib.request", "xml.dom.minidom", "xml.etree.ElementTree",
+)  # fmt: skip
+"""Modules that every playbook imports. They include no plugins, since a job may have a plugin of the same name."""
+
+
+def load(config: str) -> str:
+    """Import Ansible with these settings; return the place that they named, which is removed. Raise the errors of the
+    import."""
+    place = tempfile.mkdtemp(prefix="headgate-zygote-")
+    # Ansible puts it into the ids of its tasks.
+    node = uuid.getnode
+    uuid.getnode = lambda: random.SystemRandom().getrandbits(48) | 1 << 40  # no address of this machine
+    try:
+        _lay(place, config)
+        importlib.import_module("ansible.cli.playbook")
+        for name in _EARLY:
+            with contextlib.suppress(ImportError):  # other versions have other modules
+                importlib.import_module(name)
+        _forget_temporary_files()
+        _locks().clear()
+    finally:
+        uuid.getnode = node
+        os.chdir("/")
+        # A setting that still points there is then an error in a copy and cannot lead to the files of somebody else.
+        shutil.rmtree(place, ignore_errors=True)
+        for name in (CONFIG_VARIABLE, HOME_VARIABLE, "HOME"):
+            os.environ.pop(name, None)
+    return place
+
+
+def _lay(place: str, config: str) -> None:
+    for name in ("home", "here"):
+        Path(place, name).mkdir()
+    os.chdir(f"{place}/here")
+    path = Path(place, "ansible.cfg")
+    path.write_text(config.replace(NOWHERE, place))
+    os.environ |= {CONFIG_VARIABLE: str(path), HOME_VARIABLE: f"{place}/.ansible", "HOME": f"{place}/home"}
+
+
+def why_stale(place: str, config: str) -> str:
+    """Return the traces that a copy of this process would still have of the settings it was loaded with; empty if there
+    are none. Raise OSError."""
+    reader, writer = os.pipe()
+    # In a child, because becoming a playbook cannot be undone.
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        words = "the settings cannot be read anew"
+        try:
+            words = _left(place, config)
+        except Exception as error:
+            words = f"{words}: {type(error).__name__}: {error}"
+        finally:
+            os.write(writer, words.encode()[:4_000])
+            os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as source:
+        words = source.read().decode(errors="replace")
+    status = os.waitpid(child, 0)[1]
+    return words or (f"a copy ended with status {status}" if status else "")
+
+
+def _left(place: str, config: str) -> str:
+    if shared := shared_memory():
+        return f"it would share memory with its copies: {shared}"
+    with tempfile.TemporaryDirectory() as other:
+        path = Path(other, "ansible.cfg")
+        path.write_text(config.replace(NOWHERE, other))
+        _be(["ansible-playbook"], {CONFIG_VARIABLE: str(path), HOME_VARIABLE: f"{other}/.ansible", "HOME": other})
+        gc.collect()
+        for holder, text in _texts():
+            # The bare name is the argument of this check itself.
+            if place in text and text != place and holder != _FOR_PEOPLE:
+                return f"Ansible keeps {text[:_SHOWN_MAX]!r} of settings that are no longer its own, in {holder}"
+        _forget_temporary_files(run=True)
+    return ""
+
+
+def _texts() -> Iterator[tuple[str, str]]:
+    """Yield every text that is reachable in this process, and its holder."""
+    seen = set[int]()
+    left = gc.get_objects()
+    left_ids = {id(one) for one in left}
+    while left:
+        holder = left.pop()
+        for one in gc.get_referents(holder):
+            if isinstance(one, str | bytes):
+                text = str.__str__(one) if isinstance(one, str) else one.decode(errors="replace")
+                yield type(holder).__name__, text
+            # The collector does not list objects that it does not track, such as tuples of texts: they are found by
+            # their holders.
+            elif not gc.is_tracked(one) and id(one) not in seen and id(one) not in left_ids:
+                seen.add(id(one))
+                left.append(one)
+
+
+def _forget_temporary_files(*, run: bool = False) -> None:
+    """Unregister Ansible's removal, at exit, of the directory that it makes while it reads its settings: that is ours
+    to do.  With `run`, run all exit functions first."""
+    from ansible.utils.path import cleanup_tmp_file  # type: ignore[import-untyped]
+
+    if run:
+        atexit._run_exitfuncs()
+    atexit.unregister(cleanup_tmp_file)
+
+
+def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a playbook as `ansible-playbook` does, in a copy of the process that loaded Ansible; return the exit
+    status."""
+    status: Any = 1
+    try:
+        _be(arguments, environment)
+        from ansible.cli.playbook import main  # type: ignore[import-untyped]
+
+        status = main()
+    except SystemExit as exited:
+        status = exited.code
+    except BaseException:
+        traceback.print_exc()
+    if isinstance(status, str):
+        print(status, file=sys.stderr)
+        status = 1
+    with contextlib.suppress(Exception):
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as the interpreter does
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    return 0 if status is None else int(status) & 0xFF
+
+
+def _be(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Set up everything that a new process would have: random values of its own, and its own settings instead of those
+    of the copied process."""
+    os.environ.clear()
+    os.environ |= environment
+    for name in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(name, signal.SIG_DFL)
+    sys.argv = list(arguments)
+    # As Python does for a script that is started.
+    sys.path.insert(0, str(Path(arguments[0]).parent))
+    sys.dont_write_bytecode = "PYTHONDONTWRITEBYTECODE" in environment
+    # Cached from the zygote's TMPDIR; a copy has one of its own.
+    tempfile.tempdir = None
+    _draw_anew()
+    # All copies would otherwise share the key that admits to each other's worker connections.
+    key = multiprocessing.process.AuthenticationString(os.urandom(32))  # type: ignore[attr-defined]
+    multiprocessing.process.current_process().authkey = key
+    _locks(anew=True)
+    _reread()
+
+
+def _draw_anew() -> None:
+    """Renew the random sources of temporary file names and of OpenSSL. Both renew themselves when the process has
+    another number, but a copy in a process namespace of its own may have the number of its original."""
+    tempfile._name_sequence = None  # type: ignore[attr-defined]
+    semaphores = sys.modules.get("multiprocessing.synchronize")
+    if semaphores is not None:
+        semaphores.SemLock._rand = tempfile._RandomNameSequence()  # type: ignore[attr-defined]
+    crypto = sys.modules.get("ssl")
+    if crypto is not None:
+        crypto.RAND_add(os.urandom(_DRAWN_BYTES), float(_DRAWN_BYTES))
+
+
+def _reread() -> None:
+    from ansible import constants  # type: ignore[import-untyped]
+    from ansible.config.manager import find_ini_config_file  # type: ignore[import-untyped]
+
+    config = constants.config
+    config._parsers.clear()
+    config._config_file = find_ini_config_file(config.WARNINGS)
+    config._parse_config_file()
+    # Only newer versions cache it.
+    if forget := getattr(getattr(config, "_get_ini_config_value", None), "cache_clear", None):
+        forget()
+    known = vars(constants)
+    before = {name: known.get(name) for name in config.get_configuration_definitions()}
+    for name in before:
+        known[name] = config.get_config_value(name, variables=known)
+    # Loaders hold the very list objects of the settings, so that their identity says which setting each one is of.
+    _rebind({id(value): known[name] for name, value in before.items() if isinstance(value, list)})
+    _unlike_others()
+
+
+def _rebind(lists: Mapping[int, Any]) -> None:
+    """Give loaders of plugins the settings that now say where to look, and clear what they found before; `lists` has
+    the new value of each setting by the `id()` of its old one."""
+    loader = importlib.import_module("ansible.plugins.loader")
+    for one in vars(loader).values():
+        if isinstance(one, loader.PluginLoader):
+            one.config = lists.get(id(one.config), one.config)
+            one._clear_caches()
+            one._searched_paths.clear()
+
+
+def shared_memory() -> str:
+    """Return the shared writable memory of this process, through which its copies could write to each other."""
+    with open("/proc/self/maps") as maps:
+        # A shared mapping survives a fork: semaphores of multiprocessing are such, and one copy could stop all others
+        # with it.
+        return " ".join(line.split()[-1] for line in maps if line.split()[1].startswith("rw-s"))
+
+
+def _locks(*, anew: bool = False) -> Any:
+    """Return the locks that the workers of a playbook share, or none if this version of Ansible has no such locks.
+    Older versions make them while they are imported; with `anew`, make them again."""
+    try:
+        module = importlib.import_module("ansible.executor.action_write_locks")
+    except ImportError:
+        return {}
+    found: dict[str | None, Any] = module.action_write_locks
+    if anew:
+        del vars(module)["action_write_locks"]  # the module makes locks only if it has none
+        found.update(importlib.reload(module).action_write_locks)
+        vars(module)["action_write_locks"] = found  # other modules may refer to it by now
+    return found
+
+
+def _unlike_others() -> None:
+    """Draw the ids of tasks, and look up which user runs Ansible, as Ansible itself does only while it is imported."""
+    from ansible.utils import display, vars  # type: ignore[import-untyped]
+
+    if hasattr(vars, "random_int"):
+        chance = random.SystemRandom()
+        vars.node_mac, vars.random_int = f"{chance.getrandbits(48) | 1 << 40:012x}", f"{chance.getrandbits(32):08x}"
+    who = getattr(display, "FilterUserInjector", None)
+    if who is not None and hasattr(who, "username"):
+        import getpass
+
+        try:
+            who.username = getpass.getuser()
+        except (KeyError, OSError):
+            who.username = f"uid={os.getuid()}"

@@ -8,14 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headgate.adapters.nodes.clouds.aws import launch, quotas
-from headgate.adapters.nodes.clouds.aws.api import GONE, AwsService, Ec2
-from headgate.adapters.nodes.clouds.aws.blocks import Blocks
-from headgate.adapters.nodes.clouds.aws.bucket import Bucket, address
-from headgate.adapters.nodes.clouds.aws.credentials import AwsCredentials, AwsKeySource
+from headgate.adapters.nodes.clouds.aws import launch
+from headgate.adapters.nodes.clouds.aws.api import GONE, AwsCredentials, AwsKeySource, AwsService, Ec2
 from headgate.adapters.nodes.clouds.aws.images import AwsImages
 from headgate.adapters.nodes.clouds.aws.imports import bucket_name
 from headgate.adapters.nodes.clouds.aws.query import FULL, AwsRefused, listed, tags_of
+from headgate.adapters.nodes.clouds.aws.uploads import Blocks, Bucket, bucket_address
 from headgate.adapters.nodes.clouds.description import addresses, host, number
 from headgate.adapters.nodes.clouds.http import Http, understood
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
@@ -100,7 +98,7 @@ class Aws:
         if not name:
             return None
         service, url = self._service(provider, "s3")
-        return Bucket(service, name, address(url, name, is_path=bool(self._endpoint)))
+        return Bucket(service, name, bucket_address(url, name, is_path=bool(self._endpoint)))
 
     def _blocks(self, provider: Mapping[str, Any]) -> Blocks:
         return Blocks(*self._service(provider, "ebs"))
@@ -123,7 +121,7 @@ class Aws:
             raise LaunchFailed(f"AWS has no instance type {missing[0]} in {wanted.provider.get('region')}")
         found = dict[str, float]()
         for one in types:
-            for kind, amount in quotas.uses(one, *sizes[one], launch.spot(wanted)).items():
+            for kind, amount in launch.uses(one, *sizes[one], launch.spot(wanted)).items():
                 # Nobody knows which type a fleet will choose, so the largest amount of each kind is reserved.
                 found[kind] = max(found.get(kind, 0.0), amount)
         size = number(wanted, "volume-size")
@@ -297,7 +295,7 @@ class Aws:
         found = list[Resource]()
         for one in instances:
             kind, is_spot = one["instanceType"], one.get("instanceLifecycle") == "spot"
-            taken: Amounts = quotas.uses(kind, *sizes[kind], is_spot) if kind in sizes else {"instances": 1.0}
+            taken: Amounts = launch.uses(kind, *sizes[kind], is_spot) if kind in sizes else {"instances": 1.0}
             found.append(Resource(one["instanceId"], "instance", tags_of(one), taken))
         for one in volumes:
             amounts = {"volumes": 1.0, "volume-gb": float(one.get("size") or 0)}

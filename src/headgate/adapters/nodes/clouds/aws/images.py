@@ -8,38 +8,35 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 
 from headgate.adapters.nodes.clouds.aws.api import Ec2
-from headgate.adapters.nodes.clouds.aws.blocks import Blocks
-from headgate.adapters.nodes.clouds.aws.bucket import Bucket, BucketEntry, key_of
 from headgate.adapters.nodes.clouds.aws.imports import (
     COMPLETED,
     DELETED,
     DELETING,
-    IMAGE,
-    SNAPSHOT,
-    ImportCalls,
-    ImportTask,
-    calls_of,
-    image_name,
-    register,
-    start,
-)
-from headgate.adapters.nodes.clouds.aws.launch import tag_pairs, token
-from headgate.adapters.nodes.clouds.aws.query import AwsItem, AwsRefused, listed
-from headgate.adapters.nodes.clouds.aws.traces import (
     DELETING_CALLS,
+    IMAGE,
     IMAGES,
     OBJECT,
+    SNAPSHOT,
     SNAPSHOTS,
+    ImportCalls,
     ImportPlace,
+    ImportTask,
+    calls_of,
     cancel,
     cleared,
     every_trace,
+    image_name,
     made_of,
     owned,
+    register,
+    start,
     there_are,
 )
-from headgate.adapters.nodes.clouds.disks import check
+from headgate.adapters.nodes.clouds.aws.launch import tag_pairs, token
+from headgate.adapters.nodes.clouds.aws.query import AwsItem, AwsRefused, listed
+from headgate.adapters.nodes.clouds.aws.uploads import Blocks, Bucket, BucketEntry, key_of
 from headgate.adapters.nodes.clouds.http import one_line, understood
+from headgate.adapters.nodes.clouds.imagefiles import check_disk
 from headgate.base.tasks import end
 from headgate.ports.cloud import CloudUnavailable, LaunchFailed, OverQuota, Resource, State
 from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
@@ -307,5 +304,5 @@ async def _to_be_sent(wanted: WantedImage, state: State, file: Path, where: str)
     times = int(state.get(SENDS, 0))
     if times >= SENDS_MAX:
         raise LaunchFailed(f"{where} did not take the file, sent {times} times")
-    await asyncio.to_thread(check, file, wanted.format)
+    await asyncio.to_thread(check_disk, file, wanted.format)
     return {**state, SENDS: str(times + 1)}

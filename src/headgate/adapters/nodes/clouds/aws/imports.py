@@ -1,16 +1,17 @@
-"""Make an AMI of a file in a bucket: give the arguments of the calls, and read the tasks in which AWS imports it."""
+"""Make an AMI of a file that was sent, and find every resource that this has left in the account."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from headgate.adapters.nodes.clouds.aws.api import Ec2
 from headgate.adapters.nodes.clouds.aws.launch import ROOT, tag_pairs
-from headgate.adapters.nodes.clouds.aws.query import Arguments, AwsItem, listed, tags_of
+from headgate.adapters.nodes.clouds.aws.query import Arguments, AwsItem, AwsRefused, listed, tags_of
+from headgate.adapters.nodes.clouds.aws.uploads import KEY_PREFIX, Blocks, Bucket, BucketEntry, key_of
 from headgate.config.keys.nodes import AWS_IMPORTS
-from headgate.ports.cloud import SYSTEM_TAG, LaunchFailed
+from headgate.ports.cloud import SYSTEM_TAG, LaunchFailed, Resource
 from headgate.ports.images import UPLOAD_TAG, WantedImage
 
 SNAPSHOT, IMAGE = "snapshot", "image"
@@ -143,3 +144,145 @@ def _task(item: AwsItem) -> ImportTask:
     about = words + ("%" if detail.get("progress") else "")
     image, status = str(item.get("imageId") or ""), str(detail.get("status") or "")
     return ImportTask(str(item["importTaskId"]), status, about, image, snapshots, tags_of(item))
+
+
+OBJECT, IMPORT = "object", "import"
+"""Kinds of resources besides images and snapshots."""
+VALUES_MAX = 200
+"""Most values of one filter."""
+IMAGES, SNAPSHOTS = ("DescribeImages", "imagesSet"), ("DescribeSnapshots", "snapshotSet")
+DELETING_CALLS = {
+    IMAGE: ("DeregisterImage", "ImageId"),
+    SNAPSHOT: ("DeleteSnapshot", "SnapshotId"),
+    IMPORT: ("CancelImportTask", "ImportTaskId"),
+}
+"""Kind of resource -> the call that deletes it, and the argument with its id."""
+_IMPORTED = "import-"
+"""Prefix of the names that AWS itself gives to AMIs."""
+
+
+class ImportPlace(NamedTuple):
+    """Describe where and how an image is made."""
+
+    ec2: Ec2
+    blocks: Blocks
+    bucket: Bucket | None
+    """Bucket that the file passes through; None if it is written into a snapshot directly."""
+    calls: ImportCalls | None
+    """Calls that import it; None if there are no import tasks."""
+
+    async def tasks(self, wanted: WantedImage) -> list[ImportTask]:
+        """Return the imports of an upload."""
+        found = await tasks_of(self.ec2, self.calls) if self.calls is not None else []
+        return [one for one in found if is_of(one.tags, wanted)]
+
+    async def entries(self, wanted: WantedImage) -> list[BucketEntry]:
+        """Return the objects of an upload."""
+        return await self.bucket.entries(key_of(wanted.tags)) if self.bucket is not None else []
+
+    async def snapshots(self, wanted: WantedImage) -> list[AwsItem]:
+        """Return the snapshots of an upload that are tagged."""
+        found = await owned(self.ec2, SNAPSHOTS, f"tag:{UPLOAD_TAG}", [wanted.upload])
+        return [one for one in found if is_of(tags_of(one), wanted)]
+
+
+async def cancel(ec2: Ec2, task: ImportTask) -> None:
+    """Cancel an import."""
+    try:
+        await ec2.do("CancelImportTask", {"ImportTaskId": task.id})
+    except AwsRefused:
+        return  # it has ended, or will end: a later look finds its results
+
+
+async def owned(ec2: Ec2, kind: tuple[str, str], name: str, values: Sequence[str]) -> list[AwsItem]:
+    """Return this account's images or snapshots: those that others share could have any tags."""
+    found = list[AwsItem]()
+    for at in range(0, len(values), VALUES_MAX):
+        filters = [{"Name": name, "Value": list(values[at : at + VALUES_MAX])}]
+        # A disabled AMI still costs its snapshots, and would count as gone.
+        disabled = {"IncludeDisabled": True} if kind == IMAGES else {}
+        found += await ec2.every(*kind, {"Owner": ["self"], "Filter": filters, **disabled})
+    return found
+
+
+async def there_are(ec2: Ec2, kind: tuple[str, str], ids: Collection[str]) -> set[str]:
+    """Return those of the images or snapshots that exist."""
+    name, key = ("image-id", "imageId") if kind == IMAGES else ("snapshot-id", "snapshotId")
+    return {str(one[key]) for one in await owned(ec2, kind, name, sorted(ids))}
+
+
+async def made_of(ec2: Ec2, wanted: WantedImage, first: str = "") -> list[AwsItem]:
+    """Return the images of an upload: the known one first."""
+    found = await owned(ec2, IMAGES, f"tag:{UPLOAD_TAG}", [wanted.upload])
+    images = [one for one in found if is_of(tags_of(one), wanted) and is_named(one)]
+    return sorted(images, key=lambda one: (one["imageId"] != first, one["imageId"]))
+
+
+def is_named(image: AwsItem) -> bool:
+    """Return whether an image has the name that Headgate or an import gave it, since copies have the same tags."""
+    name = str(image.get("name") or "")
+    return name.startswith(_IMPORTED) or name.endswith(tags_of(image).get(UPLOAD_TAG, name))
+
+
+def is_of(tags: Mapping[str, str], wanted: WantedImage) -> bool:
+    """Return whether a resource with these tags belongs to an upload."""
+    return all(tags.get(name) == wanted.tags[name] for name in (SYSTEM_TAG, UPLOAD_TAG))
+
+
+async def untagged(ec2: Ec2, ended: Sequence[ImportTask], known: Collection[str]) -> list[Resource]:
+    """Return untagged results of imports."""
+    images = {one.image: one.tags for one in ended if one.image and one.image not in known}
+    snapshots = {id: one.tags for one in ended for id in one.snapshots if id not in known}
+    found = [Resource(id, IMAGE, images[id], {}) for id in await there_are(ec2, IMAGES, images)]
+    existing = await there_are(ec2, SNAPSHOTS, snapshots)
+    return found + [Resource(id, SNAPSHOT, snapshots[id], {}) for id in existing]
+
+
+async def cleared(place: ImportPlace, wanted: WantedImage, known: Mapping[str, str], keep: Collection[str]) -> bool:
+    """Delete all resources of an upload except `keep`; return whether none were left. `known`: kind -> resources that
+    may not be listed yet."""
+    ec2, tasks = place.ec2, await place.tasks(wanted)
+    # Running imports first, so that they make nothing new while their results are deleted.
+    for task in tasks:
+        if task.is_alive:
+            await cancel(ec2, task)
+    ended = [task for task in tasks if task.status == COMPLETED]
+    images = {str(one["imageId"]) for one in await made_of(ec2, wanted)}
+    fruit = {task.image for task in ended if task.image}
+    images |= await there_are(ec2, IMAGES, fruit.difference(images, keep))
+    snapshots = {str(one["snapshotId"]) for one in await place.snapshots(wanted)}
+    fruit = {id for task in ended for id in task.snapshots}
+    snapshots |= await there_are(ec2, SNAPSHOTS, fruit.difference(snapshots, keep))
+    entries = await place.entries(wanted)
+    # Whatever this call finds or deletes counts as left: only a call that finds nothing proves that nothing is there.
+    left = bool(entries) or any(task.status not in (COMPLETED, DELETED) for task in tasks)
+    for kind, ids in ((IMAGE, images), (SNAPSHOT, snapshots)):  # AWS keeps a snapshot while an image uses it
+        action, argument = DELETING_CALLS[kind]
+        for id in sorted(ids.difference(keep)):
+            await ec2.do(action, {argument: id})
+            left = True
+        # A resource that was just made may be missing from the lists; deleting it by its id does not depend on them.
+        if kind in known and known[kind] not in {*ids, *keep}:
+            left |= await ec2.do(action, {argument: known[kind]})
+    if place.bucket is not None:
+        for one in entries:
+            await place.bucket.remove(one)
+    return not left
+
+
+async def every_trace(ec2: Ec2, bucket: Bucket | None) -> list[Resource]:
+    """Return all resources of uploads in the account, and in a bucket."""
+    images = [one for one in await owned(ec2, IMAGES, "tag-key", [UPLOAD_TAG]) if is_named(one)]
+    snapshots = await owned(ec2, SNAPSHOTS, "tag-key", [UPLOAD_TAG])
+    found = [Resource(str(one["imageId"]), IMAGE, tags_of(one), {}) for one in images]
+    found += [Resource(str(one["snapshotId"]), SNAPSHOT, tags_of(one), {}) for one in snapshots]
+    known = {one.id for one in found}
+    for calls in CALLS.values():
+        tasks = await tasks_of(ec2, calls)
+        found += [Resource(one.id, IMPORT, one.tags, {}) for one in tasks if one.is_alive]
+        # A launcher that died before CreateTags left results that only their task connects with an upload.
+        found += await untagged(ec2, [one for one in tasks if one.status == COMPLETED], known)
+    if bucket is not None:
+        entries = await bucket.entries(KEY_PREFIX)
+        found += [Resource("?".join(filter(None, one)), OBJECT, one.tags, {}) for one in entries]
+    return found

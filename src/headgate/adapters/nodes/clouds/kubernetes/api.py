@@ -10,8 +10,7 @@ from urllib.parse import quote, urlencode
 import httpx
 
 from headgate.adapters.nodes.clouds.http import ANSWER_MAX_S, Http, one_line, patience_s
-from headgate.adapters.nodes.clouds.kubernetes.credentials import KubernetesCredentials
-from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster
+from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster, KubernetesCredentials
 from headgate.ports.cloud import CloudUnavailable
 
 PAGE_SIZE = 500

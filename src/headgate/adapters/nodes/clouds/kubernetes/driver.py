@@ -12,8 +12,18 @@ from headgate.adapters.nodes.clouds.http import understood
 from headgate.adapters.nodes.clouds.kubernetes import kubeconfig, objects
 from headgate.adapters.nodes.clouds.kubernetes.api import CORE, REVIEWS, Api, Exists, KubernetesRefused, path
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster
-from headgate.adapters.nodes.clouds.kubernetes.objects import ACCOUNT, POD, kind_of, name_of, ours
-from headgate.adapters.nodes.clouds.kubernetes.podstatus import Coming, KubernetesPodEnded, NoRoom, Up, reported
+from headgate.adapters.nodes.clouds.kubernetes.objects import (
+    ACCOUNT,
+    POD,
+    Coming,
+    KubernetesPodEnded,
+    NoRoom,
+    Up,
+    kind_of,
+    name_of,
+    ours,
+    reported,
+)
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.ports.cloud import (
     NODE_TAG,

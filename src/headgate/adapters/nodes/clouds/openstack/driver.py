@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from headgate.adapters.nodes.clouds.description import addresses, host, key, number, texts
 from headgate.adapters.nodes.clouds.http import Http, understood
-from headgate.adapters.nodes.clouds.openstack import floatingips
+from headgate.adapters.nodes.clouds.openstack import api
 from headgate.adapters.nodes.clouds.openstack.api import NoService, OpenStack, OpenStackRefused, dead
 from headgate.adapters.nodes.clouds.openstack.config import Place, place
 from headgate.adapters.nodes.clouds.openstack.images import GlanceImages
@@ -172,9 +172,9 @@ class Machines:
             return MachinePending(state, f"the server is {reported}")
         if reported != "ACTIVE":
             raise dead(cloud.place.name, reported, server.get("fault"))
-        public, private, six = floatingips.addresses_of(server)
+        public, private, six = api.addresses_of(server)
         if not public and key(wanted, "auto-floating-ip") is not False:
-            public = await floatingips.lend(cloud, wanted, state["server"])
+            public = await api.lend_address(cloud, wanted, state["server"])
         where = addresses(public, private, six, prefer_public=True)
         if not where["interface_ip"]:
             return MachinePending(state, "the server runs and has no address yet")
@@ -207,7 +207,7 @@ class Machines:
         cloud = self._at(wanted.provider)
         left = await _as_away(self._mine(cloud, wanted, state))
         try:
-            await _as_itself(floatingips.give_back(cloud, wanted.node))
+            await _as_itself(api.give_back_address(cloud, wanted.node))
         finally:
             for one in left:
                 if one.get("OS-EXT-STS:task_state") != "deleting":
@@ -225,7 +225,7 @@ class Machines:
             taken = {"instances": 1.0, "cores": float(flavor.get("vcpus", 0)), "ram": float(flavor.get("ram", 0))}
             if one["status"] not in GONE:
                 found.append(Resource(str(one["id"]), "server", dict(one.get("metadata") or {}), taken))
-        for name, tags in await floatingips.ours(cloud):
+        for name, tags in await api.our_addresses(cloud):
             found.append(Resource(name, "floating-ip", tags, {}))
         try:
             volumes = await cloud.every("block-storage", "/volumes/detail", "volumes")
@@ -241,7 +241,7 @@ class Machines:
         if resource.kind == "server":
             await _as_itself(_delete(cloud, resource.id))
         elif resource.kind == "floating-ip":
-            await _as_itself(floatingips.release(cloud, resource.id))
+            await _as_itself(api.release_address(cloud, resource.id))
         else:
             await _as_itself(_delete_volume(cloud, resource.id))
 

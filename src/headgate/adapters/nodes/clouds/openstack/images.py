@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headgate.adapters.nodes.clouds.disks import check
 from headgate.adapters.nodes.clouds.http import understood
+from headgate.adapters.nodes.clouds.imagefiles import check_disk
 from headgate.adapters.nodes.clouds.openstack.api import NoService, OpenStack, OpenStackRefused
 from headgate.base.tasks import end
 from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, OverQuota, Resource, State
@@ -100,7 +100,7 @@ class GlanceImages:
         times = int(state.get("sends", 0))
         if times >= SENDS_MAX:
             raise LaunchFailed(f"{cloud.place.name} did not take the file, sent {times} times")
-        await asyncio.to_thread(check, file, wanted.format)
+        await asyncio.to_thread(check_disk, file, wanted.format)
         # Digests of an earlier attempt say nothing about what is sent now.
         state = {**{k: v for k, v in state.items() if k not in ("since", *USUAL)}, "sends": str(times + 1)}
         self._begin(wanted, self._sent(cloud, wanted, state[IMAGE], file))

@@ -17,9 +17,8 @@ from typing import Any
 import psutil
 
 from headgate.adapters.blocklist import Net, read_nets
-from headgate.adapters.nodes.clouds.podman import inside, places
-from headgate.adapters.nodes.clouds.podman.engine import Engine
-from headgate.adapters.nodes.clouds.podman.images import PodmanImages
+from headgate.adapters.nodes.clouds.podman import guest
+from headgate.adapters.nodes.clouds.podman.engine import Engine, PodmanImages
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.adapters.work.directory import remove
 from headgate.base.errors import UserError
@@ -80,7 +79,7 @@ class Podman:
     async def limits(self, provider: Mapping[str, Any]) -> Amounts:
         """Return the resources of this machine."""
         ram = psutil.virtual_memory().total >> 20
-        return {"instances": places.COUNT, "cores": os.cpu_count() or 1, "ram": ram}
+        return {"instances": guest.COUNT, "cores": os.cpu_count() or 1, "ram": ram}
 
     async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
         """Return every container, and the networks of machines."""
@@ -90,7 +89,7 @@ class Podman:
             uses = {key: float(labels[f"headgate_{key}"]) for key in ("cores", "ram") if f"headgate_{key}" in labels}
             found.append(Resource(str(one["Names"][0]), CONTAINER, labels, {"instances": 1, **uses}))
         for one in await self._engine.listed("network", "ls"):
-            if str(one["name"]).startswith(places.NAME):
+            if str(one["name"]).startswith(guest.NAME):
                 found.append(Resource(str(one["name"]), NETWORK, dict(one.get("labels") or {}), {}))
         return found
 
@@ -159,7 +158,7 @@ class Podman:
     async def _guard(self) -> None:
         """Make the rules before the first machine."""
         if not self._guarded:
-            done = await Engine(["nft"]).run("-f", "-", stdin=places.rules(self._deny).encode())
+            done = await Engine(["nft"]).run("-f", "-", stdin=guest.rules(self._deny).encode())
             if done.status:
                 raise LaunchFailed(f"this machine takes no rules for the network of machines: {done.why}")
             self._guarded = True
@@ -168,45 +167,45 @@ class Podman:
         """Make a network for it, unless it has one; a number belongs to the first process on this machine that takes
         it."""
         for one in await self._of(wanted, NETWORK):
-            return int(one.id.removeprefix(places.NAME))
+            return int(one.id.removeprefix(guest.NAME))
         used = {str(one["name"]) for one in await self._engine.listed("network", "ls")}
         labels = [f"--label={tag}={wanted.tags[tag]}" for tag in wanted.tags]
-        for number in range(places.COUNT):
-            if places.network(number) not in used:
-                subnet = f"--subnet={places.subnet(number)}"
+        for number in range(guest.COUNT):
+            if guest.network(number) not in used:
+                subnet = f"--subnet={guest.subnet(number)}"
                 # The name is the lock: podman refuses a second network of this name, also from another process.
-                done = await self._engine.run("network", "create", subnet, *labels, places.network(number))
+                done = await self._engine.run("network", "create", subnet, *labels, guest.network(number))
                 if done.status == 0:
                     # the lease of a machine that podman did not finish removing would leave the new one no address
-                    await run_to_end(asyncio.to_thread(remove, places.LEASES / places.network(number)))
+                    await run_to_end(asyncio.to_thread(remove, guest.LEASES / guest.network(number)))
                     return number
                 # Another process took the number since the list was read, or something else uses its addresses; the
                 # next one may do.
                 if "exists" not in done.why and "used" not in done.why:
                     raise LaunchFailed(f"podman makes no network: {done.why}")
-        raise OverQuota(f"this machine has addresses for {places.COUNT} machines, not for more")
+        raise OverQuota(f"this machine has addresses for {guest.COUNT} machines, not for more")
 
     async def _make(self, wanted: MachineSpec, image: str, number: int) -> None:
         """Raise LaunchFailed."""
         name, (cores, ram, pids) = _name(wanted), _limits(wanted)
         # Made here, so that builds know the host key without a first connection in which somebody could pose as the
         # machine.
-        private, public = inside.host_key()
+        private, public = guest.host_key()
         own = {KEY_LABEL: public, NUMBER_LABEL: number, "headgate_cores": cores, "headgate_ram": ram}
         labels = [f"--label={key}={value}" for key, value in {**wanted.tags, **own}.items()]
         files = min(FILES_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
         done = await self._engine.run(
-            "create", f"--name={name}", f"--hostname={name[:63]}", f"--network={places.network(number)}", *labels,
+            "create", f"--name={name}", f"--hostname={name[:63]}", f"--network={guest.network(number)}", *labels,
             # Users of its own: root in one machine is nobody on this host and in the other machines.
-            f"--uidmap={places.users(number)}", f"--gidmap={places.users(number)}", "--pull=never",
+            f"--uidmap={guest.users(number)}", f"--gidmap={guest.users(number)}", "--pull=never",
             f"--cpus={cores}", f"--memory={ram}m", f"--memory-swap={ram}m", f"--pids-limit={pids}",
             f"--ulimit=nofile={files}:{files}", f"--ulimit=nproc={pids}:{pids}", "--cap-drop=net_raw,mknod",
-            "--sysctl=net.ipv6.conf.all.disable_ipv6=1", f"--entrypoint={inside.COMMAND[0]}", "--user=0",
-            "--", image, *inside.COMMAND[1:],
+            "--sysctl=net.ipv6.conf.all.disable_ipv6=1", f"--entrypoint={guest.SSHD[0]}", "--user=0",
+            "--", image, *guest.SSHD[1:],
         )  # fmt: skip
         if done.status == 0:
             # Copied into the container before it starts, not mounted: no file of the host is within its reach.
-            archive = inside.archive(private, self._authorized)
+            archive = guest.ssh_archive(private, self._authorized)
             done = await self._engine.run("cp", "-", f"{name}:/", stdin=archive)
         if done.status == 0:
             done = await self._engine.run("start", name)
@@ -221,7 +220,7 @@ class Podman:
             last = (await self._engine.run("logs", "--tail", "3", name)).why
             raise LaunchFailed(f"the container is {status}, its ssh server said: {last or 'nothing'}")
         # podman gives the first address of the subnet to the bridge, and the next one to the only container.
-        address = str(places.subnet(int(labels[NUMBER_LABEL]))[2])
+        address = str(guest.subnet(int(labels[NUMBER_LABEL]))[2])
         host = {
             "ansible_connection": "ssh",
             "ansible_host": address,

@@ -1,8 +1,9 @@
-"""The bucket that images pass through on their way into AWS: files sent in parts, and objects found by their keys."""
+"""Send files of images into AWS: in parts into a bucket of S3, or a block at a time into a snapshot of EBS."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import os
 import re
@@ -10,16 +11,19 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote, urlencode
+
+import msgspec
 
 from headgate.adapters.nodes.clouds.aws import query
 from headgate.adapters.nodes.clouds.aws.api import AwsService
+from headgate.adapters.nodes.clouds.aws.launch import tag_pairs
 from headgate.adapters.nodes.clouds.http import ANSWER_MAX_S, CloudResponse, patient
 from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed
 from headgate.ports.images import UPLOAD_TAG
 
-PREFIX = "headgate/"
+KEY_PREFIX = "headgate/"
 """Prefix of the keys of all objects; the names of the system and the upload follow."""
 PART_BYTES = 16 * 2**20
 """Length of a file's part, which is held in memory."""
@@ -29,7 +33,7 @@ PART_MAX_S, JOIN_MAX_S = 600.0, 1800.0
 PAGES_MAX = 200
 TAGS_MAX = 10
 """S3's limit on the tags of an object."""
-WHOSE = "AWS S3"
+WHOSE_S3 = "AWS S3"
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _TAG = re.compile(r"[\w +\-=.:/@]{1,128}")
 
@@ -44,16 +48,16 @@ class BucketEntry(NamedTuple):
     @property
     def tags(self) -> dict[str, str]:
         """Return the tags that its key encodes, since S3's lists contain no tags."""
-        system, _, upload = self.key.removeprefix(PREFIX).rpartition("/")
+        system, _, upload = self.key.removeprefix(KEY_PREFIX).rpartition("/")
         return {SYSTEM_TAG: system, UPLOAD_TAG: upload}
 
 
 def key_of(tags: Mapping[str, str]) -> str:
     """Return the key of an upload's object."""
-    return f"{PREFIX}{tags[SYSTEM_TAG]}/{tags[UPLOAD_TAG]}"
+    return f"{KEY_PREFIX}{tags[SYSTEM_TAG]}/{tags[UPLOAD_TAG]}"
 
 
-def address(url: str, name: str, is_path: bool) -> str:
+def bucket_address(url: str, name: str, is_path: bool) -> str:
     """Return the URL of a bucket; `is_path`: its name is in the path rather than the host. Raise LaunchFailed for an
     invalid name."""
     if not _NAME.fullmatch(name):
@@ -95,8 +99,8 @@ class Bucket:
             text = f"the bucket {self.name} is in another region than {self._service.region}"
             raise query.AwsRefused("PermanentRedirect", text)
         if is_look and answer.status == 403:  # such an answer has no body
-            raise LaunchFailed(f"{WHOSE} does not let Headgate look into the bucket {self.name}")
-        query.document(answer, WHOSE)
+            raise LaunchFailed(f"{WHOSE_S3} does not let Headgate look into the bucket {self.name}")
+        query.document(answer, WHOSE_S3)
         raise AssertionError("what is no success is an error")
 
     async def has(self, key: str, sha256: str) -> bool:
@@ -127,12 +131,12 @@ class Bucket:
             raise LaunchFailed("the file is not any more what its build returned")
         answer = await self._ask("POST", key, {"uploadId": id}, body=_joined(parts), max_s=JOIN_MAX_S)
         # S3 answers 200 before it joins the parts, sends spaces while it works, and may then end with an error.
-        query.document(answer._replace(body=answer.body.strip()), WHOSE)
+        query.document(answer._replace(body=answer.body.strip()), WHOSE_S3)
 
     async def _begin(self, key: str, tags: Mapping[str, str], sha256: str) -> str:
         headers = {"x-amz-meta-sha256": sha256, "x-amz-tagging": urlencode(_object_tags(tags), quote_via=quote)}
         headers["content-type"] = "application/octet-stream"
-        answer = query.read(await self._ask("POST", key, {"uploads": ""}, headers), WHOSE)
+        answer = query.read(await self._ask("POST", key, {"uploads": ""}, headers), WHOSE_S3)
         return str(answer["UploadId"])
 
     async def entries(self, prefix: str) -> list[BucketEntry]:
@@ -156,12 +160,12 @@ class Bucket:
         contain it."""
         found, mark = list[ElementTree.Element](), dict[str, str]()
         for _ in range(PAGES_MAX):
-            root = query.document(await self._ask("GET", "", {**arguments, **mark}), WHOSE)
+            root = query.document(await self._ask("GET", "", {**arguments, **mark}), WHOSE_S3)
             found += [one for one in root if query.name_of(one) == members]
             if _text(root, "IsTruncated") != "true":
                 return found
             mark = {name: _text(root, element) for name, element in marks.items()}
-        raise CloudUnavailable(f"{WHOSE} does not come to an end with {members}")
+        raise CloudUnavailable(f"{WHOSE_S3} does not come to an end with {members}")
 
     async def remove(self, entry: BucketEntry) -> None:
         """Delete an object, or an unfinished upload; a missing one is no error."""
@@ -191,3 +195,104 @@ def _joined(parts: list[str]) -> bytes:
 
 def _text(element: ElementTree.Element, name: str) -> str:
     return next((one.text or "" for one in element if query.name_of(one) == name), "")
+
+
+# EBS defines this size and accepts no other.
+BLOCK_BYTES = 512 * 2**10
+BATCH = 16
+"""Blocks that are held in memory and written concurrently."""
+IDLE_MAX_MIN = 60
+"""Minutes without a write after which EBS drops a snapshot."""
+WHOSE_EBS = "AWS EBS"
+_GIB = 2**30
+_ZEROS = bytes(BLOCK_BYTES)
+_BLOCK = {
+    "content-type": "application/octet-stream",
+    "x-amz-data-length": str(BLOCK_BYTES),
+    "x-amz-checksum-algorithm": "SHA256",
+    "x-amz-content-sha256": "UNSIGNED-PAYLOAD",  # as Amazon's own client does; the checksum is signed
+}
+
+
+class Blocks:
+    """Call EBS in one region.  Every method raises AwsRefused, OverQuota, CloudUnavailable."""
+
+    def __init__(self, service: AwsService, url: str) -> None:
+        """Use EBS at `url`."""
+        self._service, self._url = service, url
+
+    async def start(self, size: int, tags: Mapping[str, str], name: str) -> str:
+        """Begin a snapshot of a file with so many bytes; return its id."""
+        arguments = {
+            # EBS has volumes of whole GiB only.
+            "VolumeSize": max(1, -(-size // _GIB)),
+            "Description": name,
+            "Timeout": IDLE_MAX_MIN,
+            "Tags": tag_pairs(tags, UPLOAD_TAG),
+        }
+        answer = await self._ask(
+            "POST", "snapshots", {"content-type": "application/json"}, msgspec.json.encode(arguments)
+        )
+        return str(answer["SnapshotId"])
+
+    async def write(self, id: str, sha256: str, file: Path) -> None:
+        """Write a file into a snapshot, except for its empty blocks, and complete it. Raise LaunchFailed if the file
+        cannot be read, or has another digest: then the snapshot is never completed."""
+        try:
+            written = await self._written(id, sha256, file)
+        except OSError as error:
+            raise LaunchFailed(f"the file cannot be read: {error.strerror}") from error
+        await self._ask("POST", f"snapshots/completion/{id}", {"x-amz-changedblockscount": str(written)})
+
+    async def _written(self, id: str, sha256: str, file: Path) -> int:
+        digest, at, written = hashlib.sha256(), 0, 0
+        with file.open("rb") as opened:
+            while blocks := await asyncio.to_thread(_read, opened, digest.update):
+                # Blocks that are never written read as zeros, and most of an image's disk is empty.
+                full = [(at + number, block) for number, block in enumerate(blocks) if block != _ZEROS]
+                # `return_exceptions`: all writes of the batch end before the error leaves, so none goes on in the
+                # background.
+                puts = (patient(partial(self._put, id, number, block)) for number, block in full)
+                for outcome in await asyncio.gather(*puts, return_exceptions=True):
+                    if isinstance(outcome, BaseException):
+                        raise outcome
+                at, written = at + len(blocks), written + len(full)
+        # Checked before the completion: until then, nobody can make a volume or an image of the snapshot.
+        if digest.hexdigest() != sha256:
+            raise LaunchFailed("the file is not any more what its build returned")
+        return written
+
+    async def _put(self, id: str, number: int, block: bytes) -> None:
+        checksum = base64.b64encode(hashlib.sha256(block).digest()).decode()
+        await self._ask("PUT", f"snapshots/{id}/blocks/{number}", {**_BLOCK, "x-amz-checksum": checksum}, block)
+
+    async def _ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> dict[str, Any]:
+        return await self._service.ask(method, self._url + path, headers, body, _answer)
+
+
+def _read(opened: BinaryIO, seen: Any) -> list[bytes]:
+    """Return the next blocks, all of one size; `seen` is called with the file's bytes in them."""
+    piece = opened.read(BATCH * BLOCK_BYTES)
+    seen(piece)
+    blocks = [piece[start : start + BLOCK_BYTES] for start in range(0, len(piece), BLOCK_BYTES)]
+    # Only the last block of the file can be short.
+    return [block.ljust(BLOCK_BYTES, b"\0") for block in blocks]
+
+
+def _answer(answer: CloudResponse) -> dict[str, Any]:
+    try:
+        decoded = msgspec.json.decode(answer.body or b"{}")
+    except msgspec.DecodeError:
+        decoded = None
+    if answer.status < 300 and isinstance(decoded, dict):
+        return decoded
+    if answer.status < 300:
+        raise CloudUnavailable(f"{WHOSE_EBS} answers what is not whole")
+    document = decoded if isinstance(decoded, dict) else {}
+    # The header says `ThrottlingException:http://...`, the body `com.amazonaws.ebs#ThrottlingException`.
+    code = (
+        str(answer.headers.get("x-amzn-errortype") or document.get("__type") or "").partition(":")[0].rpartition("#")[2]
+    )
+    code = code if code in query.THROTTLED else code.removesuffix("Exception")
+    text = str(document.get("message") or document.get("Message") or document.get("Reason") or "")
+    raise query.problem(answer.status, code, text, answer.headers, WHOSE_EBS)

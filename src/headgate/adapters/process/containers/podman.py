@@ -1,7 +1,7 @@
-"""Layers of no image, which an interrupted fetch leaves: podman keeps them for ever.
+"""Pass on what podman says, keep why it failed, and clear the layers that it leaves behind.
 
-Nobody else uses the store, and none of its commands runs meanwhile.  What podman wrote is not believed: whoever found a
-flaw in it may have written there, and this process is root.
+Nobody else uses the store whose layers are cleared, and none of its commands runs meanwhile.  What podman wrote is
+not believed: whoever found a flaw in it may have written there, and this process is root.
 """
 
 from __future__ import annotations
@@ -13,11 +13,35 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from headgate.adapters.process.processes import Sink
+
+WHY_SIZE_MAX_BYTES = 4_096
+
+
+class PodmanSink:
+    """Pass output on, and keep the last line that says why something failed."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink, self._rest, self.why = sink, b"", "podman said nothing"
+
+    def write(self, chunk: bytes) -> None:
+        self._sink.write(chunk)
+        # Cut before the split: a registry may send a message without an end.
+        *lines, self._rest = (self._rest + chunk)[-WHY_SIZE_MAX_BYTES:].split(b"\n")
+        for one in lines:
+            text = one.decode(errors="replace").strip()
+            if text.startswith("Error:"):
+                self.why = text.removeprefix("Error:").strip()
+
+    def say(self, text: str) -> None:
+        self._sink.say(text)
+
+
 _ID = re.compile(r"[0-9a-f]{64}")
 _LINK = re.compile(r"[A-Z0-9]{26}")
 
 
-def take_out(root: Path, where: Path) -> None:
+def take_out_orphans(root: Path, where: Path) -> None:
     """Move layers that no image has, and incomplete images, out of the store at `root` into the directory `where`,
     to be removed. Raise OSError."""
     of_images, of_layers = root / "overlay-images/images.json", root / "overlay-layers/layers.json"
