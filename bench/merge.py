@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from headgate.adapters.git.mirror import MirrorRepository
-from headgate.adapters.git.remote.refs import Remote
+from headgate.adapters.git.remote import Remote
 from headgate.gate.work import MergeItem
 from headgate.testing.repositories import Repositories, run_git
 

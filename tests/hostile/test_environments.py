@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.ansible.environments import MARK, PYTHON, Environments
-from headgate.adapters.ansible.supply import AnsibleSupply
+from headgate.adapters.ansible.install import AnsibleSupply
 from headgate.testing.clock import DEADLINE_S
 from tests.integration.builds.bench import Bench
 from tests.waiting import nothing_happens

@@ -75,7 +75,7 @@ async def test_a_merge_beyond_its_time_fails_alone(tmp_path: Path, monkeypatch: 
     stub.write_text(f'#!/bin/sh\ncase "$*" in *merge-tree*) exec sleep 300;; esac\nexec {real} "$@"\n')
     stub.chmod(0o755)
     monkeypatch.setenv("PATH", f"{stub.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr("headgate.adapters.git.objects.merge.MERGE_MAX_S", 1.0)
+    monkeypatch.setattr("headgate.adapters.git.merge.MERGE_MAX_S", 1.0)
     engine = GitEngine(tmp_path / "git", {"local": GitConnection("local", str(repositories.hub), "git.example")})
     item = MergeItem(
         "i", "git.example/code", "local", "master", "refs/for/master/one", one, mode, at_s=1, message="one"
@@ -145,7 +145,7 @@ async def test_a_series_of_commits_has_the_time_of_one_merge(tmp_path: Path, mon
     stub.write_text(f'#!/bin/sh\ncase "$*" in *merge-tree*) sleep 0.2;; esac\nexec {real} "$@"\n')
     stub.chmod(0o755)
     monkeypatch.setenv("PATH", f"{stub.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr("headgate.adapters.git.objects.merge.MERGE_MAX_S", 1.0)
+    monkeypatch.setattr("headgate.adapters.git.merge.MERGE_MAX_S", 1.0)
     engine = GitEngine(tmp_path / "git", {"local": GitConnection("local", str(repositories.hub), "git.example")})
     item = MergeItem("i", "git.example/code", "local", "master", "refs/for/master/many", many, "cherry-pick", at_s=1)
     answer = await engine.do(MergeRequest("b", (item,), {"git.example/code": "local"}))

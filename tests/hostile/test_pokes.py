@@ -14,7 +14,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from headgate.adapters.git.poll.hints import REST_S
+from headgate.adapters.git.poll.watch import REST_S
 from headgate.cli.hook import hook
 from headgate.testing.repositories import Repositories, run_git
 from tests.e2e.headgate import SETTINGS, Headgate

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.git.command import GitError, GitLimits, GitTimeout, OverTime, RemoteError, git
-from headgate.adapters.git.remote.fetch import fetch
-from headgate.adapters.git.remote.refs import Remote
+from headgate.adapters.git.fetch import fetch
+from headgate.adapters.git.remote import Remote
 from headgate.testing.repositories import Repositories, run_git
 from tests.waiting import wait_for
 
@@ -131,7 +131,7 @@ async def test_a_pack_beyond_the_limit_is_refused_and_leaves_nothing(
         f"refs/for/master/{topic}": run_git("rev-parse", f"refs/for/master/{topic}", at=repositories.hub / "code")
         for topic in ("large", "small")
     }
-    monkeypatch.setattr("headgate.adapters.git.remote.fetch.PACK_MAX_BYTES", 1_000_000)
+    monkeypatch.setattr("headgate.adapters.git.fetch.PACK_MAX_BYTES", 1_000_000)
     refused = await fetch(mirror, Remote(str(repositories.hub / "code")), wanted, first=True)
     assert (
         list(refused) == ["refs/for/master/large"]
@@ -142,7 +142,7 @@ async def test_a_pack_beyond_the_limit_is_refused_and_leaves_nothing(
 
 
 async def test_a_server_that_never_answers_is_given_up(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.adapters.git.remote.refs.LISTING_LIMITS", GitLimits(timeout_s=0.5))
+    monkeypatch.setattr("headgate.adapters.git.remote.LISTING_LIMITS", GitLimits(timeout_s=0.5))
     with serving(silent) as port, pytest.raises(OverTime, match="did not end within"):
         await Remote(f"git://127.0.0.1:{port}/p").listing_by_git()
 

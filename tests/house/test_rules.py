@@ -16,7 +16,7 @@ from tests.house.sources import MODULES, ROOT, SOURCE, facts, name
 BANNED_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "handler", "handlers", "common", "misc"}
 IMPURE = {"asyncio", "time", "random", "os", "socket", "logging", "threading", "subprocess"}
 TASKS = {
-    "adapters/ansible/supply.py": "installations under way end with the runner of their builds",
+    "adapters/ansible/install.py": "installations under way end with the runner of their builds",
     "adapters/forges/gerrit/watch.py": "the ear at the stream, and looks under way, end with who reads what is seen",
     "adapters/forges/gerrit/stream.py": "what ssh complains, ended with it",
     "adapters/forges/watch.py": "looks end with the loop that reads them",

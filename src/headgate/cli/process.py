@@ -12,8 +12,7 @@ from typing import Any
 
 from headgate.adapters.forges.gerrit.server import PORT
 from headgate.adapters.forges.registry import FORGES
-from headgate.adapters.git.connection import Access, GitConnection
-from headgate.adapters.git.poke import Poked
+from headgate.adapters.git.connection import Access, GitConnection, Poked
 from headgate.adapters.reporters.registry import REPORTERS
 from headgate.base.errors import UserError
 from headgate.cli.forges import connected

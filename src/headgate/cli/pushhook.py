@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 
 import click
 
-from headgate.adapters.git.poke import pads
+from headgate.adapters.git.connection import pads
 from headgate.base.errors import UserError
 from headgate.cli.hookfiles import hooks_of, put
 from headgate.cli.process import driver_of, plain, poke_secrets

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from headgate.adapters.logs.kinds import HEAD_SIZE_BYTES, TEXT, kind_of, shrinks
+from headgate.adapters.logs.manifest import HEAD_SIZE_BYTES, TEXT, kind_of, shrinks
 from headgate.adapters.logs.reader import Content
 from headgate.ports.logstore import LogStoreError, NotStored
 from headgate.rest import HTTPException, NotFoundException, Response, StreamResponse

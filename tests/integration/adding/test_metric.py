@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from headgate.adapters.metrics.figures import ProcessMetrics
-from headgate.adapters.metrics.system import GAUGES, Series, SystemGauge
+from headgate.adapters.metrics.figures import GAUGES, ProcessMetrics, Series, SystemGauge
 from headgate.cli.pages import metrics
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
@@ -23,7 +22,7 @@ def aside(map: Map, mirror: Mirror) -> Series:
 @pytest.fixture(autouse=True)
 def row(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [*GAUGES, SystemGauge("headgate_aside", "Set aside.", (), aside)]
-    monkeypatch.setattr("headgate.adapters.metrics.system.GAUGES", rows)
+    monkeypatch.setattr("headgate.adapters.metrics.figures.GAUGES", rows)
     monkeypatch.setattr(metrics, "GAUGES", rows)
 
 

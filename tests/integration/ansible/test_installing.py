@@ -135,7 +135,7 @@ def silent_index() -> Iterator[tuple[str, socket.socket, ExitStack]]:
 def test_a_killed_installation_is_not_used_and_whoever_comes_next_waits_for_what_it_left_running(
     here: Environments, house: Wheelhouse
 ) -> None:
-    words = [sys.executable, "-m", "headgate.adapters.ansible.supply", *map(str, here.places), "9"]
+    words = [sys.executable, "-m", "headgate.adapters.ansible.install", *map(str, here.places), "9"]
     with silent_index() as (url, listening, closing):
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
         killed = subprocess.Popen(words, env={**kept, "PIP_INDEX_URL": url, "PIP_RETRIES": "0"})

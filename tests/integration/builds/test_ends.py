@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.metrics.room import SHY_S, MetricRoom
+from headgate.adapters.metrics.capacity import SHY_S, MetricRoom
 from headgate.adapters.process import runner
 from headgate.adapters.process.processes import processes_of
 from headgate.adapters.work.directory import remove

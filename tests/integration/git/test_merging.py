@@ -384,7 +384,7 @@ async def test_a_branch_whose_head_cannot_be_had_is_named_once_that_is_sure(
     with pytest.raises(Unreachable, match="the configuration of the branch old cannot be read") as waits:
         await git.do(reading("old", item(commit, "one")))
     assert waits.value.project == PROJECT
-    monkeypatch.setattr("headgate.adapters.git.remote.refusals.SURE_AFTER", 1)
+    monkeypatch.setattr("headgate.adapters.git.fetch.SURE_AFTER", 1)
     answer = await git.do(reading("old", item(commit, "one")))
     assert isinstance(answer, MergeAnswer) and (answer.ok, answer.blame) == (False, "one")
     assert "the configuration of the branch old cannot be read" in answer.error

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.adapters.git.poll.doubt import DOUBTED_S, LOST_MIN, Doubt, as_before
-from headgate.adapters.git.remote.reffiles import Listing
-from headgate.adapters.git.remote.refs import Remote
-from headgate.adapters.git.remote.refusals import PAUSE_MAX_S, SURE_AFTER, Refusals
+from headgate.adapters.git.fetch import PAUSE_MAX_S, SURE_AFTER, Refusals
+from headgate.adapters.git.poll.moves import DOUBTED_S, LOST_MIN, Doubt, as_before
+from headgate.adapters.git.remote import Listing, Remote
 from headgate.gate.change import Change, ChangeState
 
 ONE, TWO = "1" * 40, "2" * 40

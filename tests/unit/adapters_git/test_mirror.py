@@ -9,7 +9,7 @@ import pytest
 
 from headgate.adapters.git import mirror
 from headgate.adapters.git.mirror import Exclusive, MirrorRepository
-from headgate.adapters.git.remote.refs import Remote
+from headgate.adapters.git.remote import Remote
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories
 from tests.waiting import nothing_happens

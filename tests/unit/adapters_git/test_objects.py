@@ -10,8 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.adapters.git.command import EMPTY_TREE, MESSAGE_MAX_CHARS, printable
-from headgate.adapters.git.objects.commits import IDENTITY, Original, commit, identity, original, parts, retold, text
-from headgate.adapters.git.objects.conflicts import SHOWN_MAX, conflicts
+from headgate.adapters.git.objects import (
+    IDENTITY,
+    SHOWN_MAX,
+    Original,
+    commit,
+    conflicts,
+    identity,
+    original,
+    parts,
+    retold,
+    text,
+)
 from headgate.testing.repositories import run_git
 from tests.hostile.objects import put
 

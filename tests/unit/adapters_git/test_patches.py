@@ -9,8 +9,8 @@ import pytest
 
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.mirror import MirrorRepository
-from headgate.adapters.git.remote.refs import Remote
-from headgate.adapters.git.review.patches import Patches
+from headgate.adapters.git.patches import Patches
+from headgate.adapters.git.remote import Remote
 from headgate.testing.clock import DEADLINE_S
 from tests.waiting import nothing_happens, until
 

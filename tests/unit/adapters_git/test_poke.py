@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.git.poke import BODY_MAX_BYTES, Poked, pads
-from headgate.adapters.git.poll.hints import Hinted
+from headgate.adapters.git.connection import BODY_MAX_BYTES, Poked, pads
+from headgate.adapters.git.poll.watch import Hinted
 from headgate.config.tenants import TenantProject
 from headgate.ports.forge import Hint, Ignored, Misdelivered
 

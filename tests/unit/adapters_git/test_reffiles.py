@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.git.remote.reffiles import NotFiles, head, listed
+from headgate.adapters.git.remote import NotFiles, head, listed
 
 ONE, TWO, TREE = "1" * 40, "2" * 40, "3" * 64
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pygit2
 import pytest
 
-from headgate.adapters.git.objects import soundness
-from headgate.adapters.git.objects.commits import Parts
+from headgate.adapters.git import soundness
+from headgate.adapters.git.objects import Parts
 
 
 @dataclass

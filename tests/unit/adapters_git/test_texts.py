@@ -8,7 +8,7 @@ import pygit2
 import pytest
 from pygit2.enums import FileMode, ObjectType
 
-from headgate.adapters.git.texts import ENTRIES_MAX, texts
+from headgate.adapters.git.objects import ENTRIES_MAX, texts
 from headgate.config.budgets import FILE_MAX_BYTES
 from headgate.config.files.source import unreadable
 

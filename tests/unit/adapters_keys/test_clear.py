@@ -10,8 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headgate.adapters.keys.censor import Censor
-from headgate.adapters.keys.clear import Clear, write_private
+from headgate.adapters.keys.clear import Censor, Clear, write_private
 
 
 def test_what_is_in_clear_does_not_show_by_accident():

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from headgate.adapters.metrics.capacity import MachineLoad
 from headgate.adapters.metrics.figures import ProcessMetrics
-from headgate.adapters.metrics.load import MachineLoad
 from headgate.adapters.metrics.store import measured
 from headgate.adapters.metrics.traces import Traces
 from headgate.base.subject import about

@@ -106,10 +106,10 @@ async def test_what_was_done_by_hand_is_kept_with_its_end(history: SqlHistory) -
 async def test_a_question_that_takes_too_long_is_cut_off_and_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.adapters.sql.reads.PROGRESS_STEPS", 10)
+    monkeypatch.setattr("headgate.adapters.sql.rows.PROGRESS_STEPS", 10)
     history = SqlHistory(f"sqlite:///{tmp_path / 'slow.db'}")
     await history.record(ENDED)
-    monkeypatch.setattr("headgate.adapters.sql.reads.READ_MAX_S", -1.0)
+    monkeypatch.setattr("headgate.adapters.sql.rows.READ_MAX_S", -1.0)
     for ask in (history.builds, history.buildsets):
         with pytest.raises(HistoryUnavailable, match="ask for less"):
             await ask("acme", HistoryQuery())

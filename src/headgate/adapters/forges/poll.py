@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from headgate.adapters.forges.rest import AGAIN_S, ForgeDenied, NotThere, Rejected
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.poll.look import Look
-from headgate.adapters.git.poll.misfits import Misfits
-from headgate.adapters.git.poll.names import HEADS, Names
+from headgate.adapters.git.poll.names import HEADS, Misfits, Names
 from headgate.base.ids import derived
 from headgate.base.texts import line
 from headgate.config.forges.facts import ForgeEvent

@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.poll.heads import as_it_was, moved_heads
-from headgate.adapters.git.poll.misfits import Misfits
-from headgate.adapters.git.poll.others import moved as moved_refs
-from headgate.adapters.git.poll.others import watched
+from headgate.adapters.git.poll.moves import as_it_was, moved_heads, moved_refs, watched
+from headgate.adapters.git.poll.names import Misfits
 from headgate.base.ids import derived
 from headgate.gate.change import HEADS, TAGS, Change, EventKind, TriggerEvent
 from headgate.ports.forge import Sighting

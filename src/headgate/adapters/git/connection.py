@@ -1,12 +1,24 @@
-"""Say where the repositories of a connection are."""
+"""Locate the repositories of a connection, and accept the pokes that say which of them was pushed to.
+
+A poke is signed with the secret of its connection, which is good for nothing else, and believed in nothing: the
+repository it names is looked at, as it would be later.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from headgate.base.ids import derived
+from headgate.config.tenants import TenantProject
+from headgate.ports.forge import Hint, Ignored, Misdelivered
 
 POLL_MIN_S = 0.1
 TALKS_MAX = 32
@@ -82,3 +94,82 @@ class GitConnection:
         if found is not None:
             self._git_dirs[project] = found
         return found
+
+
+BODY_MAX_BYTES = 10_000
+SKEW_MAX_S = 300
+"""Largest difference between the server's clock and ours; an older poke is treated as a replay."""
+BLOCK_BYTES = 64
+"""Block size of SHA-256, for HMAC."""
+
+
+class _Poke(msgspec.Struct, frozen=True):
+    repository: str
+    """Name of the project, as gitolite knows it, or path of the repository on its server."""
+    at: int
+    """Time in seconds since the epoch."""
+    id: str = ""
+
+
+_DECODER = msgspec.json.Decoder(_Poke)
+
+
+class Poked:
+    """Accept pokes for one connection of plain git; see `ports.forge.Hears`."""
+
+    def __init__(
+        self, name: str, secret: str, projects: Callable[[], Iterable[TenantProject]], now_ms: Callable[[], int]
+    ) -> None:
+        """Accept pokes; `projects` returns the current projects of all tenants."""
+        self._name, self._secret, self._projects, self._now_ms = name, secret.encode(), projects, now_ms
+
+    def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
+        """See `ports.forge.Hears`."""
+        if len(body) > BODY_MAX_BYTES:
+            raise Misdelivered(f"a poke has at most {BODY_MAX_BYTES} bytes", 413)
+        signature = headers.get("x-hub-signature-256", "")
+        wanted = "sha256=" + hmac.new(self._secret, body, hashlib.sha256).hexdigest()
+        # Compared in constant time, and before the body is parsed: only the server's own hook reaches the decoder.
+        if not hmac.compare_digest(signature.encode("utf-8", "replace"), wanted.encode()):
+            raise Misdelivered(
+                f"the poke is not signed with the webhook_token of [connection {self._name}]; "
+                f"`headgate hook poke {self._name}` prints a hook that has it"
+            )
+        try:
+            poke = _DECODER.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Misdelivered(f"the poke is not in its form: {error}", 400) from error
+        late_s = self._now_ms() // 1000 - poke.at
+        if abs(late_s) > SKEW_MAX_S:
+            how = f"{late_s} s ago" if late_s > 0 else f"{-late_s} s from now"
+            raise Misdelivered(f"the poke was signed {how}, by the clock here; set the clock of the git server")
+        project = self._named(poke.repository)
+        if not project:
+            return Ignored(f"no project of {self._name} in any tenant is called as {poke.repository[:500]!r} ends")
+        # The id comes from the signature, so a poke that is delivered twice becomes the same hint.
+        return Hint(derived("poke", signature), project)
+
+    def _named(self, repository: str) -> str:
+        """Return the canonical name of the project whose name the path ends with, the longest one; empty if there is
+        none."""
+        path, found = "/" + plain(repository), ("", "")
+        for project in self._projects():
+            # With the slash, `tools` is not found at the end of `/srv/git/my-tools`.
+            name = "/" + plain(project.project.partition("/")[2])
+            if project.connection == self._name and path.endswith(name) and len(name) > len(found[0]):
+                found = name, project.project
+        return found[1]
+
+
+def plain(path: str) -> str:
+    """Return the path of a repository, or its name, without the parts that git allows to omit."""
+    return path.strip("/").removesuffix("/.git").removesuffix(".git")
+
+
+def pads(secret: str) -> tuple[str, str]:
+    """Return the secret's state at the beginnings of the two digests of HMAC, as `printf %b` accepts it, so that a
+    shell can sign with `printf` and `sha256sum`."""
+    key = secret.encode()
+    block = (hashlib.sha256(key).digest() if len(key) > BLOCK_BYTES else key).ljust(BLOCK_BYTES, b"\0")
+    inner, outer = ("".join(f"\\0{byte ^ pad:03o}" for byte in block) for pad in (0x36, 0x5C))
+    return inner, outer

@@ -14,19 +14,16 @@ from urllib.parse import quote
 import pygit2
 from msgspec.structs import replace
 
+from headgate.adapters.git.chains import LostCommit, configuration, expected, known_trees, replay, trees_of
 from headgate.adapters.git.command import GitError, GitImpossible, RemoteError
-from headgate.adapters.git.commits import known, trees_of
-from headgate.adapters.git.configuration import configuration
 from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.merge import MergeConflict
 from headgate.adapters.git.mirror import MirrorRepository
-from headgate.adapters.git.objects.commits import IDENTITY
-from headgate.adapters.git.objects.library import bound_packs
-from headgate.adapters.git.objects.merge import MergeConflict
+from headgate.adapters.git.objects import IDENTITY, bound_packs
 from headgate.adapters.git.push import PushRefused, Shut, land, refusal, report, tried
 from headgate.adapters.git.refstate import noted, peeled, ref_state
-from headgate.adapters.git.remote.refs import HEADS, Remote
-from headgate.adapters.git.replay import LostCommit, expected, replay
-from headgate.adapters.git.review.reviewer import Reviewer
+from headgate.adapters.git.remote import HEADS, Remote
+from headgate.adapters.git.reviewer import Reviewer
 from headgate.adapters.git.worktree import work_tree
 from headgate.gate.refs import section
 from headgate.gate.review import PatchRequest, RemarksRequest, ReviewRequest, SayRequest
@@ -185,7 +182,7 @@ class GitEngine:
             elif not isinstance(found, _FAILURES):
                 raise found
         mirrors = {p: self.mirror(p, connection) for p, connection in work.given.items() if p in heads}
-        return await known(mirrors, heads, bases)
+        return await known_trees(mirrors, heads, bases)
 
     async def _now(self, project: str, connection: str, chain: tuple[MergeItem, ...]) -> dict[str, str]:
         """Fetch the project's branches, and the chain's changes as far as possible; return branch ref -> commit."""

@@ -16,13 +16,10 @@ from msgspec.structs import replace
 from headgate.adapters.git.command import GitError, GitImpossible
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.poll.doubt import DOUBTED_S, Doubt, as_before
-from headgate.adapters.git.poll.hints import Hinted
 from headgate.adapters.git.poll.look import Look
-from headgate.adapters.git.poll.names import APPROVED, FOR, RECHECK, Names
-from headgate.adapters.git.poll.orphans import APPROVES_NOTHING
-from headgate.adapters.git.poll.places import RefPlaces
-from headgate.adapters.git.poll.watch import watch
+from headgate.adapters.git.poll.moves import DOUBTED_S, Doubt, as_before
+from headgate.adapters.git.poll.names import APPROVED, APPROVES_NOTHING, FOR, RECHECK, Names
+from headgate.adapters.git.poll.watch import Hinted, RefPlaces, watch
 from headgate.adapters.git.push import remove, report
 from headgate.base.tasks import end
 from headgate.config.tenants import TenantProject

@@ -19,14 +19,11 @@ import pygit2
 from msgspec.structs import replace
 
 from headgate.adapters.git.command import GitError, GitImpossible, git, is_damage
-from headgate.adapters.git.objects.commits import IDENTITY, Original, Parts, parts, signature
-from headgate.adapters.git.objects.commits import commit as commit_bytes
-from headgate.adapters.git.objects.library import Opened
-from headgate.adapters.git.objects.merge import merge
-from headgate.adapters.git.remote.fetch import FIRST_MAX_S, fetch
-from headgate.adapters.git.remote.refs import Remote
-from headgate.adapters.git.remote.refusals import Refusals
-from headgate.adapters.git.texts import texts
+from headgate.adapters.git.fetch import FIRST_MAX_S, Refusals, fetch
+from headgate.adapters.git.merge import merge
+from headgate.adapters.git.objects import IDENTITY, Opened, Original, Parts, parts, signature, texts
+from headgate.adapters.git.objects import commit as commit_bytes
+from headgate.adapters.git.remote import Remote
 from headgate.base.tasks import with_place
 from headgate.gate.work import MergeItem
 

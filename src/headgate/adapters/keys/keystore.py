@@ -9,7 +9,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from msgspec.structs import replace
 
-from headgate.adapters.keys import envelope, rsa
+from headgate.adapters.keys import rsa
 from headgate.adapters.keys.rsa import BadKey, Unopenable
 from headgate.gate.returns.secrets import Sealed
 from headgate.map.keys import KeyPair, KeyStorage, ProjectKeyPairs
@@ -125,13 +125,13 @@ class KeyStore:
     async def sealed(self, connection: str, project: str, plain: bytes) -> Sealed:
         """See `ports.secrets`."""
         pem = await self.public(connection, project)
-        return await asyncio.to_thread(envelope.seal, pem, connection, project, plain)
+        return await asyncio.to_thread(rsa.seal, pem, connection, project, plain)
 
     async def unsealed(self, sealed: Sealed) -> bytes:
         """See `ports.secrets`."""
         keys = await self._private(sealed.connection, sealed.project)
         try:
-            return await asyncio.to_thread(envelope.unseal, keys, sealed)
+            return await asyncio.to_thread(rsa.unseal, keys, sealed)
         except Unopenable as error:
             whose = f"{sealed.project} ({sealed.connection})"
             raise SecretError(f"secret data that a job of {whose} returned cannot be opened: {error}") from error

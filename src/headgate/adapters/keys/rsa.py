@@ -1,16 +1,20 @@
-"""RSA-4096 with OAEP, SHA-1 and MGF1 with SHA-1: what `!encrypted/pkcs1-oaep` stands for."""
+"""Encrypt with RSA-4096, OAEP, SHA-1: what `!encrypted/pkcs1-oaep` stands for; seal bytes of any size."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hashlib
+import os
 from collections.abc import Sequence
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from headgate.gate.returns.secrets import Sealed
 
 KEY_SIZE_BITS = 4_096
 _OVERHEAD_BYTES = 2 * hashlib.sha1().digest_size + 2
@@ -105,3 +109,30 @@ def fitting(keys: Sequence[RSAPrivateKey], pieces: Sequence[str]) -> tuple[int, 
             # OAEP says of a wrong key that decryption failed, and nothing else: each key has to be tried.
             continue
     raise Unopenable("it was encrypted with another key than this project's")
+
+
+NONCE_SIZE_BYTES = 12
+
+
+def seal(pem: str, connection: str, project: str, plain: bytes) -> Sealed:
+    """Seal bytes. Raise BadKey."""
+    # A key for each text, so that a random nonce can never repeat under one.
+    key, nonce = AESGCM.generate_key(256), os.urandom(NONCE_SIZE_BYTES)
+    box = nonce + AESGCM(key).encrypt(nonce, plain, _about(connection, project))
+    return Sealed(connection, project, tuple(encrypt(pem, key)), base64.b64encode(box).decode())
+
+
+def unseal(keys: Sequence[RSAPrivateKey], sealed: Sealed) -> bytes:
+    """Open sealed bytes. Raise Unopenable."""
+    key = decrypt(keys, sealed.key)
+    try:
+        box = base64.b64decode(sealed.box, validate=True)
+        nonce, rest = box[:NONCE_SIZE_BYTES], box[NONCE_SIZE_BYTES:]
+        return AESGCM(key).decrypt(nonce, rest, _about(sealed.connection, sealed.project))
+    except (ValueError, InvalidTag) as error:
+        raise Unopenable("it is damaged") from error
+
+
+def _about(connection: str, project: str) -> bytes:
+    # Authenticated with the text: a sealed value that is moved to another project's record does not open there.
+    return f"secret data\0{connection}\0{project}".encode()

@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from headgate.adapters.logs.kinds import TEXT
 from headgate.adapters.logs.manifest import (
     MEMBER_SIZE_BYTES,
     OUTPUT,
     SIZE_MAX_BYTES,
+    TEXT,
     KeptFile,
     Manifest,
     file_key,

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from heapq import nsmallest
 
-from headgate.adapters.logs.kinds import TEXT, shrinks
 from headgate.adapters.logs.local import LocalLogs, UnreadableFile
 from headgate.adapters.logs.manifest import (
     OUTPUT,
+    TEXT,
     KeptFile,
     Manifest,
     OutputPart,
@@ -25,6 +25,7 @@ from headgate.adapters.logs.manifest import (
     parsed,
     part_key,
     parts_of,
+    shrinks,
     written,
 )
 from headgate.adapters.logs.reader import KeptLogs, cut

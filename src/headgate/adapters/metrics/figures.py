@@ -1,19 +1,153 @@
-"""Figures for Prometheus of one process, counted as things happen."""
+"""Show figures for Prometheus: of the whole system, a row of GAUGES each, and of one process, as counted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import product
+from typing import NamedTuple, TypeVar
 
 import prometheus_client as prometheus
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from headgate import __version__
-from headgate.adapters.metrics.system import SystemMetrics
 from headgate.map.places import Map
-from headgate.map.records import Finished
+from headgate.map.records import ComponentRecord, Finished, Quarantined
+from headgate.map.state.layouts import layout_at
+from headgate.map.tree import locate, unescape
 from headgate.ports.observer import WorkDone
+from headgate.recipes.codec import decode, readable
 from headgate.recipes.mirror import Mirror
+from headgate.recipes.requestforms import Request
+
+R = TypeVar("R")
+Series = Mapping[tuple[str, ...], int]
+"""Values of the labels -> count."""
+
+_KINDS, _WORKERS = ("scheduler", "merger", "executor", "web"), ("git", "build")
+_STATES = ("requested", "running", "waiting", "paused")
+
+
+class SystemGauge(NamedTuple):
+    """Declare one metric of the whole system."""
+
+    name: str
+    doc: str
+    labels: tuple[str, ...]
+    counted: Callable[[Map, Mirror], Series]
+    """Computes the series from the mirror; series whose labels are known in advance are included with zero."""
+
+
+class SystemMetrics(Collector):
+    """Collect the metrics of the whole system from the store, when a scraper asks."""
+
+    def __init__(self, map: Map, mirror: Mirror) -> None:
+        self._map, self._mirror = map, mirror
+
+    def collect(self) -> Iterator[Metric]:
+        for gauge in GAUGES:
+            family = GaugeMetricFamily(gauge.name, gauge.doc, labels=gauge.labels)
+            for key, value in sorted(gauge.counted(self._map, self._mirror).items()):
+                family.add_metric(key, value)
+            yield family
+
+
+def _located(map: Map, mirror: Mirror, path: str) -> Iterator[tuple[str, dict[str, str], bytes]]:
+    """Yield the name of the place, its keys and the value of each entry under a path."""
+    for entry in mirror.under(path):
+        found = locate(Map, map.path, entry.path)
+        if found is not None and found.place is not None:
+            yield map.relative(found.template), found.keys, entry.value
+
+
+def _decoded(value: bytes, type: type[R]) -> R | None:
+    """Decode a value; None: it is damaged, which others report."""
+    try:
+        return decode(value, type)
+    except ValueError:
+        return None
+
+
+def _events(map: Map, mirror: Mirror) -> Series:
+    found: Counter[tuple[str, ...]] = Counter()
+    for template, keys, _ in _located(map, mirror, map.events.path):
+        names = template.split("/")
+        if names[-1] == "queue":
+            kind = "connection" if names[1] == "connection" else names[-2]
+            found[kind, keys.get("connection", ""), keys.get("tenant", ""), keys.get("pipeline", "")] += 1
+    return found
+
+
+def _items(map: Map, mirror: Mirror) -> Series:
+    found: Counter[tuple[str, ...]] = Counter()
+    for template, keys, _ in _located(map, mirror, map.inside("tenant")):
+        key = (keys["tenant"], keys.get("pipeline", ""))
+        # Adding False (0) creates the series of a pipeline without items, so that its graph shows zero instead of a
+        # gap.
+        found[key] += template.endswith("/<item uuid>")
+    return found
+
+
+def _requests(map: Map, mirror: Mirror) -> Series:
+    found: Counter[tuple[str, ...]] = Counter({(kind, "", state): 0 for kind, state in product(_WORKERS, _STATES)})
+    for kind, path in (("build", map.executor.path), ("git", map.merger.path)):
+        for template, keys, value in _located(map, mirror, path):
+            if template.endswith("/requests") and (request := _decoded(value, Request)) is not None:
+                found[kind, keys.get("zone", ""), request.state] += 1
+    return found
+
+
+def _components(map: Map, mirror: Mirror) -> Series:
+    found: Counter[tuple[str, ...]] = Counter({(kind, "running", "true"): 0 for kind in _KINDS})
+    for _, _, value in _located(map, mirror, map.components.path):
+        if (record := _decoded(value, ComponentRecord)) is None:
+            continue
+        found[record.kind, record.state, str(record.data.accepting).lower()] += 1
+    return found
+
+
+def _history(map: Map, mirror: Mirror) -> Series:
+    return {(): len(mirror.under(map.history.queue.path))}
+
+
+def _aside(map: Map, mirror: Mirror) -> Series:
+    found = (readable(entry, Quarantined) for entry in mirror.under(map.quarantine.records.path))
+    return Counter((one.kind, one.tenant) for one in found if one is not None)
+
+
+def _held(map: Map, mirror: Mirror) -> Series:
+    tenants = (unescape(name) for name in mirror.names(map.layout.path))
+    found = (layout_at(map.layout(tenant).record, mirror) for tenant in tenants)
+    return {(one.tenant,): sum(len(branches) for branches in one.held.values()) for one in found if one is not None}
+
+
+def _messages(map: Map, mirror: Mirror) -> Series:
+    found: Counter[tuple[str, ...]] = Counter({("notices",): len(mirror.under(map.published_events.queue.path))})
+    for template, keys, _ in _located(map, mirror, map.reports.path):
+        # As above: a connection whose outbox is empty counts as zero.
+        found[keys["connection"],] += template.endswith("/queue")
+    return found
+
+
+GAUGES = [
+    SystemGauge(
+        "headgate_event_queue_length", "Events that wait.", ("queue", "connection", "tenant", "pipeline"), _events
+    ),
+    SystemGauge("headgate_items", "Items in pipelines.", ("tenant", "pipeline"), _items),
+    SystemGauge("headgate_requests", "Requested work that is not done.", ("kind", "zone", "state"), _requests),
+    SystemGauge("headgate_components", "Running processes.", ("kind", "state", "accepting"), _components),
+    SystemGauge("headgate_history_queue_length", "Buildsets on their way into the history.", (), _history),
+    SystemGauge("headgate_quarantine", "What was set aside, by kind and tenant.", ("kind", "tenant"), _aside),
+    SystemGauge(
+        "headgate_configuration_held",
+        "Branches whose configuration is not in force because of what is wrong with it.",
+        ("tenant",),
+        _held,
+    ),
+    SystemGauge("headgate_messages_waiting", "Turns whose messages wait for a server.", ("to",), _messages),
+]
 
 _QUICK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 REQUESTS = ("get", "list", "commit", "grant", "keep_alive", "revoke", "get_many", "scan")

@@ -13,7 +13,7 @@ from typing import BinaryIO, Protocol
 
 import re2
 
-from headgate.adapters.keys.censor import Censor
+from headgate.adapters.keys.clear import Censor
 from headgate.base.texts import line as one_line
 
 COLOUR = r"\x1b\[[0-9;]*m"

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.adapters.keys.censor import Censor
+from headgate.adapters.keys.clear import Censor
 from headgate.adapters.process.workspace import Stage
 from headgate.adapters.work.directory import Directory, Strange
 

@@ -14,10 +14,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.adapters.ansible.environments import AnsibleNotInstalled, Environment, Environments
-from headgate.adapters.ansible.install import CannotInstall
-from headgate.adapters.ansible.supply import AnsibleSupply
+from headgate.adapters.ansible.install import AnsibleSupply, CannotInstall
 from headgate.adapters.keys.clear import Clear, handed, of_nodes, sealed
-from headgate.adapters.metrics.room import MetricRoom
+from headgate.adapters.metrics.capacity import MetricRoom
 from headgate.adapters.nodes.machines import ListedMachine, ListedMachines, NoNode
 from headgate.adapters.process.access import Hosts, NoKey, keys, kubeconfig, servers, targets, tokens, without_keys
 from headgate.adapters.process.ansible import Playbooks, program_of, shared_config

@@ -14,12 +14,9 @@ import msgspec
 import sqlalchemy as sa
 from msgspec import UNSET
 
-from headgate.adapters.sql.expiry import count_old, forget_old
-from headgate.adapters.sql.flakiness import SqlFlakiness
-from headgate.adapters.sql.reads import BoundedReads
-from headgate.adapters.sql.rows import keep, write
+from headgate.adapters.sql.flakiness import SqlFlakiness, cost_of, health_of, job_health, reset_costs
+from headgate.adapters.sql.rows import BoundedReads, count_old, forget_old, keep, write
 from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, TooNew, bring_up, storable
-from headgate.adapters.sql.summaries import cost_of, health_of, job_health, reset_costs
 from headgate.adapters.sql.throughput import SqlThroughput
 from headgate.base.private import private_file
 from headgate.gate.course import Course

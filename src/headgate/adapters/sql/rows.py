@@ -1,6 +1,10 @@
-"""Turn finished buildsets and builds into rows of the history."""
+"""Write finished buildsets and builds as rows of the history, delete old rows, read with a time limit."""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -8,6 +12,7 @@ import sqlalchemy as sa
 from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, fitting, next_number
 from headgate.gate.change import Change
 from headgate.map.records import Finished, FinishedBuild, HandAction
+from headgate.ports.history import HistoryUnavailable
 
 
 def write(connection: sa.Connection, finished: Finished) -> None:
@@ -98,3 +103,69 @@ def keep(connection: sa.Connection, action: HandAction) -> None:
     nothing = {c.name: {} if c.name == "details" else "" for c in HAND_ACTIONS.c}
     connection.execute(sa.delete(HAND_ACTIONS).where(same))
     connection.execute(sa.insert(HAND_ACTIONS), fitting(HAND_ACTIONS, **(nothing | row)))
+
+
+def count_old(connection: sa.Connection, before_ms: int) -> int:
+    """Return the number of buildsets that ended before this time."""
+    return int(connection.execute(sa.select(sa.func.count()).where(*_old(before_ms))).scalar_one())
+
+
+def forget_old(connection: sa.Connection, before_ms: int, most: int) -> int:
+    """Delete at most this many buildsets that ended before this time, with their builds, and older manual actions.
+    Return the number of buildsets."""
+    found = sa.select(BUILDSETS.c.uuid).where(*_old(before_ms)).order_by(BUILDSETS.c.ended_ms).limit(most)
+    uuids = list(connection.execute(found).scalars())
+    for table, column in ((BUILDS, BUILDS.c.buildset), (REFS, REFS.c.buildset), (BUILDSETS, BUILDSETS.c.uuid)):
+        connection.execute(sa.delete(table).where(column.in_(uuids)))
+    connection.execute(sa.delete(HAND_ACTIONS).where(HAND_ACTIONS.c.at_ms < before_ms))
+    return len(uuids)
+
+
+def _old(before_ms: int) -> tuple[sa.ColumnElement[bool], ...]:
+    """Select old buildsets. The latest of all stays, since the next one gets the number after it. So does one without a
+    result, which is still running."""
+    latest = sa.select(sa.func.max(BUILDSETS.c.number)).scalar_subquery()
+    last_build = sa.select(sa.func.max(BUILDS.c.number)).scalar_subquery()
+    of_it = sa.select(BUILDS.c.buildset).where(BUILDS.c.number == last_build)
+    return (
+        BUILDSETS.c.ended_ms < before_ms,
+        # A running buildset has NULL, for which this comparison is not true either.
+        BUILDSETS.c.result != "",
+        BUILDSETS.c.number != latest,
+        BUILDSETS.c.uuid.not_in(of_it),
+    )
+
+
+READ_MAX_S = 30.0
+PROGRESS_STEPS = 100_000
+"""Steps of SQLite between two checks of the time limit."""
+NEVER = float("inf")
+
+
+class BoundedReads:
+    """Ask one question at a time; concurrent writes are never cut off."""
+
+    def __init__(self) -> None:
+        self._until_s = NEVER
+
+    def watch(self, connection: sa.Connection) -> None:
+        """Make a new connection to SQLite check the time limit; servers have limits of their own."""
+        driver: Any = connection.connection.driver_connection
+        # SQLite ends the statement with "interrupted" once the handler returns True; it has no time limit of its own.
+        driver.set_progress_handler(lambda: time.monotonic() > self._until_s, PROGRESS_STEPS)
+
+    def rows(self, connection: sa.Connection, query: sa.Select[Any]) -> list[Mapping[str, Any]]:  # of several shapes
+        """Return the rows. Raise HistoryUnavailable for a question that takes too long."""
+        self._until_s = time.monotonic() + READ_MAX_S
+        if connection.dialect.name == "postgresql":
+            # LOCAL: for this transaction, so that writes have no limit.
+            connection.execute(sa.text(f"SET LOCAL statement_timeout = {int(READ_MAX_S * 1_000)}"))
+        try:
+            return [dict(row) for row in connection.execute(query).mappings()]
+        except sa.exc.OperationalError as error:
+            # Both databases raise the same kind of error for a cut and for a lost connection.
+            if time.monotonic() <= self._until_s:
+                raise
+            raise HistoryUnavailable(f"this took longer than {READ_MAX_S:.0f} s; ask for less") from error
+        finally:
+            self._until_s = NEVER

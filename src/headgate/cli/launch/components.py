@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.judge.subprocess_judge import ApartJudge, JudgeLimits
 from headgate.adapters.logs.reader import KeptLogs
-from headgate.adapters.metrics.load import MachineLoad
+from headgate.adapters.metrics.capacity import MachineLoad
 from headgate.adapters.process.joblog import follow
 from headgate.adapters.process.network.sockets import ReadLog
 from headgate.adapters.process.runner import ProcessRunner

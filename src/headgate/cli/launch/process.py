@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.adapters.forges.registry import Connected
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.objects.commits import identity
+from headgate.adapters.git.objects import identity
 from headgate.adapters.keys.keystore import KeyStore
 from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.adapters.metrics.store import MeasuredBackend, measured

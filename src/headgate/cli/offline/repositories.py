@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pygit2
 
-from headgate.adapters.git.texts import texts
+from headgate.adapters.git.objects import texts
 
 Files = dict[str, dict[str, str]]
 """branch -> path -> text; the default branch first, the others by name"""

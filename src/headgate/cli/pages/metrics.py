@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
-from headgate.adapters.metrics.figures import ProcessMetrics
-from headgate.adapters.metrics.system import GAUGES
+from headgate.adapters.metrics.figures import GAUGES, ProcessMetrics
 from headgate.queue.workers.figures import WorkerMetrics
 
 _TOP = """# Metrics

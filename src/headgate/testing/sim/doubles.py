@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from headgate.adapters.git.poll.others import Moved
-from headgate.adapters.git.poll.others import moved as moved_refs
+from headgate.adapters.git.poll.moves import MovedRefs, moved_refs
 from headgate.base.ids import derived
 from headgate.base.tasks import unless
 from headgate.config.branches import content_of
@@ -128,7 +127,7 @@ class SimForge:
         seen = {project: one.now for project, one in found.items() if one is not None}
         return Sighting(tuple(change_states), tuple(events), moved, seen)
 
-    def _tags(self, project: str, seen: Mapping[str, str] | None) -> Moved | None:
+    def _tags(self, project: str, seen: Mapping[str, str] | None) -> MovedRefs | None:
         """Return how the tags of a project differ from those `seen`, as at a repository, or None if they do not."""
         return moved_refs(self.name, project, seen, self.world.tags.get(project, {}))
 

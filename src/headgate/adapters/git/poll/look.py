@@ -12,16 +12,20 @@ from msgspec.structs import replace
 from headgate.adapters.git.command import GitImpossible
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
-from headgate.adapters.git.objects.commits import Original, text
-from headgate.adapters.git.poll.heads import as_it_was, moved_heads
-from headgate.adapters.git.poll.misfits import Misfits
-from headgate.adapters.git.poll.names import APPROVED, FOR, HEADS, RECHECK, Names
-from headgate.adapters.git.poll.orphans import orphans
-from headgate.adapters.git.poll.others import moved as moved_refs
-from headgate.adapters.git.poll.others import watched
-from headgate.adapters.git.poll.stacks import Stacked, stacked
-from headgate.adapters.git.poll.statements import RefStatements, gained
-from headgate.adapters.git.series import contained, few, files
+from headgate.adapters.git.objects import Original, text
+from headgate.adapters.git.poll.moves import as_it_was, moved_heads, moved_refs, watched
+from headgate.adapters.git.poll.names import (
+    APPROVED,
+    FOR,
+    HEADS,
+    RECHECK,
+    Misfits,
+    Names,
+    RefStatements,
+    gained,
+    orphans,
+)
+from headgate.adapters.git.series import Stacked, contained, few, files, stacked
 from headgate.base.ids import derived
 from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.ports.forge import Sighting

@@ -1,14 +1,17 @@
-"""The names of changes: which branch and topic a ref proposes, and which change a Depends-On footer means.
+"""Read what the names of refs say: changes, people's statements on them, and refs that mean nothing.
 
 Branches and topics may both have slashes.  Of `<branch>/<topic>` the branch is the longest one there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
+from headgate.adapters.git.objects import shown_name
+from headgate.config.forges.facts import Word
 from headgate.config.forges.footers import footers
 from headgate.config.tenants import TenantProject
+from headgate.gate.change import ChangeState
 
 HEADS, FOR, APPROVED, RECHECK = "refs/heads/", "refs/for/", "refs/approved/", "refs/recheck/"
 APPROVALS, VETOES, PROPOSERS = "refs/approvals/", "refs/vetoes/", "refs/proposers/"
@@ -88,3 +91,110 @@ class Names:
             if topic:
                 return f"{project}/{branch}/{topic}"
         return ""
+
+
+SHOWN_MAX = 5
+"""Most refs that are named for one reason."""
+REASONS_MAX = 5
+NAME_MAX_CHARS = 300
+
+
+class Misfits:
+    """Collect the unusable refs of one repository by reason."""
+
+    def __init__(self) -> None:
+        self._refs: dict[str, list[str]] = {}
+
+    def add(self, ref: str, why: str) -> None:
+        self._refs.setdefault(why, []).append(ref)
+
+    @property
+    def text(self) -> str:
+        """Describe the unusable refs; the text is empty if there are none."""
+        reasons = [_reason(why, refs) for why, refs in list(self._refs.items())[:REASONS_MAX]]
+        more = sum(map(len, list(self._refs.values())[REASONS_MAX:]))
+        return "\n".join([*reasons, *([f"{more} more refs cannot be used for other reasons"] if more else [])])
+
+
+def _reason(why: str, refs: list[str]) -> str:
+    shown = [_shown(ref) for ref in sorted(refs)[:SHOWN_MAX]]
+    more = f" and {len(refs) - SHOWN_MAX} more" if len(refs) > SHOWN_MAX else ""
+    return f"{', '.join(shown)}{more}: {why}"
+
+
+def _shown(ref: str) -> str:
+    name = shown_name(ref)
+    return name if len(name) <= NAME_MAX_CHARS else f"{name[:NAME_MAX_CHARS]}…"
+
+
+PEOPLE_MAX = 100
+"""Most people with a statement on one change; those of further people are ignored."""
+
+
+class RefStatements:
+    """Read the statements on all changes of a repository from its current refs."""
+
+    def __init__(self, refs: Mapping[str, str], now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._words: dict[str, dict[str, list[Word]]] = {kind: {} for kind in (APPROVALS, VETOES, PROPOSERS)}
+        """Kind of statement -> name of the proposal -> its statements."""
+        for kind, found in self._words.items():
+            for ref, commit in refs.items():
+                if (statement := statement_of(ref, kind)) is not None:
+                    found.setdefault(statement[1], []).append(Word(statement[0], commit, ref, now_ms))
+
+    def of(
+        self, name: str, commit: str, known: ChangeState | None
+    ) -> tuple[tuple[Word, ...], tuple[Word, ...], tuple[str, ...]]:
+        """Return approvals, vetoes, and the author of this commit. Known statements keep the time at which they were
+        first seen."""
+        approvals = self._since(APPROVALS, name, known.approvals if known is not None else ())
+        vetoes = self._since(VETOES, name, known.vetoes if known is not None else ())
+        proposers = sorted({word.who for word in self._words[PROPOSERS].get(name, ()) if word.commit == commit})
+        return approvals, vetoes, tuple(proposers[:PEOPLE_MAX])
+
+    def _since(self, kind: str, name: str, known: Collection[Word]) -> tuple[Word, ...]:
+        first = {(word.ref, word.commit): word for word in known}
+        words = sorted(self._words[kind].get(name, ()), key=lambda word: word.ref)[:PEOPLE_MAX]
+        # Only an unmoved statement keeps its time: a vote on a new patchset is a new vote.
+        return tuple(first.get((word.ref, word.commit), word) for word in words)
+
+    def lost(self, proposed: Collection[str], misfits: Misfits) -> None:
+        """Name the statements that belong to no proposal."""
+        for kind in (APPROVALS, VETOES):
+            for name, words in self._words[kind].items():
+                for word in words if name not in proposed else ():
+                    misfits.add(word.ref, f"there is no such change; propose it (push to {FOR}{name}), or remove this")
+
+
+def gained(now: ChangeState, before: ChangeState | None) -> bool:
+    """Return whether somebody newly approves this patchset, or has withdrawn a veto on an approved one."""
+    relieved = before is not None and bool(before.vetoes) and not now.vetoes
+    if now.open and relieved and (now.approvals or now.is_approved):
+        return True
+    had = {word.who for word in before.approvals if word.commit == now.change.commit} if before is not None else set()
+    return now.open and any(w.commit == now.change.commit and w.who not in had for w in now.approvals)
+
+
+APPROVES_NOTHING = "it approves what nobody has proposed"
+
+
+def orphans(
+    refs: Mapping[str, str], project: str, names: Names, now: Iterable[ChangeState], misfits: Misfits
+) -> dict[str, str]:
+    """Return the refs that approve nothing, with their commits, except for landed changes; `misfits` collects them for
+    people. `now`: known changes, the latest last."""
+    found: dict[str, str] = {}
+    known = {change_state.change.key: change_state for change_state in now}
+    for ref, commit in refs.items():
+        name = ref.removeprefix(APPROVED)
+        if name == ref or FOR + name in refs or names.misfit(project, name):
+            continue
+        branch, topic = names.split(project, name)
+        landed_state = known.get(f"{project}/{branch}/{topic}")
+        # Its approval may outlive the landing where the server lets nobody delete refs.
+        if landed_state is not None and landed_state.landed and landed_state.change.commit == commit:
+            continue
+        found[ref] = commit
+        misfits.add(ref, f"{APPROVES_NOTHING}; push it to {FOR}{name}, or remove this ref")
+    return found

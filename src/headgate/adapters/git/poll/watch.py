@@ -1,10 +1,11 @@
-"""Local repositories tell when their refs change."""
+"""Decide when to look at a repository: when its refs change, at hints, and with a place for the look."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from watchfiles import Change, awatch
@@ -119,3 +120,74 @@ def _settled(change: Change, path: str) -> bool:
     """Return whether the path shows a finished change: a ref is locked before it changes, and has changed once the
     lock is gone, even if it is packed."""
     return change is Change.deleted or not path.endswith(".lock")
+
+
+REST_S = 1.0
+"""Shortest interval between the beginnings of two looks that hints request."""
+
+
+class Hinted:
+    """Collect hints. A look answers the hints that came before it started; later ones wait for the next."""
+
+    def __init__(self, rest_s: float = REST_S) -> None:
+        self._rest_s, self._ids = rest_s, list[str]()
+        self._from: float | None = None
+        """When the last look began, by the loop's clock; None before the first."""
+        self._later: asyncio.TimerHandle | None = None
+
+    def add(self, id: str, stirred: asyncio.Event | None) -> None:
+        """Set `stirred` once it is time to look; None: a look will follow anyway."""
+        self._ids.append(id)
+        # A timer is running already; its look will answer this hint as well.
+        if stirred is None or self._later is not None:
+            return
+        loop = asyncio.get_running_loop()
+        if self._from is None or loop.time() >= self._from + self._rest_s:
+            stirred.set()
+        else:
+            self._later = loop.call_at(self._from + self._rest_s, stirred.set)
+
+    def taken(self) -> tuple[str, ...]:
+        """Return the hints that the look which begins now answers."""
+        self._from = asyncio.get_running_loop().time()
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        ids, self._ids = tuple(self._ids), []
+        return ids
+
+
+SLOW_S = 5.0
+"""Time after which a look that is still running gives its place to the next one."""
+SLOW_MAX = 100
+"""Most looks that go on without a place."""
+
+
+class RefPlaces:
+    def __init__(self, most: int, slow_s: float = SLOW_S, slow_max: int = SLOW_MAX) -> None:
+        self._free, self._slow_s, self._slow_max = asyncio.Semaphore(most), slow_s, slow_max
+        self._slow = 0
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """Provide a place for the context, or for its first seconds."""
+        await self._free.acquire()
+        given = False
+
+        def give() -> None:
+            nonlocal given
+            # Bounded, so that a server that hangs does not collect unlimited processes.
+            if self._slow < self._slow_max:
+                given = True
+                self._slow += 1
+                self._free.release()
+
+        timer = asyncio.get_running_loop().call_later(self._slow_s, give)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            if given:
+                self._slow -= 1
+            else:
+                self._free.release()

@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from headgate.adapters.keys.censor import Censor
+from headgate.adapters.keys.clear import Censor
 from headgate.adapters.process.context.places import PlaybookContext
 from headgate.adapters.work.directory import Directory, Strange, shown
 from headgate.config.keys.job import RESERVED_VARS

@@ -1,4 +1,4 @@
-"""Merging in memory, in each of the modes.  Nothing of a change is lost, whatever its shape:
+"""Merge in memory, in each of the modes. Nothing of a change is lost, whatever its shape.
 
 - `merge`: a merge commit of the branch and the change.
 - `squash-merge`: one commit with everything the change changes.
@@ -29,9 +29,8 @@ from headgate.adapters.git.command import (
     is_of_this_machine,
     is_want_of_memory,
 )
-from headgate.adapters.git.objects.commits import Original, Parts, retold
-from headgate.adapters.git.objects.conflicts import conflicts
-from headgate.adapters.git.objects.soundness import check
+from headgate.adapters.git.objects import Original, Parts, conflicts, retold
+from headgate.adapters.git.soundness import check
 from headgate.gate.work import MergeItem
 
 _OBJECT_ID_LENGTHS = (40, 64)

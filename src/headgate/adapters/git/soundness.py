@@ -1,5 +1,4 @@
-"""Refuse what a gate does not land, whatever its jobs say: commits and trees that git itself would not have written,
-and what is too large to be checked out.
+"""Refuse what a gate does not land, whatever its jobs say: flawed commits and trees, and what is too large.
 
 A server may check that when it is pushed to (`receive.fsckObjects`), and many do not.  What is fetched is not checked
 as a whole, since old histories are full of small flaws which nobody can mend any more: checked is what a change adds.
@@ -19,8 +18,7 @@ import pygit2
 from pygit2.enums import FileMode, ObjectType
 
 from headgate.adapters.git.command import GitError, GitImpossible, git, is_damage
-from headgate.adapters.git.objects.commits import Parts
-from headgate.adapters.git.objects.conflicts import shown_name
+from headgate.adapters.git.objects import Parts, shown_name
 
 FILES_MAX = 500_000
 """Most files and directories that a change may add or alter; one that occurs at several places counts several times."""

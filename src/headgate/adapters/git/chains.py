@@ -1,12 +1,21 @@
-"""Merging a chain again, on another machine or later: the commits are the same, or an error says why not."""
+"""Merge a chain again, on another machine or later, and read the configuration and trees of what is merged."""
 
 from __future__ import annotations
 
-from headgate.adapters.git.command import GitImpossible
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import pygit2
+
+from headgate.adapters.git.command import GitError, GitImpossible, RemoteError
+from headgate.adapters.git.merge import MergeConflict
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
-from headgate.adapters.git.objects.merge import MergeConflict
-from headgate.gate.work import MergeItem, RepoState
+from headgate.config.branches import content_of
+from headgate.gate.change import HEADS
+from headgate.gate.trees import Trees
+from headgate.gate.work import MergeItem, MergeRequest, RepoState
 
 
 class LostCommit(Exception):
@@ -67,3 +76,66 @@ async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref
     if made != commit:
         raise GitImpossible(("merge",), 1, f"merging again gave {made}, not the tested {commit}")
     return before
+
+
+async def configuration(
+    mirror: MirrorRepository, work: MergeRequest, state: RepoState, project: str
+) -> dict[str, dict[str, str]]:
+    """Return branch -> path -> text at the merged state, without texts that are known. Raise GitImpossible if what a
+    branch holds is damaged, GitError, OSError."""
+    heads, known = state.heads[project], work.config_known.get(project, {})
+    as_is = {b: heads[ref] for b in work.config_heads.get(project, ()) if (ref := f"{HEADS}{b}") in heads}
+    found: dict[str, dict[str, str]] = {}
+    for branch, commit in {**as_is, **state.merged.get(project, {})}.items():
+        files = await _texts(mirror, branch, commit, work.config_paths[project])
+        if content_of(files) != known.get(branch):
+            found[branch] = files
+    return found
+
+
+async def _texts(mirror: MirrorRepository, branch: str, commit: str, paths: tuple[str, ...]) -> dict[str, str]:
+    why = f"the configuration of the branch {branch} cannot be read"
+    # A head that moved, or was refused a few times, may come with a later attempt; for ever, it would hold up all work.
+    if await mirror.missing([commit]) and not mirror.refusals.is_sure(commit):
+        raise RemoteError(("fetch",), 1, f"{why}: {commit} cannot be had: {mirror.refusals.why(commit) or 'it moved'}")
+    try:
+        return await mirror.texts(commit, paths)
+    except GitImpossible as error:
+        raise GitImpossible(("cat-file",), error.code, f"{why}: {error.message}") from error
+
+
+log = logging.getLogger("headgate.git")
+
+BRANCHES_MAX = 200
+"""Most branches of one repository whose trees are reported."""
+
+
+async def trees_of(mirror: MirrorRepository, commits: Mapping[str, str]) -> dict[str, str]:
+    """Return branch -> tree, for a mapping of branch -> commit. Raises GitError."""
+
+    def read() -> dict[str, str]:
+        return {branch: mirror.parts(commit).tree for branch, commit in commits.items()}
+
+    return await asyncio.to_thread(read)
+
+
+async def known_trees(
+    mirrors: Mapping[str, MirrorRepository],
+    heads: Mapping[str, Mapping[str, str]],
+    bases: Mapping[str, Mapping[str, str]],
+) -> Trees:
+    """Return the trees of `heads` and `bases` (project -> ref, or branch -> commit) of these projects, except those
+    that cannot be read."""
+    found = Trees()
+    for project, mirror in mirrors.items():
+        commits = {ref.removeprefix(HEADS): commit for ref, commit in heads[project].items()}
+        # Trees only serve to find reusable results; without them jobs run again, and nothing breaks.
+        if len(commits) > BRANCHES_MAX:
+            continue
+        try:
+            found.heads[project] = await trees_of(mirror, commits)
+            if project in bases:
+                found.bases[project] = await trees_of(mirror, bases[project])
+        except (GitError, OSError, pygit2.GitError) as error:
+            log.warning("the trees of %s are not known: %s", project, error)
+    return found

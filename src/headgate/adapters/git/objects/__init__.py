@@ -1,1 +1,0 @@
-"""Merging commits, and asking what they are made of."""

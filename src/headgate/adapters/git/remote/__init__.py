@@ -1,1 +1,0 @@
-"""The repository that a mirror is a copy of."""

@@ -1,1 +1,0 @@
-"""Reviews of changes of plain git: differences, and remarks."""
