@@ -18,7 +18,7 @@ from headgate.config.model import FrozenJob, Playbook
 from headgate.gate.change import Change
 from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import BuildSpec, RepoState
-from headgate.ports.checkout import CheckedOut
+from headgate.ports.work import CheckedOut
 
 BUILDS = 20
 PROJECT = "h/code"

@@ -22,7 +22,7 @@ from headgate.config.keys.job import ANSIBLE_VERSIONS
 from headgate.config.model import FrozenJob, Playbook
 from headgate.gate.change import Change
 from headgate.gate.work import BuildSpec, RepoState
-from headgate.ports.checkout import CheckedOut
+from headgate.ports.work import CheckedOut
 
 PHASES = 21
 AIM = 0.65

@@ -12,8 +12,7 @@ from pathlib import Path
 from headgate.base.ids import fresh
 from headgate.store.etcd.address import parse as parse_etcd
 from headgate.store.etcd.backend import EtcdBackend
-from headgate.store.etcd.link import EtcdLink as EtcdLink
-from headgate.store.etcd.link import EtcdTraffic as EtcdTraffic
+from headgate.store.etcd.link import EtcdLink, EtcdTraffic
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.store import Store
 from headgate.store.types import Put

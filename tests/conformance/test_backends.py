@@ -14,10 +14,9 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from headgate.store import sqlite
-from headgate.store.memory import MemoryBackend
+from headgate.store.memory import MemoryBackend, Staged
 from headgate.store.pages import FORESEEN
 from headgate.store.sqlite import Locked, SqliteBackend, SqliteReader
-from headgate.store.tree import Staged
 from headgate.store.types import (
     Append,
     At,

@@ -10,8 +10,8 @@ import grpc
 import pytest
 from grpc import aio
 
+from headgate.store.etcd.backend import RESUME_S, Watch
 from headgate.store.etcd.keys import EtcdKeys
-from headgate.store.etcd.watch import RESUME_S, Watch
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import Entry, Snapshot, Unavailable
 from headgate.testing.clock import run_virtual

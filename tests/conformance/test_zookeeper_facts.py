@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from headgate.store.zookeeper import facts as remembered
-from headgate.store.zookeeper import root
+from headgate.store.zookeeper import nodes
 from headgate.store.zookeeper.address import parse
-from headgate.store.zookeeper.facts import Facts
-from headgate.store.zookeeper.nodes import BIRTHS, BIRTHS_COUNT, birth_path
+from headgate.store.zookeeper.nodes import BIRTHS, BIRTHS_COUNT, Facts, birth_path
 from headgate.store.zookeeper.wire.jute import Stat, ZooKeeperNodeRead
 
 PATHS = [f"/q/{number}" for number in range(1_000)]
@@ -27,8 +25,8 @@ async def claimed(monkeypatch: pytest.MonkeyPatch, facts: Facts, changed: int) -
         new = {f"{BIRTHS}/{number:03d}" for number in range(changed)}
         return {path: node(version=2 if path in new else 1) for path in paths}
 
-    monkeypatch.setattr(root, "read", read)
-    await root.claim(None, parse("zookeeper://127.0.0.1/a"), facts)  # type: ignore[arg-type]  # it is never asked
+    monkeypatch.setattr(nodes, "read", read)
+    await nodes.claim(None, parse("zookeeper://127.0.0.1/a"), facts)  # type: ignore[arg-type]  # it is never asked
 
 
 @pytest.mark.parametrize("changed", [0, 1, BIRTHS_COUNT])
@@ -44,7 +42,7 @@ async def test_what_is_known_is_looked_through_once_however_much_others_wrote(
         looked_at.append(path)
         return birth_path(path)
 
-    monkeypatch.setattr(remembered, "birth_path", counting)
+    monkeypatch.setattr(nodes, "birth_path", counting)
     await claimed(monkeypatch, facts, changed)
     of = {path: int(birth_path(path).removeprefix(f"{BIRTHS}/")) for path in PATHS}
     assert list(facts.nodes) == [path for path in PATHS if of[path] >= changed]

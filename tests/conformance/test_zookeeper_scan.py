@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from headgate.store.types import Entry
-from headgate.store.zookeeper import scan
-from headgate.store.zookeeper.scan import Scan
+from headgate.store.zookeeper import nodes
+from headgate.store.zookeeper.nodes import Scan
 
 NAMES = ("a", "b", "a-b", "a.b", "ab", "A", "é", "a0", "-", "...x", "z")
 
@@ -38,9 +38,9 @@ class Nodes:
         return (path if name in self._paths else None), [f"/d/{one}" for one in below]
 
 
-def scanned(monkeypatch: pytest.MonkeyPatch, nodes: Nodes) -> None:
-    monkeypatch.setattr(scan, "read_with_children", nodes.read_with_children)
-    monkeypatch.setattr(scan, "entry_of", lambda path, node: Entry(path, b"", 1, 1) if node else None)
+def scanned(monkeypatch: pytest.MonkeyPatch, imitated: Nodes) -> None:
+    monkeypatch.setattr(nodes, "read_with_children", imitated.read_with_children)
+    monkeypatch.setattr(nodes, "entry_of", lambda path, node: Entry(path, b"", 1, 1) if node else None)
 
 
 async def first(begins: str, after: str, limit: int) -> list[str]:
@@ -55,7 +55,7 @@ async def test_a_scan_is_what_a_sorted_list_says(seed: int, monkeypatch: pytest.
         some = range(chance.randrange(1, 25))
         paths = sorted({"/".join(chance.choices(NAMES, k=chance.randrange(1, 4))) for _ in some})
         scanned(monkeypatch, Nodes(paths, chance))
-        monkeypatch.setattr(scan, "AHEAD_MAX", chance.choice([1, 2, 200]))
+        monkeypatch.setattr(nodes, "AHEAD_MAX", chance.choice([1, 2, 200]))
         begins = chance.choice(["", "", chance.choice(paths), chance.choice(paths)[:2], "a/", "a-"])
         after = chance.choice(["", chance.choice(paths), "a", "a/", "ab/zz", "b"])
         limit = chance.choice([1, 2, 5, 100])
@@ -64,7 +64,7 @@ async def test_a_scan_is_what_a_sorted_list_says(seed: int, monkeypatch: pytest.
 
 
 async def test_what_is_read_follows_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = Nodes([f"name-{n:05}" for n in range(20_000)], random.Random(1))
-    scanned(monkeypatch, nodes)
+    imitated = Nodes([f"name-{n:05}" for n in range(20_000)], random.Random(1))
+    scanned(monkeypatch, imitated)
     assert await first("", "name-12344", 3) == ["name-12345", "name-12346", "name-12347"]
-    assert nodes.read < 20
+    assert imitated.read < 20

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headgate.store.zookeeper import sweep
-from headgate.store.zookeeper.facts import Facts
-from headgate.store.zookeeper.sweep import Sweeper
+from headgate.store.zookeeper import commits
+from headgate.store.zookeeper.commits import Sweeper
+from headgate.store.zookeeper.nodes import Facts
 from headgate.store.zookeeper.wire import jute
 from headgate.store.zookeeper.wire.jute import Code, Stat, ZooKeeperNodeRead, ZooKeeperOperation
 from headgate.store.zookeeper.wire.link import ZooKeeperMultiResult
@@ -65,7 +65,7 @@ def swept(monkeypatch: pytest.MonkeyPatch, nodes: Nodes, begin: Callable[[Sweepe
         await asyncio.sleep(3 * WAIT_S)
         await sweeper.stop()
 
-    monkeypatch.setattr(sweep, "read", nodes.read)
+    monkeypatch.setattr(commits, "read", nodes.read)
     run_virtual(run())
     return nodes.gone_s
 

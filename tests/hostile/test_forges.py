@@ -22,7 +22,7 @@ from headgate.adapters.forges.gerrit.poll import Looker
 from headgate.adapters.forges.gerrit.rest import GerritRest
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.github.client import GitHubClient
-from headgate.adapters.forges.github.settings import connect
+from headgate.adapters.forges.github.forge import connect
 from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.forges.rest import ForgeKey, Rejected
 from headgate.adapters.forges.watch import _PolledProject

@@ -14,7 +14,7 @@ import pytest
 
 from headgate.adapters.forges import rest
 from headgate.adapters.forges.gitlab import request
-from headgate.adapters.forges.gitlab.account import account
+from headgate.adapters.forges.gitlab.client import account
 from headgate.adapters.forges.rest import AGAIN_S, ForgeKey, ForgeResponse, Query
 from headgate.config.forges.keyterms import TermSubject, triggered
 from headgate.config.forges.table import DIALECTS

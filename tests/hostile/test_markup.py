@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from headgate.adapters.forges.markup import APART, inert
+from headgate.adapters.forges.reporter import APART, inert
 from tests.tiers import share
 
 MARKDOWN = MarkdownIt("gfm-like", {"html": True, "linkify": False})

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.work import LandAnswer, LandRequest, MergerAnswer, MergerWork
-from headgate.ports.git import Unreachable
+from headgate.ports.work import Unreachable
 from headgate.services import merger
 from headgate.services.reports import courier
 from headgate.testing.repositories import run_git

@@ -25,7 +25,7 @@ from headgate.gate.work import (
 )
 from headgate.map.places import Map
 from headgate.ports.forge import Sighting
-from headgate.ports.runner import Contact
+from headgate.ports.work import Contact
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.executor import Executor

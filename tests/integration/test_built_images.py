@@ -15,8 +15,7 @@ from headgate.gate.imagework import Body, body_of
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.images import ImageArtifact, ImageFile, ImageOrder, ImageUpload
 from headgate.map.inventory.machines import Installation
-from headgate.ports.cloud import Resource, State
-from headgate.ports.images import Sending, Sent, WantedImage
+from headgate.ports.cloud import Resource, Sending, Sent, State, WantedImage
 from headgate.recipes.lock import lock
 from headgate.services.context import Context
 from headgate.services.nodes.accounts import CloudAccount

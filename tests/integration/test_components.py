@@ -17,13 +17,12 @@ from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.metrics.figures import ProcessMetrics
-from headgate.base.subject import subject
-from headgate.base.tasks import run_until
+from headgate.base.tasks import run_until, subject
 from headgate.config.tenants import Connection, parse_tenants
 from headgate.map.places import Map
 from headgate.map.records import ComponentFacts, ComponentRecord
-from headgate.ports.load import Load
 from headgate.ports.observer import WorkDone
+from headgate.ports.work import Load
 from headgate.recipes.codec import decode
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context

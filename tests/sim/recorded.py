@@ -25,7 +25,7 @@ from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.gate.change import Change, ChangeState
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.places import Map
-from headgate.ports.runner import Contact
+from headgate.ports.work import Contact
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.executor import Executor
@@ -33,9 +33,8 @@ from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
 from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
-from headgate.store.memory import MemoryBackend
+from headgate.store.memory import MemoryBackend, Tree
 from headgate.store.store import Store
-from headgate.store.tree import Tree
 from headgate.store.types import Entry
 from headgate.testing.clock import run_virtual
 from headgate.testing.gate import Remembered

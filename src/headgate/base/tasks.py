@@ -1,10 +1,11 @@
-"""Tasks with parents: they start together, the first failure stops the rest, and an event stops them all."""
+"""Run tasks with parents: they start together, the first failure stops the rest, an event stops them all."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -95,3 +96,21 @@ async def _rest(*tasks: asyncio.Future[Any]) -> list[BaseException]:
     if cancelled is not None:
         raise cancelled
     return failures
+
+
+_SUBJECT: ContextVar[Mapping[str, str]] = ContextVar("subject", default={})  # noqa: B039 - never changed in place
+
+
+@contextmanager
+def about(**names: str) -> Iterator[None]:
+    """Add to what log lines name: tenant, pipeline, change, item, buildset, job, build. Tasks started inside inherit
+    it."""
+    token = _SUBJECT.set({**_SUBJECT.get(), **{name: value for name, value in names.items() if value}})
+    try:
+        yield
+    finally:
+        _SUBJECT.reset(token)
+
+
+def subject() -> Mapping[str, str]:
+    return _SUBJECT.get()

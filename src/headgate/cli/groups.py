@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import click
 
-from headgate.base.extras import MissingPackage, needing
+from headgate.base.errors import MissingPackage, needing
 
 
 class LazyGroup(click.Group):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from headgate.base.subject import subject
+from headgate.base.tasks import subject
 from headgate.base.texts import visible
 from headgate.cli.lastingproblems import LastingProblems
 

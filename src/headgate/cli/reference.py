@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from headgate.adapters.forges.options import REFERENCE, STREAMS
-from headgate.adapters.forges.registry import FORGES, without_effect
+from headgate.adapters.forges.registry import FORGES, REFERENCE, STREAMS, without_effect
 from headgate.adapters.nodes.clouds.registry import CLOUDS
 
 NEEDLESS, INSTEAD, MISSING = "not needed", "said otherwise", "missing"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.base.extras import needing
+from headgate.base.errors import needing
 from headgate.inventory.model import KIND, PARENT, PROVIDER, Object
 from headgate.inventory.names import Invalid
 

@@ -12,8 +12,7 @@ from msgspec import UNSET, UnsetType
 from headgate.gate.course import Course
 from headgate.gate.returns.shape import FileComment
 from headgate.map.records import Finished, HandAction
-from headgate.ports.flakiness import Flakiness, Span
-from headgate.ports.throughput import Throughput, ThroughputOverTime
+from headgate.ports.statistics import Flakiness, Span, Throughput, ThroughputOverTime
 
 LIMIT_MAX = 1_000
 """Limit of rows in one answer."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 from headgate.recipes.mirrorpart import MirrorPart
+from headgate.store.memory import Tree
 from headgate.store.model import ancestors
 from headgate.store.store import Store
-from headgate.store.tree import Tree
 from headgate.store.types import Change, Entry, EntryChanged, EntryGone, Unavailable
 
 RETRY_MAX_S = 10.0

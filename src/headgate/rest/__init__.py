@@ -7,13 +7,18 @@ A route module makes handlers of functions (`@get("/api/tenant/{tenant:str}/jobs
 from starlette.requests import HTTPConnection as Connection
 from starlette.websockets import WebSocketDisconnect
 
-from headgate.rest.application import WebApplication
-from headgate.rest.decorators import Handler, delete, get, post, put, route, websocket
-from headgate.rest.errors import HTTPException, NotFoundException
-from headgate.rest.parameters import FromQuery, JSONBody
-from headgate.rest.request import HttpRequest, QueryValues
-from headgate.rest.response import Cookie, Redirect, Response, ServerSentEvents, StreamResponse
-from headgate.rest.socket import WebSocket
+from headgate.rest.application import WebApplication, WebSocket
+from headgate.rest.request import FromQuery, HttpRequest, JSONBody, QueryValues
+from headgate.rest.response import (
+    Cookie,
+    HTTPException,
+    NotFoundException,
+    Redirect,
+    Response,
+    ServerSentEvents,
+    StreamResponse,
+)
+from headgate.rest.routes import Handler, delete, get, post, put, route, websocket
 
 __all__ = [
     "Connection",

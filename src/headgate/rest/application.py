@@ -1,4 +1,4 @@
-"""An ASGI application of handlers."""
+"""Run an ASGI application of handlers, over HTTP and websockets."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from starlette import responses
+from starlette import responses, websockets
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
-from headgate.rest.decorators import Guard, Handler
-from headgate.rest.errors import HTTPException, NotFoundException
-from headgate.rest.parameters import Binding, bound
-from headgate.rest.paths import SOCKET, RouteTarget, RouteTrie, segments
-from headgate.rest.request import BODY_MAX_BYTES, HttpRequest
-from headgate.rest.response import JSON, Response
-from headgate.rest.socket import WebSocket
+from headgate.rest.request import BODY_MAX_BYTES, Binding, HttpRequest, bound
+from headgate.rest.response import JSON, HTTPException, NotFoundException, Response
+from headgate.rest.routes import SOCKET, Guard, Handler, RouteTarget, RouteTrie, segments
 
 log = logging.getLogger("headgate.web")
 
@@ -156,3 +152,15 @@ def _plain(_: HttpRequest, error: HTTPException) -> Response[dict[str, Any]]:  #
 def _fault(request: HttpRequest, error: Exception) -> Response[dict[str, Any]]:  # JSON
     log.error("%s %s", request.method, request.scope["path"], exc_info=error)
     return _plain(request, HTTPException())
+
+
+class WebSocket(websockets.WebSocket):
+    """Represent a websocket to a client."""
+
+    async def receive_text(self) -> str:
+        """Return the next message, whether it was sent as text or as bytes. Raise WebSocketDisconnect."""
+        message = await self.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1005))
+        text: str | None = message.get("text")
+        return text if text is not None else (message.get("bytes") or b"").decode(errors="replace")

@@ -1,10 +1,11 @@
-"""Responses: whole ones, streams and redirections."""
+"""Make responses: plain ones, streams, redirections, and exceptions that become responses."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -119,3 +120,29 @@ async def _written(events: AsyncIterator[Mapping[str, str]]) -> AsyncIterator[by
 def _lines(text: str) -> list[str]:
     """Return the lines of a text as readers of events count them; `splitlines` splits at more characters."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+class HTTPException(Exception):
+    """Report that a request is refused. `detail` is for people."""
+
+    status_code = 500
+
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        status_code: int = 0,
+        headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, Any] | Sequence[Mapping[str, str]] | None = None,  # JSON
+    ) -> None:
+        """Take further members of the answer, or the errors of each part of the request, as `extra`."""
+        self.status_code = status_code or self.status_code
+        self.detail = detail or HTTPStatus(self.status_code).phrase
+        self.headers, self.extra = headers, extra
+        super().__init__(f"{self.status_code}: {self.detail}")
+
+
+class NotFoundException(HTTPException):
+    """Report that there is nothing at an address."""
+
+    status_code = 404

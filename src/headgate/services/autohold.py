@@ -15,7 +15,7 @@ from headgate.gate.autohold import RESULTS, HeldBuild, HoldRequest, chosen
 from headgate.gate.work import BuildSpec
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.map.places import Map
-from headgate.ports.runner import BuildHolding
+from headgate.ports.work import BuildHolding
 from headgate.recipes.claims import Claim
 from headgate.recipes.codec import readable
 from headgate.recipes.mirror import Mirror
@@ -89,7 +89,7 @@ class BuildHolder:
     async def take(
         self, claim: Claim, spec: BuildSpec, result: str | None, directory: str, machines: Sequence[str]
     ) -> str:
-        """Hold a build; see `ports.runner.Contact.hold`."""
+        """Hold a build; see `ports.work.Contact.hold`."""
         # A build that stands alone belongs to no buildset, so no autohold is meant for it.
         if self._keeper is None or claim.request.waited or result not in RESULTS:
             return ""

@@ -26,7 +26,7 @@ log = logging.getLogger("headgate.executor")
 EVENT_DATA_MAX_BYTES = 10_000
 """Size limit of data in an event; larger data lies apart from the event, because every process mirrors events."""
 Hold = Callable[[str | None, str, Sequence[str]], Awaitable[str]]
-"""Has the contract of `ports.runner.Contact.hold`."""
+"""Has the contract of `ports.work.Contact.hold`."""
 
 
 def apart(data: dict[str, Any], secret: Sealed | None) -> bytes | None:
@@ -42,7 +42,7 @@ def results(context: Context, meta: Mapping[str, str]) -> Stream[Answer]:
 
 @dataclass(slots=True)
 class ClaimContact:
-    """Implement `ports.runner.Contact` for the build of one claim."""
+    """Implement `ports.work.Contact` for the build of one claim."""
 
     context: Context
     claim: Claim

@@ -13,16 +13,14 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import replace
 
-from headgate.base.subject import about
-from headgate.base.tasks import end
+from headgate.base.tasks import about, end
 from headgate.gate.course import Course
 from headgate.gate.returns.shape import joined
 from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import ComponentFacts, ComponentRecord, ZoneLabels
-from headgate.ports.load import Boundless, Load
 from headgate.ports.logstore import Following
 from headgate.ports.observer import WorkDone
-from headgate.ports.runner import BuildHolding, OwnMachines, Runner
+from headgate.ports.work import Boundless, BuildHolding, Load, OwnMachines, Runner
 from headgate.recipes import blob
 from headgate.recipes.claims import Claim
 from headgate.recipes.codec import decode, readable

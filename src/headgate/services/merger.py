@@ -25,8 +25,8 @@ from headgate.gate.work import (
 from headgate.map.records import ComponentFacts, RepositoryProblem
 from headgate.map.tree import union
 from headgate.ports.forge import ReporterAway, ReportPutOff
-from headgate.ports.git import GitWork, Unreachable
 from headgate.ports.observer import WorkDone
+from headgate.ports.work import GitWork, Unreachable
 from headgate.recipes.claims import Claim
 from headgate.recipes.codec import decode
 from headgate.recipes.requestforms import Owner

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager
 from itertools import chain, count, islice
 
-from headgate.base.subject import about
-from headgate.base.tasks import end
+from headgate.base.tasks import about, end
 from headgate.recipes.backlog import Backlog
 from headgate.recipes.claims import Claim
 from headgate.recipes.line import line

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from headgate.base.extras import needing
+from headgate.base.errors import needing
 from headgate.inventory.wire import inventory_pb2 as pb
 
 if TYPE_CHECKING:

@@ -1,12 +1,328 @@
-"""A store in memory: for tests, the simulator, and trials.  Several `Store`s on one of it are several processes."""
+"""Keep a tree of entries in memory, look up, list and watch it, end its leases, and serve it as a store."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from abc import ABC, abstractmethod
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
 
-from headgate.store.leases import Leases
-from headgate.store.tree import Tree
-from headgate.store.types import At, Backend, Change, Delete, Entry, Lease, Op, SessionLost
+from headgate.base.ids import fresh
+from headgate.store.model import check_commit, check_leased, order
+from headgate.store.types import (
+    NAME_DIGITS,
+    Append,
+    At,
+    Backend,
+    Change,
+    Conflict,
+    Delete,
+    Entry,
+    EntryChanged,
+    EntryGone,
+    Lease,
+    Op,
+    Put,
+    SessionLost,
+    Snapshot,
+)
+
+BACKLOG_MAX = 10_000
+"""Limit of changes kept for one watcher that does not read them; beyond it, the watcher gets a fresh snapshot."""
+
+
+@dataclass(slots=True)
+class Staged:
+    """Show what staged commits would leave: an overlay on the tree."""
+
+    tree: WatchedTree
+    revision: int
+    entries: dict[str, Entry | None] = field(default_factory=dict)
+    appended: dict[str, int] = field(default_factory=dict)
+    removed: set[str] = field(default_factory=set)
+    """Paths that are in the tree and that a staged commit deleted."""
+
+    def get(self, path: str) -> Entry | None:
+        return self.entries[path] if path in self.entries else self.tree.get(path)
+
+    def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> tuple[Entry | None, ...]:
+        """Stage the operations and return the entries written, one per operation, or raise Conflict and stage
+        nothing."""
+        check_commit(checks, ops)
+        for check in checks:
+            entry = self.get(check.path)
+            if (entry.version if entry else None) != check.version:
+                raise Conflict(check)
+        check_leased(ops, self._leased, self._above)
+        # A read may fail, so every one comes before the first change: half a commit must not become durable.
+        before = {op.path: self.tree.get(op.path) for op in ops if not isinstance(op, Append)}
+        self.revision += 1
+        return tuple(self._stage(op, before) for op in ops)
+
+    def _leased(self, path: str) -> bool:
+        if path in self.entries:
+            entry = self.entries[path]
+            return entry is not None and entry.lease is not None
+        return self.tree.leased(path)
+
+    def _above(self, path: str) -> bool:
+        """Return whether entries lie below `path`."""
+        begin = path + "/"
+        return any(p.startswith(begin) and entry is not None for p, entry in self.entries.items()) or any(
+            entry.path != path and self.get(entry.path) is not None for entry in self.tree.under(path)
+        )
+
+    def _stage(self, op: Op, before: Mapping[str, Entry | None]) -> Entry | None:
+        now = self.revision
+        match op:
+            case Put(path, value, lease):
+                old = self.entries[path] if path in self.entries else before[path]
+                entry = Entry(path, value, now, old.born if old else now, lease)
+            case Append(parent, value, lease, prefix):
+                count = self.appended.get(parent, self.tree.appended.get(parent, 0))
+                self.appended[parent] = count + 1
+                entry = Entry(f"{parent}/{prefix}{count:0{NAME_DIGITS}d}", value, now, now, lease)
+            case Delete(path):
+                self.entries[path] = None
+                # An entry that is born and deleted within one batch was never shown, so its end is not reported either.
+                if before[path] is not None:
+                    self.removed.add(path)
+                return None
+            case _:
+                assert_never(op)
+        self.entries[entry.path] = entry
+        return entry
+
+
+class TreeWatcher:
+    """Deliver changes under one prefix, in order, to one reader."""
+
+    def __init__(self, tree: WatchedTree, prefix: str) -> None:
+        self.tree, self.prefix, self._below = tree, prefix, f"{prefix}/"
+        self._changes: deque[Change] = deque()
+        self._reader: asyncio.Future[None] | None = None
+        """Set while a reader waits for changes."""
+        self.gap()
+
+    def gap(self) -> None:
+        """Start over with a snapshot at the next read."""
+        self._changes.clear()
+        self.needs_snapshot = True
+        self._wake()
+
+    def tell(self, change: Change, path: str) -> None:
+        # The snapshot that the reader will take contains this change.
+        if self.needs_snapshot or not (path == self.prefix or path.startswith(self._below)):
+            return
+        if len(self._changes) >= BACKLOG_MAX:
+            self.gap()
+            return
+        self._changes.append(change)
+        if self._reader is not None:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    @property
+    def waits(self) -> bool:
+        """Return whether there are no changes to take."""
+        return not (self._changes or self.needs_snapshot)
+
+    async def some(self) -> None:
+        """Wait until there are changes to take."""
+        # A gap may have come between the wake-up and this task's turn, so the condition is checked again.
+        while self.waits:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        self._reader = None
+
+    def take(self) -> Change:
+        if self.needs_snapshot:
+            self.needs_snapshot = False
+            return Snapshot(self.tree.under(self.prefix))
+        return self._changes.popleft()
+
+
+class WatchedTree(ABC):
+    """Hold entries by path, wherever they are kept.  Commits are staged, made durable by the owner, then applied."""
+
+    def __init__(self, appended: Mapping[str, int], revision: int) -> None:
+        self.appended, self.revision = dict(appended), revision
+        self._watchers: list[TreeWatcher] = []
+
+    @abstractmethod
+    def get(self, path: str) -> Entry | None: ...
+
+    def leased(self, path: str) -> bool:
+        """Return whether there is an entry with a lease."""
+        entry = self.get(path)
+        return entry is not None and entry.lease is not None
+
+    @abstractmethod
+    def under(self, prefix: str) -> tuple[Entry, ...]:
+        """Return the subtree at `prefix`, oldest born first; costs what it holds, not what the tree holds."""
+
+    async def settled(self) -> None:
+        """Wait until watchers have received everything that reads can return."""
+        return None
+
+    def stage(self) -> Staged:
+        return Staged(self, self.revision)
+
+    async def watch(self, prefix: str) -> AsyncIterator[Change]:
+        watcher = TreeWatcher(self, prefix)
+        self._watchers.append(watcher)
+        try:
+            while True:
+                if watcher.waits:
+                    await watcher.some()
+                if watcher.needs_snapshot:
+                    # Without this, the snapshot could contain a commit that is durable but not yet told, and its
+                    # changes would follow again.
+                    await self.settled()
+                yield watcher.take()
+        finally:
+            self._watchers.remove(watcher)
+
+    def gap(self) -> None:
+        """Restart every watcher from a snapshot, because changes may have been missed."""
+        for watcher in self._watchers:
+            watcher.gap()
+
+    def _tell_of(self, entry: Entry) -> None:
+        # Most entries are written while nobody watches them in this process; then no change object is made.
+        if self._watchers:
+            self._tell(EntryChanged(entry), entry.path)
+
+    def _tell_of_end(self, path: str) -> None:
+        if self._watchers:
+            self._tell(EntryGone(path), path)
+
+    def _tell(self, change: Change, path: str) -> None:
+        for watcher in self._watchers:
+            watcher.tell(change, path)
+
+
+class Tree(WatchedTree):
+    """Hold the entries in memory."""
+
+    def __init__(
+        self, entries: Iterable[Entry] = (), appended: Mapping[str, int] | None = None, revision: int = 0
+    ) -> None:
+        super().__init__(appended or {}, revision)
+        self.entries = {entry.path: entry for entry in entries}
+        self._paths = sorted(self.entries)
+
+    def get(self, path: str) -> Entry | None:
+        return self.entries.get(path)
+
+    def apply(self, staged: Staged) -> None:
+        """Make the staged changes visible and send them to the watchers."""
+        self.revision = staged.revision
+        self.appended |= staged.appended
+        for path, entry in staged.entries.items():
+            if entry is not None:
+                self.put(entry)
+            else:
+                self.remove(path)
+
+    def put(self, entry: Entry) -> None:
+        if entry.path not in self.entries:
+            insort(self._paths, entry.path)
+        self.entries[entry.path] = entry
+        self._tell_of(entry)
+
+    def remove(self, path: str) -> None:
+        if self.entries.pop(path, None) is not None:
+            del self._paths[bisect_left(self._paths, path)]
+            self._tell_of_end(path)
+
+    def under(self, prefix: str) -> tuple[Entry, ...]:
+        # `0` is the character after `/`: between the two lies exactly what is below the prefix, and not `/ab` for `/a`.
+        low, high = bisect_left(self._paths, prefix + "/"), bisect_left(self._paths, prefix + "0")
+        own = self.entries.get(prefix)
+        if low == high:
+            return () if own is None else (own,)
+        found = [self.entries[path] for path in self._paths[low:high]]
+        if own is not None:
+            found.append(own)
+        if len(found) > 1:
+            found.sort(key=order)
+        return tuple(found)
+
+    def names(self, directory: str) -> list[str]:
+        """Return the names directly below `directory`, in order, whether they are entries or only have entries below
+        them."""
+        base, paths, found = f"{directory}/", self._paths, dict[str, None]()
+        at = bisect_left(paths, base)
+        while at < len(paths) and paths[at].startswith(base):
+            name, slash, _ = paths[at].removeprefix(base).partition("/")
+            found[name] = None
+            at = bisect_left(paths, f"{base}{name}0", at) if slash else at + 1  # "0" comes right after "/"
+        return sorted(found)
+
+    def scan(self, directory: str, begins: str, after: str, limit: int) -> list[Entry]:
+        """Return the first entries below `directory`, by path, whose path in it has the prefix and comes after
+        `after`."""
+        base = f"{directory}/"
+        start = bisect_right(self._paths, base + after) if after >= begins else bisect_left(self._paths, base + begins)
+        found: list[Entry] = []
+        for path in self._paths[start : start + limit]:
+            if not path.startswith(base + begins):
+                break
+            found.append(self.entries[path])
+        return found
+
+
+@dataclass(slots=True)
+class _Term:
+    ttl_s: float
+    deadline: float
+
+
+class Leases:
+    """Keep leases and call `expired`, on the loop, with each lease that ran out."""
+
+    def __init__(self, expired: Callable[[Lease], None]) -> None:
+        self._expired = expired
+        self._terms: dict[Lease, _Term] = {}
+
+    def grant(self, ttl_s: float) -> Lease:
+        lease = Lease(fresh())
+        loop = asyncio.get_running_loop()
+        self._terms[lease] = _Term(ttl_s, loop.time() + ttl_s)
+        loop.call_later(ttl_s, self._look, lease)
+        return lease
+
+    def keep_alive(self, lease: Lease) -> None:
+        term = self._terms.get(lease)
+        if term is None:
+            raise SessionLost(f"the lease {lease} has run out")
+        term.deadline = asyncio.get_running_loop().time() + term.ttl_s
+
+    def known(self, lease: Lease) -> bool:
+        return lease in self._terms
+
+    def revoke(self, lease: Lease) -> None:
+        self._terms.pop(lease, None)
+
+    def _look(self, lease: Lease) -> None:
+        term = self._terms.get(lease)
+        if term is None:
+            return
+        loop = asyncio.get_running_loop()
+        # Renewals only move the deadline. One timer per lease follows it, which is cheaper than a new timer for each
+        # renewal.
+        if (left_s := term.deadline - loop.time()) > 0:
+            loop.call_later(left_s, self._look, lease)
+            return
+        del self._terms[lease]
+        self._expired(lease)
 
 
 class MemoryBackend:

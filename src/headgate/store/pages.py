@@ -8,8 +8,8 @@ from typing import Any
 
 import apsw
 
+from headgate.store.memory import Staged, WatchedTree
 from headgate.store.model import order
-from headgate.store.tree import Staged, WatchedTree
 from headgate.store.types import Corrupt, Entry, Lease, Unavailable
 
 CACHED_MAX, CACHED_SIZE_MAX_BYTES = 10_000, 4_000

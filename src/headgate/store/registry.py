@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import NamedTuple, Protocol, cast
 
-from headgate.base.extras import needing
+from headgate.base.errors import needing
 from headgate.store.types import Backend
 
 SQLITE = "sqlite:///"

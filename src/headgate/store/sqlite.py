@@ -20,10 +20,9 @@ from typing import IO
 import apsw
 
 from headgate.base.private import private_file
-from headgate.store.leases import Leases
+from headgate.store.memory import Leases, Staged, Tree
 from headgate.store.model import check_commit
 from headgate.store.pages import StorePages, entries
-from headgate.store.tree import Staged, Tree
 from headgate.store.types import (
     Append,
     At,

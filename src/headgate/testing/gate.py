@@ -27,7 +27,7 @@ from headgate.ports.history import HistoryWriter
 from headgate.ports.messages import Poster
 from headgate.ports.occasions import OccasionSource
 from headgate.ports.reporter import Reporter
-from headgate.ports.runner import Contact, Runner
+from headgate.ports.work import Contact, Runner
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.executor import Executor

@@ -20,7 +20,7 @@ import msgspec
 
 from headgate import __version__
 from headgate.rest import Handler, Response
-from headgate.rest.parameters import body_of
+from headgate.rest.request import body_of
 from headgate.rest.response import BARE, JSON
 
 Json = dict[str, Any]

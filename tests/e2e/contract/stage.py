@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from headgate.config.model import Node, NodeGroup, Nodeset, Playbook
 from headgate.gate.work import BuildOutcome
-from headgate.ports.provider import HOST_KEY_VARIABLE
+from headgate.ports.cloud import HOST_KEY_VARIABLE
 from headgate.ports.secrets import Secrets
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.servers.sshd import Lab

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.adapters.ansible.environments import Environments
 from headgate.gate.work import RepoState
-from headgate.ports.checkout import CheckedOut
+from headgate.ports.work import CheckedOut
 from headgate.testing.repositories import run_git
 from tests.e2e.ansible import fetched, with_posix
 from tests.integration.builds.bench import Copies

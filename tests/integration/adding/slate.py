@@ -10,8 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.store.memory import MemoryBackend
-from headgate.store.tree import Tree
+from headgate.store.memory import MemoryBackend, Tree
 from headgate.store.types import At, Backend, Corrupt, Entry, Op
 
 SCHEME = "slate://"

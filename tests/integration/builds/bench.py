@@ -22,8 +22,8 @@ from headgate.config.model import FrozenJob, Playbook
 from headgate.gate.change import Change
 from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
-from headgate.ports.checkout import CheckedOut
 from headgate.ports.secrets import Secrets
+from headgate.ports.work import CheckedOut
 from headgate.testing.clock import DEADLINE_S
 
 PROJECT = "h/code"
@@ -52,7 +52,7 @@ Pause = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Alone:
-    """`ports.runner.Contact` of a build that shares semaphores with nobody, or (`busy`) never gets any."""
+    """`ports.work.Contact` of a build that shares semaphores with nobody, or (`busy`) never gets any."""
 
     def __init__(self, pause: Pause | None = None, *, busy: bool = False) -> None:
         self._pause, self._busy, self.held = pause, busy, list[str]()

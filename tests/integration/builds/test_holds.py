@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headgate.adapters.nodes.machines import ListedMachine
 from headgate.config.model import Node, Nodeset
-from headgate.ports.runner import BuildHolding
+from headgate.ports.work import BuildHolding
 
 from .bench import Alone, Bench
 

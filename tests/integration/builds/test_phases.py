@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from headgate.adapters.process.phases import PhaseLimits
 from headgate.config.model import Playbook, RequiredProject
-from headgate.ports.checkout import CheckoutError
+from headgate.ports.work import CheckoutError
 
 from .bench import PROJECT, Alone, Bench
 

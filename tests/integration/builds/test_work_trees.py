@@ -20,7 +20,7 @@ from headgate.adapters.process.runner import ProcessRunner, RunnerSettings
 from headgate.config.model import FrozenJob, Playbook, RequiredProject
 from headgate.gate.change import Change
 from headgate.gate.work import BuildSpec, CatAnswer, CatRequest, MergeAnswer, MergeItem, MergeRequest, RepoState
-from headgate.ports.checkout import CheckoutError
+from headgate.ports.work import CheckoutError
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
 from tests.waiting import nothing_happens

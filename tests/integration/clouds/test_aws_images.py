@@ -23,8 +23,18 @@ from headgate.adapters.nodes.clouds.aws.driver import Aws
 from headgate.adapters.nodes.clouds.aws.images import FULL_MAX_S, SEEN_S, AwsImages
 from headgate.adapters.nodes.clouds.aws.uploads import BLOCK_BYTES, BucketEntry
 from headgate.map.places import Map
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, CloudUnavailable, LaunchFailed, MachineSpec, OverQuota
-from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
+from headgate.ports.cloud import (
+    NODE_TAG,
+    SYSTEM_TAG,
+    UPLOAD_TAG,
+    CloudUnavailable,
+    LaunchFailed,
+    MachineSpec,
+    OverQuota,
+    Sending,
+    Sent,
+    WantedImage,
+)
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.nodes.accounts import CloudAccount

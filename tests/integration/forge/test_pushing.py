@@ -9,7 +9,7 @@ import pytest
 
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.work import LandRequest, MergerAnswer, MergerWork
-from headgate.ports.git import Unreachable
+from headgate.ports.work import Unreachable
 from headgate.services import merger
 from headgate.services.quarantine.quarantine import Quarantine
 from headgate.services.reports import courier, forges

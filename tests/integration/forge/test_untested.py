@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from headgate.adapters.forges.gitea import settings as gitea_connecting
-from headgate.adapters.forges.github import settings as github_connecting
-from headgate.adapters.forges.gitlab import settings as gitlab_connecting
-from headgate.adapters.forges.pagure import settings as pagure_connecting
+from headgate.adapters.forges.gitea import forge as gitea_connecting
+from headgate.adapters.forges.github import forge as github_connecting
+from headgate.adapters.forges.gitlab import forge as gitlab_connecting
+from headgate.adapters.forges.pagure import forge as pagure_connecting
 from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.git import engine
 from headgate.adapters.git.engine import GitEngine

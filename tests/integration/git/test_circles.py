@@ -21,7 +21,7 @@ from headgate.gate.work import (
     ReportRequest,
     RepoState,
 )
-from headgate.ports.git import Unreachable
+from headgate.ports.work import Unreachable
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
 

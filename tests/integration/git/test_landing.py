@@ -10,7 +10,7 @@ import pytest
 
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.work import LandAnswer, LandRequest, ReportAnswer, ReportRequest
-from headgate.ports.git import Unreachable
+from headgate.ports.work import Unreachable
 from headgate.testing.repositories import Repositories, run_git
 
 from .words import PROJECT, change, engine, item, landed, merged, push_past_the_gate, refs, state_of

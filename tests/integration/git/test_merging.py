@@ -14,7 +14,7 @@ from pygit2.enums import ObjectType
 from headgate.adapters.git.command import environment, git
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.work import CatAnswer, CatRequest, MergeAnswer, MergeItem, MergeRequest
-from headgate.ports.git import Unreachable
+from headgate.ports.work import Unreachable
 from headgate.testing.repositories import Repositories, run_git
 
 from .conftest import LINES

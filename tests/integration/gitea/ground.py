@@ -7,8 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from headgate.adapters.forges.gitea.account import GiteaAccount, account
-from headgate.adapters.forges.gitea.client import GiteaClient
+from headgate.adapters.forges.gitea.client import GiteaAccount, GiteaClient, account
 from headgate.adapters.forges.gitea.forge import GiteaForge
 from headgate.adapters.forges.rest import forge_http
 from headgate.adapters.git.connection import GitConnection

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.forges.gitea.lander import PATIENCE_S
-from headgate.adapters.forges.gitea.settings import connect
+from headgate.adapters.forges.gitea.forge import connect
+from headgate.adapters.forges.gitea.reporter import PATIENCE_S
 from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.change import Change

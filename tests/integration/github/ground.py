@@ -10,10 +10,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from headgate.adapters.forges.github.account import GitHubAccount, account
-from headgate.adapters.forges.github.client import GitHubClient
+from headgate.adapters.forges.github.client import GitHubAccount, GitHubClient, Tokens, account
 from headgate.adapters.forges.github.forge import GitHubForge
-from headgate.adapters.forges.github.tokens import Tokens
 from headgate.adapters.forges.rest import forge_http
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine

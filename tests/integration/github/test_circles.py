@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.forges.github.settings import connect
+from headgate.adapters.forges.github.forge import connect
 from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.git import engine
 from headgate.adapters.git.engine import GitEngine

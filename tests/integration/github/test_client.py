@@ -8,9 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from headgate.adapters.forges.github.account import GitHubAccount, account
-from headgate.adapters.forges.github.client import GitHubClient
-from headgate.adapters.forges.github.tokens import GitHubAppNotInstalled, Tokens
+from headgate.adapters.forges.github.client import GitHubAccount, GitHubAppNotInstalled, GitHubClient, Tokens, account
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected, forge_http
 from headgate.base.errors import UserError
 from headgate.ports.reporter import ReporterAway

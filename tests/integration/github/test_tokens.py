@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.forges.github import settings
+from headgate.adapters.forges.github import forge
 from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.git.command import GitLimits, RemoteError
 from headgate.adapters.git.engine import GitEngine
@@ -42,7 +42,7 @@ def engine(here: Ground, tmp_path: Path) -> GitEngine:
     said = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": str(key), "webhook_token": SECRET}
     made: list[GitEngine] = []
     given = DriverOptions("hub", said, tmp_path, lambda: made[0], lambda: int(time.time() * 1000))
-    made.append(GitEngine(tmp_path / "merger", {"hub": settings.connect(given).git}))
+    made.append(GitEngine(tmp_path / "merger", {"hub": forge.connect(given).git}))
     return made[0]
 
 

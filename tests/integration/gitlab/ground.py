@@ -8,10 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headgate.adapters.forges.gitlab.account import GitLabAccount, account
-from headgate.adapters.forges.gitlab.client import GitLabClient
+from headgate.adapters.forges.gitlab.client import GitLabAccount, GitLabClient, People, account
 from headgate.adapters.forges.gitlab.forge import GitLabForge
-from headgate.adapters.forges.gitlab.people import People
 from headgate.adapters.forges.rest import forge_http
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.forges.gitlab.settings import connect
+from headgate.adapters.forges.gitlab.forge import connect
 from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.git.engine import GitEngine
 from headgate.ports.forge import MergeLanded, NotLanded

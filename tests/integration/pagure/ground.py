@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headgate.adapters.forges.pagure.account import PagureAccount, account
-from headgate.adapters.forges.pagure.client import PagureClient
+from headgate.adapters.forges.pagure.client import PagureAccount, PagureClient, account
 from headgate.adapters.forges.pagure.forge import PagureForge
 from headgate.adapters.forges.rest import forge_http
 from headgate.adapters.git.connection import GitConnection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.forges.pagure.lander import PATIENCE_S
+from headgate.adapters.forges.pagure.reporter import PATIENCE_S
 from headgate.gate.change import Change
 from headgate.gate.work import Landing, LandRequest, MergeItem, RepoState
 from headgate.ports.forge import MergeLanded, NotLanded

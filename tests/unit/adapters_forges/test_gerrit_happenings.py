@@ -13,7 +13,7 @@ from headgate.adapters.forges.gerrit.entities import (
     GerritVote,
     Revision,
 )
-from headgate.adapters.forges.gerrit.happenings import events, unheard, voted
+from headgate.adapters.forges.gerrit.poll import events, unheard, voted
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.gerrit.translation import Stack, change, change_state
 from headgate.gate.change import ChangeState, EventKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.adapters.forges.gerrit.entities import ChangeInfo, GerritExpression, Requirement
-from headgate.adapters.forges.gerrit.rules import missing, rules
+from headgate.adapters.forges.gerrit.translation import missing, rules
 
 VERIFIED = "label:Verified=MAX AND -label:Verified=MIN"
 

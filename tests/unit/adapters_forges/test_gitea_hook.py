@@ -10,8 +10,8 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from headgate.adapters.forges.gitea.account import GiteaAccount
-from headgate.adapters.forges.gitea.hook import BODY_MAX_BYTES, hint
+from headgate.adapters.forges.gitea.client import GiteaAccount
+from headgate.adapters.forges.gitea.forge import BODY_MAX_BYTES, hint
 from headgate.ports.forge import Hint, Ignored, Misdelivered
 
 ACCOUNT = GiteaAccount("hub", "https://git.example/code", "git.example", "https://git.example/code", "t", "open sesame")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.adapters.forges.gitea.account import account
-from headgate.adapters.forges.gitea.pull import GiteaPull, Opinion
-from headgate.adapters.forges.gitea.rules import matches, rule_book
+from headgate.adapters.forges.gitea.client import account
+from headgate.adapters.forges.gitea.pull import GiteaPull, Opinion, matches, rule_book
 from headgate.adapters.forges.pulls import ProgramReport
 from headgate.base.errors import UserError
 from headgate.config.forges.facts import ForgeAccount, ProgramStatus

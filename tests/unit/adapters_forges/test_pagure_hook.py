@@ -10,11 +10,16 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.adapters.forges.pagure.account import PagureAccount, account
-from headgate.adapters.forges.pagure.client import PagureClient
-from headgate.adapters.forges.pagure.hook import BODY_MAX_BYTES, hint
+from headgate.adapters.forges.pagure.client import (
+    ASKED_MAX,
+    TOKEN_AGAIN_S,
+    PagureAccount,
+    PagureClient,
+    PagureSecrets,
+    account,
+)
+from headgate.adapters.forges.pagure.forge import BODY_MAX_BYTES, hint
 from headgate.adapters.forges.pagure.reporter import voteless
-from headgate.adapters.forges.pagure.secrets import AGAIN_S, ASKED_MAX, PagureSecrets
 from headgate.base.errors import UserError
 from headgate.ports.forge import Hint, Ignored, Misdelivered, Unsure
 
@@ -153,7 +158,7 @@ async def test_tokens_are_asked_for_now_and_then_and_not_for_everybody() -> None
             await secrets.ask(f"who/{n}")
     assert len(asked) == ASKED_MAX and not secrets.may_ask("who/else")
     assert "Project not found" in secrets.why("who/1")
-    now.s += AGAIN_S
+    now.s += TOKEN_AGAIN_S
     assert secrets.may_ask("acme/rocket")
     await secrets.ask("acme/rocket")
     assert secrets.of("acme/rocket") == ("two",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.adapters.forges.budget import CallBudget
+from headgate.adapters.forges.accounts import CallBudget
 from headgate.ports.limits import QuietUntil
 
 

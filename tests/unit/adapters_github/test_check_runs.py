@@ -6,10 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from headgate.adapters.forges.github.account import GitHubAccount
-from headgate.adapters.forges.github.client import GitHubClient
+from headgate.adapters.forges.github.client import GitHubAccount, GitHubClient, Tokens
 from headgate.adapters.forges.github.reporter import GitHubTeller
-from headgate.adapters.forges.github.tokens import Tokens
 from headgate.adapters.forges.rest import ForgeKey, ForgeResponse, Rejected
 from headgate.gate.change import Change
 from headgate.map.outbox import QueueReport

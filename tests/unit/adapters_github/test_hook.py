@@ -10,8 +10,8 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from headgate.adapters.forges.delivery import FORM_MAX_BYTES
-from headgate.adapters.forges.github.account import GitHubAccount
+from headgate.adapters.forges.driver import FORM_MAX_BYTES
+from headgate.adapters.forges.github.client import GitHubAccount
 from headgate.adapters.forges.github.hook import hint
 from headgate.ports.forge import Hint, Ignored, Misdelivered
 

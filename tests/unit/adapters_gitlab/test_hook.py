@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.forges.gitlab.account import GitLabAccount
-from headgate.adapters.forges.gitlab.hook import hint
+from headgate.adapters.forges.gitlab.client import GitLabAccount
+from headgate.adapters.forges.gitlab.forge import hint
 from headgate.ports.forge import Hint, Ignored
 
 ACCOUNT = GitLabAccount("lab", webhook_token="open sesame")

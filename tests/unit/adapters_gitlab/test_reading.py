@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.forges.gitlab.account import account
-from headgate.adapters.forges.gitlab.happenings import GitLabMark, events, marked
-from headgate.adapters.forges.gitlab.people import word
-from headgate.adapters.forges.gitlab.request import Approval, GitLabMergeRequest, GitLabUser, Job, Remark
-from headgate.adapters.forges.gitlab.rules import rule_book
+from headgate.adapters.forges.gitlab.client import account, word
+from headgate.adapters.forges.gitlab.poll import GitLabMark, events, marked
+from headgate.adapters.forges.gitlab.request import Approval, GitLabMergeRequest, GitLabUser, Job, Remark, rule_book
 from headgate.base.errors import UserError
 from headgate.config.forges.facts import Details, ForgeAccount, ProgramStatus, Vote
 from headgate.gate.change import Change, ChangeState

@@ -14,7 +14,7 @@ from headgate.adapters.metrics.capacity import MachineLoad
 from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.adapters.metrics.store import measured
 from headgate.adapters.metrics.traces import Traces
-from headgate.base.subject import about
+from headgate.base.tasks import about
 from headgate.cli.logs import Json, TextFormatter, _Subject
 from headgate.gate.change import Change
 from headgate.map.places import Map

@@ -15,7 +15,7 @@ from headgate.adapters.process.workspace import Workspace
 from headgate.config.model import FrozenJob, JobRole, Playbook, PlaybookSecret, RequiredProject
 from headgate.gate.change import Change
 from headgate.gate.work import BuildSpec, RepoState
-from headgate.ports.checkout import CheckedOut
+from headgate.ports.work import CheckedOut
 from tests.tiers import share
 
 BRANCHES = ("master", "main", "stable", "old")

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from headgate.adapters.sql import flakiness
 from headgate.adapters.sql.history import SqlHistory
-from headgate.ports.flakiness import PARTS_MAX, Flakiness, Span
 from headgate.ports.history import HistoryQuery
+from headgate.ports.statistics import PARTS_MAX, Flakiness, Span
 from tests.tiers import share
 
 from .test_attempts import build, ended

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from headgate.adapters.sql.history import SqlHistory
 from headgate.adapters.sql.schema import BUILDSETS
-from headgate.ports.flakiness import Span
 from headgate.ports.history import HistoryQuery, Throughput
+from headgate.ports.statistics import Span
 
 from .test_attempts import build, ended
 from .test_history import ENDED

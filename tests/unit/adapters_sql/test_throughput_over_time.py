@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from headgate.adapters.sql import flakiness
 from headgate.adapters.sql.history import SqlHistory
-from headgate.ports.flakiness import Span
 from headgate.ports.history import HistoryQuery
-from headgate.ports.throughput import ThroughputSlot
+from headgate.ports.statistics import Span, ThroughputSlot
 from tests.tiers import share
 
 from .test_attempts import build, ended

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.base.extras import MissingPackage, needing
+from headgate.base.errors import MissingPackage, needing
 
 ABSENT = ModuleNotFoundError("No module named 'grpc'", name="grpc.aio")
 UNLOADABLE = ImportError("no pq wrapper available")

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.forges.options import REFERENCE
-from headgate.adapters.forges.registry import FORGES
+from headgate.adapters.forges.registry import FORGES, REFERENCE
 from headgate.base.errors import UserError
 from headgate.cli.forges import connected
 from headgate.cli.migration.page import WIDTH, is_of_the_reference, page

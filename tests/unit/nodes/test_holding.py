@@ -11,7 +11,7 @@ from headgate.base.tasks import unless
 from headgate.gate.autohold import FORGOTTEN_S, HeldBuild, HoldRequest
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.nodes import NodeClaim
-from headgate.ports.runner import Contact
+from headgate.ports.work import Contact
 from headgate.services.autohold import Expiring, held_in_store, hold_requests
 from headgate.services.executor import Executor
 from headgate.services.membership import serve

@@ -23,7 +23,7 @@ from headgate.map.inventory.nodes import NodeClaim
 from headgate.map.inventory.places import InventoryMap
 from headgate.map.places import Map
 from headgate.map.trees import trees
-from headgate.ports.provider import Machine, MachineUnusable
+from headgate.ports.cloud import Machine, MachineUnusable
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.inventory.draft import Create, Remove, Update

@@ -9,7 +9,7 @@ from headgate.config.operator.model import Label, Tenant
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.places import Map
 from headgate.map.records import ComponentRecord
-from headgate.ports.runner import Contact
+from headgate.ports.work import Contact
 from headgate.recipes.codec import decode, encode
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Request

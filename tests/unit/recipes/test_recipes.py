@@ -20,9 +20,8 @@ from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Open, Request, RequestPlaces
 from headgate.recipes.requests import Requests
 from headgate.recipes.stream import Stream, consumed
-from headgate.store.memory import MemoryBackend
+from headgate.store.memory import MemoryBackend, Staged
 from headgate.store.store import GuardLost, Session, Store
-from headgate.store.tree import Staged
 from headgate.store.types import Conflict, Delete, Lease, Put, SessionLost
 from headgate.testing.clock import run_virtual
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.rest.paths import BadTemplate, RouteTrie, segments
+from headgate.rest.routes import BadTemplate, RouteTrie, segments
 
 WORDS = ("api", "jobs", "x", "%2F", "ü", "{", "..")
 TEMPLATES = st.lists(

@@ -10,7 +10,7 @@ from headgate.base.ids import fresh
 from headgate.base.tasks import run_until
 from headgate.gate.work import CatAnswer, CatRequest, MergerAnswer, MergerWork
 from headgate.map.places import Map
-from headgate.ports.git import Unreachable
+from headgate.ports.work import Unreachable
 from headgate.recipes import calls
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
@@ -23,7 +23,7 @@ PROJECT = "git/app"
 
 
 class Away:
-    """`ports.git.GitWork`, of a repository that cannot be reached for works but those in `possible`."""
+    """`ports.work.GitWork`, of a repository that cannot be reached for works but those in `possible`."""
 
     def __init__(self) -> None:
         self.possible = set[str]()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
-from headgate.ports.runner import Contact
+from headgate.ports.work import Contact
 from headgate.recipes.codec import encode
 from headgate.recipes.requestforms import Request
 from headgate.services.executor import Executor

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.places import Map
-from headgate.ports.runner import Contact
+from headgate.ports.work import Contact
 from headgate.recipes.codec import encode
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context

@@ -51,7 +51,7 @@ HEAD = "refs/heads/master"
 
 @dataclass
 class Repositories:
-    """`ports.git.GitWork`: what is read of whom."""
+    """`ports.work.GitWork`: what is read of whom."""
 
     texts: dict[str, dict[str, str]] = field(
         default_factory=lambda: {"git/config": {"zuul.yaml": PIPELINE}, "git/shared": {}, "git/own": {}}

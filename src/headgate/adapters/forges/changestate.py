@@ -13,9 +13,8 @@ from urllib.parse import quote
 import pygit2
 from msgspec.structs import replace
 
-from headgate.adapters.forges.happenings import USUAL, ReportMark, Spoken, events, told_apart
 from headgate.adapters.forges.poll import Found
-from headgate.adapters.forges.pulls import AnyPull, cut
+from headgate.adapters.forges.pulls import USUAL, AnyPull, ReportMark, Spoken, cut, events, told_apart
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected, Rest
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine

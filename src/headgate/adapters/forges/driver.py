@@ -1,21 +1,28 @@
-"""Hold what drivers of forges with numbered changes and REST share: see `ports.forge.Forge`."""
+"""Hold what drivers of forges with numbered changes share: see `ports.forge.Forge`."""
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol
+from urllib.parse import parse_qsl
+
+import pygit2
 
 from headgate.adapters.forges.accounts import OnTheWeb
 from headgate.adapters.forges.rest import ForgeDenied, ForgeServerError, NotThere, Rejected, Rest
 from headgate.adapters.forges.watch import Watching
+from headgate.adapters.git.command import GitError
+from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.poll.names import HEADS
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import ChangeState, numbered
 from headgate.gate.work import Landing, LandRequest
 from headgate.map.outbox import OutboxMessage
-from headgate.ports.forge import Abilities, Hint, MergeLanded, NotLanded, Sighting
-from headgate.ports.reporter import ReportPutOff
+from headgate.ports.forge import Abilities, Hint, MergeLanded, Misdelivered, NotLanded, Sighting
+from headgate.ports.reporter import ReporterAway, ReportPutOff
 
 
 class Tells(Protocol):
@@ -100,3 +107,104 @@ class RestDriver(ABC):
     async def close(self) -> None:
         """Close all connections."""
         await self._rest.close()
+
+
+MERGES_MAX = 200
+"""Number of a branch's commits that are searched for a merge."""
+
+
+class BranchReader:
+    """Read branches of one connection."""
+
+    def __init__(self, engine: Callable[[], GitEngine], connection: str) -> None:
+        self._engine, self._connection = engine, connection
+
+    async def head(self, project: str, branch: str) -> str:
+        """Return the current commit of a branch; empty if the branch does not exist. Raise ReporterAway."""
+        ref = HEADS + branch
+        try:
+            return (await self._engine().mirror(project, self._connection).remote.refs(ref)).get(ref, "")
+        except (GitError, OSError, pygit2.GitError) as error:
+            raise ReporterAway(f"{project} cannot be read: {error}") from error
+
+    async def tree(self, project: str, branch: str, commit: str) -> str:
+        """Return the tree of a commit on a branch; empty if the branch no longer contains the commit. Raise
+        ReporterAway."""
+        mirror, head = self._engine().mirror(project, self._connection), await self.head(project, branch)
+        try:
+            if head and await mirror.bring({HEADS + branch: head}):
+                raise ReporterAway(f"{project} cannot be read: {head} cannot be had")
+            return "" if await mirror.missing((commit,)) else str(mirror.tree(commit).id)
+        except (GitError, OSError, KeyError, pygit2.GitError) as error:
+            raise ReporterAway(f"{project} cannot be read: {error}") from error
+
+    async def merge_of(self, project: str, branch: str, commit: str) -> str:
+        """Return the commit that brought another one into a branch; empty if the branch does not contain that one, or
+        has contained it for long. Raise ReporterAway."""
+        at = await self.head(project, branch)
+        if not at or not await self.tree(project, branch, at):
+            return ""
+        mirror = self._engine().mirror(project, self._connection)
+        for _ in range(MERGES_MAX):
+            # Along first parents: what was merged is the second parent of a commit of the branch itself.
+            parents = mirror.parents(at)
+            if at == commit or commit in parents[1:]:
+                return at
+            if not parents:
+                break
+            at = parents[0]
+        return ""
+
+
+FORM_MAX_BYTES = 1 << 19
+"""Largest delivery that is sent as a form: parsing one blocks all other requests, and its sender may not be verified
+yet."""
+
+
+def is_form(headers: Mapping[str, str]) -> bool:
+    """Tell whether the JSON is a field of a form, which GitHub and Gitea offer as an alternative."""
+    kind, _, _ = headers.get("content-type", "").partition(";")
+    return kind.strip().lower() == "application/x-www-form-urlencoded"
+
+
+def unfolded(headers: Mapping[str, str], body: bytes) -> bytes:
+    """Return the JSON of a delivery: its body, or the field `payload` of a form.  Raise Misdelivered."""
+    if not is_form(headers):
+        return body
+    advice = "set the content type of the webhook to application/json"
+    if len(body) > FORM_MAX_BYTES:
+        raise Misdelivered(f"the delivery is a form of more than {FORM_MAX_BYTES} bytes; {advice}", 413)
+    try:
+        # Without a bound on the fields, a form of half a megabyte is split into a hundred thousand pairs.
+        fields = dict(parse_qsl(body.decode(), max_num_fields=8, errors="strict"))
+    except ValueError as error:
+        raise Misdelivered(f"the delivery is not a form: {error}; {advice}", 400) from error
+    if "payload" not in fields:
+        raise Misdelivered(f"the delivery is a form without the field payload; {advice}", 400)
+    return fields["payload"].encode("utf-8", "replace")
+
+
+KEPT_MAX = 1_000
+
+
+class ForgePatience:
+    """Remember since when each result is awaited."""
+
+    def __init__(self, seconds: float, now_s: Callable[[], float]) -> None:
+        self._seconds, self._now_s = seconds, now_s
+        self._since: OrderedDict[str, float] = OrderedDict()
+
+    def lasts(self, key: str) -> bool:
+        """Tell whether to continue to wait; after it has refused, the next wait starts again."""
+        now_s = self._now_s()
+        since_s = self._since.setdefault(key, now_s)
+        while len(self._since) > KEPT_MAX:
+            self._since.popitem(last=False)
+        if now_s - since_s <= self._seconds:
+            return True
+        self.forget(key)
+        return False
+
+    def forget(self, key: str) -> None:
+        """Stop waiting for it."""
+        self._since.pop(key, None)

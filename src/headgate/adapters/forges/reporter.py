@@ -1,7 +1,11 @@
-"""Reports on a pull request: a status, a review, and one comment of each pipeline, which is edited.
+"""Report on a pull request: a status, a review, and one comment of each pipeline, which is edited.
 
 Told twice is told once: a status replaces itself; a comment and a review of ours are looked for before a new one is
 made, unless this process made it.
+
+Reports are written in Headgate's name, and forges render them as Markdown.  A character that nobody sees keeps what
+would act from being read as markup.  Entities would not do: in the lines of a log, which are code, people would read
+the entity.
 """
 
 from __future__ import annotations
@@ -13,7 +17,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from headgate.adapters.forges.markup import inert
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected, Rest
 from headgate.adapters.reporters.wordings import WORDS, page
 from headgate.base.texts import line, visible
@@ -182,3 +185,29 @@ def mark_of(name: str) -> str:
     """Return the invisible mark at the end of a pipeline's comment."""
     # Renderers disagree on two hyphens within an HTML comment: some end it there, and the rest of the name would show.
     return f"<!-- headgate {re.sub(r'[^A-Za-z0-9_./]', '-', name).replace('--', '-_')} -->"
+
+
+APART = "\u200b"
+_ADDRESS = re.compile(r"https?://[^\s<>()\[\]\"'`]+")
+"""URLs are not escaped: they contain no markup, and people follow them."""
+_ACTIVE = re.compile(
+    r"(?<![A-Za-z0-9])@(?=\w)"  # mentions somebody
+    r"|<(?=[A-Za-z/!?])"  # HTML, also a comment like the mark of a report
+    r"|!(?=\[)"  # an image, whose server learns who reads it
+    r"|\](?=[(\[:])"  # a link whose text hides its destination
+    r"|&(?=#|[A-Za-z]+;)"  # an entity, which may encode any of these
+    r"|[`~](?=[`~]{2})"  # a fence, which turns the rest into code
+)
+
+
+def inert(text: str) -> str:
+    """Return text that mentions nobody, hides no link's destination, loads nothing and hides nothing; URLs stay."""
+    parts, at = list[str](), 0
+    for found in _ADDRESS.finditer(text):
+        parts += [_inert(text[at : found.start()]), found[0]]
+        at = found.end()
+    return "".join((*parts, _inert(text[at:])))
+
+
+def _inert(text: str) -> str:
+    return _ACTIVE.sub(lambda found: found[0] + APART, text)

@@ -22,7 +22,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 import msgspec
 
-from headgate.adapters.forges.budget import CallBudget
+from headgate.adapters.forges.accounts import CallBudget
 from headgate.ports.limits import NO_LIMIT, Alone, ForgeLimits, QuietUntil
 from headgate.ports.reporter import ReporterAway
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from headgate.adapters.git.command import GitError, git
 from headgate.base.tasks import run_to_end
 from headgate.gate.work import RepoState
-from headgate.ports.checkout import CheckedOut, Checkout, CheckoutError
+from headgate.ports.work import CheckedOut, Checkout, CheckoutError
 
 MESSAGE = "The files as they are, committed or not"
 
 
 class Directories:
-    """Implement `ports.checkout.Checkout`: projects of `trees` come from there, with one branch each, even where the
+    """Implement `ports.work.Checkout`: projects of `trees` come from there, with one branch each, even where the
     landed state is requested; `rest` supplies the others."""
 
     def __init__(self, trees: Mapping[str, tuple[Path, str]], rest: Checkout) -> None:

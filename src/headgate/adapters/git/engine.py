@@ -43,8 +43,7 @@ from headgate.gate.work import (
     ReportRequest,
     RepoState,
 )
-from headgate.ports.checkout import CheckedOut, CheckoutError
-from headgate.ports.git import Unreachable
+from headgate.ports.work import CheckedOut, CheckoutError, Unreachable
 
 log = logging.getLogger("headgate.git")
 
@@ -96,7 +95,7 @@ class GitEngine:
         return known
 
     async def do(self, work: MergerWork) -> MergerAnswer:
-        """See `ports.git.GitWork`."""
+        """See `ports.work.GitWork`."""
         match work:
             case MergeRequest():
                 return await self._merge(work)
@@ -287,7 +286,7 @@ class GitEngine:
         return ReportAnswer(True)
 
     async def branches(self, state: RepoState, project: str) -> Collection[str]:
-        """See `ports.checkout`."""
+        """See `ports.work`."""
         try:
             heads = await self._heads(state, project)
         except _FAILURES as error:
@@ -297,7 +296,7 @@ class GitEngine:
     async def checkout(
         self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True, files: bool = True
     ) -> CheckedOut:
-        """See `ports.checkout`."""
+        """See `ports.work`."""
         connection = state.connections.get(project) or self._connection_of(project)
         try:
             mirror = self.mirror(project, connection)

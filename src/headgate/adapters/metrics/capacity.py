@@ -15,7 +15,7 @@ import psutil
 
 @dataclass(frozen=True, slots=True)
 class MachineLoad:
-    """See `ports.load.Load`."""
+    """See `ports.work.Load`."""
 
     job_dir: Path
     load_multiplier: float

@@ -14,7 +14,7 @@ import yaml
 from headgate.base.errors import UserError
 from headgate.config.model import Nodeset
 from headgate.map.records import OwnMachine
-from headgate.ports.provider import HOST_KEY_VARIABLE, Machine
+from headgate.ports.cloud import HOST_KEY_VARIABLE, Machine
 
 MEANT = {
     "label": "labels",
@@ -69,7 +69,7 @@ class ListedMachines:
         self._moved = asyncio.Condition()
 
     def listed_now(self) -> tuple[OwnMachine, ...]:
-        """See `ports.runner.OwnMachines`."""
+        """See `ports.work.OwnMachines`."""
         return tuple(
             OwnMachine(
                 one.name,
@@ -83,7 +83,7 @@ class ListedMachines:
         )
 
     async def changed(self, seen: tuple[OwnMachine, ...]) -> tuple[OwnMachine, ...]:
-        """See `ports.runner.OwnMachines`."""
+        """See `ports.work.OwnMachines`."""
         async with self._moved:
             await self._moved.wait_for(lambda: self.listed_now() != seen)
             return self.listed_now()
@@ -235,7 +235,7 @@ def read_yaml(path: Path) -> Any:
 
 
 class LocalProvider:
-    """See `ports.provider.Provider`."""
+    """See `ports.cloud.Provider`."""
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:
         return {"ansible_connection": "local"}

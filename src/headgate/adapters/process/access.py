@@ -31,7 +31,7 @@ from headgate.adapters.process.network.sockets import NetworkTarget
 from headgate.adapters.process.processes import ProcessKeeper
 from headgate.adapters.process.sandbox import AGENT_SOCKET, Spaces
 from headgate.config.model import FrozenJob
-from headgate.ports.provider import HOST_KEY_VARIABLE
+from headgate.ports.cloud import HOST_KEY_VARIABLE
 
 Hosts = Mapping[str, Mapping[str, Any]]
 """Host name -> Ansible variables that say how to reach it. JSON."""

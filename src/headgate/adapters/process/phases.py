@@ -22,9 +22,8 @@ from headgate.adapters.process.workspace import BadPlaybook, Stage, Workspace
 from headgate.base.tasks import run_to_end, unless
 from headgate.config.model import Playbook
 from headgate.gate.returns.shape import checked
-from headgate.ports.checkout import CheckoutError
-from headgate.ports.runner import Contact
 from headgate.ports.secrets import SecretError, Secrets
+from headgate.ports.work import CheckoutError, Contact
 
 ALL_LEVELS = 1 << 30
 EVALUATE_LIMIT_S = 60.0

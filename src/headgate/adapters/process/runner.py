@@ -46,9 +46,8 @@ from headgate.base.tasks import once, run_to_end, unless
 from headgate.gate.returns.secrets import Sealed
 from headgate.gate.returns.shape import checked
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
-from headgate.ports.checkout import Checkout, CheckoutError
-from headgate.ports.runner import Contact
 from headgate.ports.secrets import SecretError, Secrets
+from headgate.ports.work import Checkout, CheckoutError, Contact
 
 log = logging.getLogger("headgate.executor")
 
@@ -85,7 +84,7 @@ class RunnerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Hold one build and its controls: see `ports.runner`."""
+    """Hold one build and its controls: see `ports.work`."""
 
     spec: BuildSpec
     state: RepoState
@@ -100,7 +99,7 @@ class Work:
 
 
 class ProcessRunner:
-    """See `ports.runner.Runner`."""
+    """See `ports.work.Runner`."""
 
     def __init__(
         self,
@@ -153,7 +152,7 @@ class ProcessRunner:
                 await asyncio.to_thread(remove, place)
 
     async def keep(self, builds: Collection[str], machines: Collection[str]) -> None:
-        """See `ports.runner.BuildHolding`."""
+        """See `ports.work.BuildHolding`."""
         gone, self._held_builds = self._held_builds.difference(builds), frozenset(builds)
         await self.machines.keep(machines)
         for build in sorted(gone):

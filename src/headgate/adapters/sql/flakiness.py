@@ -19,8 +19,8 @@ import msgspec
 import sqlalchemy as sa
 
 from headgate.adapters.sql.schema import BUILDS, BUILDSETS, storable
-from headgate.ports.flakiness import PARTS_MAX, Flakiness, FlakySlot, Span
 from headgate.ports.history import LOOKED_AT_MAX, HistoryQuery, JobHealth, ResetCost
+from headgate.ports.statistics import PARTS_MAX, Flakiness, FlakySlot, Span
 
 Row = Mapping[str, Any]  # columns are of several types
 

@@ -12,9 +12,8 @@ import sqlalchemy as sa
 
 from headgate.adapters.sql.flakiness import beyond, complete_from_ms, slot_text
 from headgate.adapters.sql.schema import BUILDS, BUILDSETS
-from headgate.ports.flakiness import Span
 from headgate.ports.history import LOOKED_AT_MAX, HistoryQuery
-from headgate.ports.throughput import Throughput, ThroughputOverTime, ThroughputSlot
+from headgate.ports.statistics import Span, Throughput, ThroughputOverTime, ThroughputSlot
 
 Row = Mapping[str, Any]  # columns are of several types
 Query = sa.Select[Any]  # rows of several shapes

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from headgate.adapters.git.command import GitError
-from headgate.base.errors import UserError
-from headgate.base.extras import needing
+from headgate.base.errors import UserError, needing
 from headgate.cli.check.inspection import pipelines_of
 from headgate.cli.check.since import trees as below
 from headgate.cli.editor.session import EditorSession

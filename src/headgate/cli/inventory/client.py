@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from headgate.base.errors import UserError
-from headgate.base.extras import needing
+from headgate.base.errors import UserError, needing
 from headgate.cli.terminal.say import say
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.stock import Stock, StockRefused

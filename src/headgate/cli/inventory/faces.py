@@ -22,7 +22,7 @@ from headgate.inventory.model import LOCAL, STATIC
 from headgate.inventory.names import Invalid
 from headgate.map.inventory.discovery import PREFIX, PREFIX_VARIABLE, endpoint
 from headgate.map.inventory.places import ORIGINAL_PREFIX, InventoryMap, root
-from headgate.ports.provider import Provider
+from headgate.ports.cloud import Provider
 from headgate.services.context import Context
 from headgate.services.inventory.discovery import found_at
 from headgate.services.inventory.inventory import Inventory

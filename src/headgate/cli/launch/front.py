@@ -8,8 +8,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from headgate.base.errors import UserError
-from headgate.base.extras import needing
+from headgate.base.errors import UserError, needing
 from headgate.base.tasks import run_until
 from headgate.cli.identity.tls import scheme, tls_of
 from headgate.cli.settings import APP_DEFAULT, Settings

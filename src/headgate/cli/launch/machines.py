@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headgate.adapters.nodes.clouds.imagefiles import FetchedImages
 from headgate.adapters.nodes.ssh import Scanner
-from headgate.base.extras import needing
+from headgate.base.errors import needing
 from headgate.cli.clouds import cloud, cloud_names, rate
 from headgate.cli.settings import Settings
 from headgate.gate.returns.secrets import Sealed

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.adapters.identity.trust import trusting
 from headgate.adapters.reporters.registry import REPORTERS, ReporterOptions, connect
-from headgate.base.errors import UserError
-from headgate.base.extras import needing
+from headgate.base.errors import UserError, needing
 from headgate.cli.identity.tls import authorities
 from headgate.cli.identity.token import operator_token
 from headgate.cli.launch.front import own_queues

@@ -17,8 +17,7 @@ from headgate.adapters.keys.keystore import KeyStore
 from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.adapters.metrics.store import MeasuredBackend, measured
 from headgate.adapters.sql.history import HistoryError, SqlHistory
-from headgate.base.errors import UserError
-from headgate.base.extras import needing
+from headgate.base.errors import UserError, needing
 from headgate.base.private import private_directory
 from headgate.base.tasks import run_until
 from headgate.cli.directories import writable

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headgate.base.extras import needing
+from headgate.base.errors import needing
 from headgate.cli.launch.process import Process
 from headgate.cli.scenario import files
 from headgate.cli.scenario.venue import DemoChange

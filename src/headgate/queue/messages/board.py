@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headgate.base.errors import UserError
-from headgate.base.extras import needing
+from headgate.base.errors import UserError, needing
 from headgate.base.tasks import run_until
 from headgate.queue.messages import later, queues, schedules
 from headgate.queue.messages.bounds import UNLIMITED, ApplicationLimits, ApplicationUsage, usage

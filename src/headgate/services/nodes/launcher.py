@@ -20,7 +20,7 @@ from headgate.inventory.model import HOST_KEY, ProviderType
 from headgate.inventory.names import Invalid
 from headgate.map.inventory.machines import NodeWait
 from headgate.map.inventory.nodes import NodeAnswer, NodeClaim
-from headgate.ports.provider import HOST_KEY_VARIABLE, Machine, MachineUnusable, Provider
+from headgate.ports.cloud import HOST_KEY_VARIABLE, Machine, MachineUnusable, Provider
 from headgate.recipes.codec import readable
 from headgate.recipes.lock import lock
 from headgate.services.context import Context

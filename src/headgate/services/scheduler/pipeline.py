@@ -9,7 +9,7 @@ import time
 from msgspec.structs import replace
 
 from headgate.base.ids import derived, fresh
-from headgate.base.subject import about
+from headgate.base.tasks import about
 from headgate.config.dynamic import TenantLayouts
 from headgate.gate.absorb import absorb
 from headgate.gate.actions import Action, Cancel, Faulty, Resume, Run

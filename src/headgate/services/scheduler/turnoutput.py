@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from headgate.base.ids import derived
-from headgate.base.subject import about
+from headgate.base.tasks import about
 from headgate.base.texts import line
 from headgate.config.files.check import as_list
 from headgate.config.forges.table import DIALECTS

@@ -1,4 +1,4 @@
-"""Paths as keys, and keys as paths.
+"""Map paths to keys and keys to paths, and estimate how far a page of keys reaches.
 
 Below the root, `/a/b` is the key `<root>/a/b`.  Beside it, where no path can be, lie `<root>~mark`, which says whose
 tree this is, `<root>~n/a/b`, how many were ever appended to `/a/b`, and `<root>~f/<process>`, which a process writes
@@ -6,6 +6,9 @@ to make its commits of unknown outcome void.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import Entry, Lease
@@ -37,3 +40,50 @@ class EtcdKeys:
 
     def path(self, found: pb.KeyValue) -> str:
         return found.key[len(self._root) :].decode()
+
+
+KNOWN_MAX = 1_000
+"""Limit of directories whose size is remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdDirectorySize:
+    """Describe a directory: its first key when last read, and how many leading bytes the keys of one page share."""
+
+    least: bytes
+    alike: int
+
+
+class PageEstimate:
+    def __init__(self) -> None:
+        self._known: dict[bytes, EtcdDirectorySize] = {}
+
+    def blocks(self, first: bytes, start: bytes, end: bytes, level: int) -> list[bytes]:
+        """Return where the next two blocks of the directory `first` end, from `start` on; the last one is `end` at the
+        latest. Each `level` makes them larger."""
+        known = self._known.get(first)
+        if known is None or known.alike - level <= len(first):
+            return [end]
+        alike = known.alike - level
+        begin = start if len(start) >= alike else known.least
+        one = after(begin[:alike])
+        return [one, min(after(one), end)] if start < one < end else [end]
+
+    def learn(self, first: bytes, start: bytes, keys: Sequence[bytes]) -> None:
+        """Learn the directory's size from a full page."""
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        known = self._known.get(first)
+        least = keys[0] if known is None or start == first else known.least
+        self._known[first] = EtcdDirectorySize(least, _alike(keys[0], keys[-1]))
+
+
+def after(prefix: bytes) -> bytes:
+    """Return the first key that does not have this prefix. No path ends in 0xff."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])
+
+
+def _alike(one: bytes, other: bytes) -> int:
+    """Return the length of the common prefix."""
+    pairs = zip(one, other, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

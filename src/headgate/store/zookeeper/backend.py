@@ -11,14 +11,9 @@ from headgate.base.tasks import end
 from headgate.store.model import order
 from headgate.store.types import At, Backend, Change, Entry, Lease, Op, SessionLost, StoreError, Unavailable
 from headgate.store.zookeeper.address import parse
-from headgate.store.zookeeper.commits import ZooKeeperCommits
-from headgate.store.zookeeper.facts import Facts
-from headgate.store.zookeeper.leases import ZooKeeperLeaseTerm
-from headgate.store.zookeeper.nodes import Denied, entry_of, glance, hidden, read
-from headgate.store.zookeeper.root import claim
-from headgate.store.zookeeper.scan import Scan
-from headgate.store.zookeeper.session import ZooKeeperSession, attach
-from headgate.store.zookeeper.sweep import Sweeper
+from headgate.store.zookeeper.commits import Sweeper, ZooKeeperCommits
+from headgate.store.zookeeper.nodes import Denied, Facts, Scan, claim, entry_of, glance, hidden, read
+from headgate.store.zookeeper.session import ZooKeeperLeaseTerm, ZooKeeperSession, attach
 from headgate.store.zookeeper.view import View
 from headgate.store.zookeeper.wire import jute
 from headgate.store.zookeeper.wire.jute import ANY_WATCH, Do, ZooKeeperNodeRead, ZooKeeperOperation, number, text

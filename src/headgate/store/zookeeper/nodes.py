@@ -1,21 +1,46 @@
-"""Map entries to ZooKeeper's nodes, and read them.
+"""Map the tree to ZooKeeper's nodes: begin it, read entries and pages, and remember facts about nodes.
 
 A node's data is its entry's value. A node without data is not an entry: it exists for the nodes below it, or
 because its entry was deleted a moment ago. A version is the zxid of the last write. Names that begin with `~` are
-the backend's own: `/~` marks the tree as Headgate's, `facts` explains `/~/leases/<session>` and `/~/births/<nnn>`,
+the backend's own: `/~` marks the tree as Headgate's, `/~/leases/<session>` and `/~/births/<nnn>` are explained below,
 and `<parent>/~` keeps a parent whose children are numbered from being removed, because ZooKeeper starts counting
 again when a parent is created again.
+
+ZooKeeper can check how often a node's data was written, not that it is still the same node.  Further checks prove that
+it was not deleted and created again:
+
+- The deletion of an entry leaves a node without data in its place for SWEEP_S.  A commit that creates an entry where
+  such a node exists also writes the counter `birth_path` of the place; a commit that checks a version checks that
+  counter, too.  A fact is used for AGE_MAX_S, well below SWEEP_S, or for as long as a watch confirms it.
+- An entry under a lease disappears with the lease and leaves no trace: a commit that checks its version also checks
+  that `lease_path` exists.
+- A numbered name is never used again after its deletion: no other child of that parent gets it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Any, NamedTuple
 from zlib import crc32
 
-from headgate.store.types import Entry, Lease
+import msgspec
+
+from headgate.store.types import Entry, Lease, StoreError
+from headgate.store.zookeeper.address import ZooKeeperAddress
 from headgate.store.zookeeper.wire import jute
-from headgate.store.zookeeper.wire.jute import MULTI_READS_MAX, Answer, Code, Do, ZooKeeperNodeRead, ZooKeeperOperation
+from headgate.store.zookeeper.wire.jute import (
+    MULTI_READS_MAX,
+    Answer,
+    Code,
+    Do,
+    Stat,
+    ZooKeeperNodeRead,
+    ZooKeeperOperation,
+)
 from headgate.store.zookeeper.wire.link import ZooKeeperLink
 
 OWN = "/~"
@@ -126,3 +151,217 @@ def _found(path: str, answer: Answer) -> ZooKeeperNodeRead | None:
     if answer == Code.NO_AUTH:
         raise Denied(path)
     return None
+
+
+AGE_MAX_S = 240.0
+SWEEP_S = 600.0
+NODES_MAX = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Represent a node as it was at `at_s`."""
+
+    stat: Stat
+    entry: bool
+    """Whether the node has data, which makes it an entry."""
+    at_s: float
+
+
+@dataclass(slots=True)
+class Facts:
+    nodes: dict[str, Fact | None] = field(default_factory=dict)
+    """Path -> fact; None if the node did not exist."""
+    counters: dict[str, int] = field(default_factory=dict)
+    """Path of a birth counter -> number of times that it was written."""
+    introduced: set[int] = field(default_factory=set)
+    """Sessions whose `lease_path` exists."""
+
+    def know(self, path: str, found: ZooKeeperNodeRead | None, at_s: float) -> None:
+        if len(self.nodes) >= NODES_MAX and path not in self.nodes:
+            # A forgotten fact costs one read. Dropping a quarter at a time keeps the average cost of a new fact low.
+            for old in list(self.nodes)[: NODES_MAX // 4]:
+                del self.nodes[old]
+        self.nodes[path] = None if found is None else Fact(found.stat, found.value is not None, at_s)
+
+    def recount(self, counts: Mapping[str, int]) -> None:
+        """Record counters as read. Of those that other processes changed, forget what depended on them."""
+        self._doubt({path for path, count in counts.items() if self.counters.get(path, count) != count})
+        self.counters.update(counts)
+
+    def counted(self, counts: Mapping[str, int]) -> None:
+        """Record counters as written by this process."""
+        # Somebody else counted in between: nodes of this counter may have been born again without our knowledge.
+        self._doubt({path for path, count in counts.items() if self.counters.get(path) != count - 1})
+        self.counters.update(counts)
+
+    def _doubt(self, counters: Collection[str]) -> None:
+        """Forget the nodes of these counters, in one pass: all of them may change while a process is cut off."""
+        if counters:
+            self.forget([p for p, fact in self.nodes.items() if fact is not None and birth_path(p) in counters])
+
+    def forget(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.nodes.pop(path, None)
+
+
+# Each node takes two reads, itself and its children, so that this is MULTI_READS_MAX operations: one request.
+AHEAD_MAX = 200
+"""Nodes read at a time."""
+
+
+class Stop(NamedTuple):
+    """Represent a node, or everything below it, as a position in the order of paths: what is below `a` comes after
+    `a-b`, because `/` sorts after `-`."""
+
+    key: str
+    """Path of the node in the directory; for everything below the node, with a slash at the end."""
+    path: str
+
+    @property
+    def below(self) -> bool:
+        return self.key.endswith("/")
+
+
+class Scan:
+    def __init__(self, link: ZooKeeperLink, chroot: str, directory: str, *, begins: str, after: str) -> None:
+        self._link, self._chroot, self._base = link, chroot, f"{directory}/"
+        self._begins, self._after = begins, after
+        self._nodes: dict[str, tuple[ZooKeeperNodeRead | None, list[str]]] = {}
+        """Nodes that were read and not returned yet."""
+        self._stops: list[Stop] = []
+        self._top: list[str] = []
+        """Names in the directory itself, in order; those from `_next` on are not among the stops yet."""
+        self._next = 0
+
+    async def first(self, limit: int) -> list[Entry]:
+        """Return the first `limit` entries by path. Raise ZooKeeperConnectionLost, Denied."""
+        found: list[Entry] = []
+        _, top = (await read_with_children(self._link, self._chroot, [self._base[:-1]]))[self._base[:-1]]
+        self._begin(sorted(path.removeprefix(self._base) for path in top))
+        while self._fed() and len(found) < limit:
+            stop = heappop(self._stops)
+            if stop.path not in self._nodes:
+                await self._read_ahead(stop, limit - len(found))
+            node, below = self._nodes[stop.path]
+            if stop.below:
+                del self._nodes[stop.path]
+                for path in below:
+                    for one in self._stops_of(path):
+                        heappush(self._stops, one)
+            elif (entry := entry_of(stop.path, node)) is not None and self._wanted(stop.key):
+                found.append(entry)
+        return found
+
+    def _begin(self, names: list[str]) -> None:
+        """Begin at the first relevant name, because there may be many. What is below `a` comes after `a-b`: so names
+        that are prefixes of the name in `after` are relevant, too."""
+        begins, after = self._begins.partition("/")[0], self._after.partition("/")[0]
+        self._top, self._next = names, bisect_left(names, max(begins, after))
+        for size in range(1, len(after)):
+            place = bisect_left(names, after[:size])
+            if place < self._next and names[place] == after[:size]:
+                self._stops += self._stops_of(self._base + names[place])
+        heapify(self._stops)
+
+    def _fed(self) -> bool:
+        """Return whether enough stops are known to read ahead, including whatever comes first."""
+        while self._next < len(self._top):
+            name = self._top[self._next]
+            if len(self._stops) >= 2 * AHEAD_MAX and name > self._stops[0].key:
+                break
+            self._next += 1
+            for stop in self._stops_of(self._base + name):
+                heappush(self._stops, stop)
+            if not self._stops and not name.startswith(self._begins.partition("/")[0]):
+                self._next = len(self._top)  # past all names with this prefix
+        return bool(self._stops)
+
+    async def _read_ahead(self, stop: Stop, wanted: int) -> None:
+        """Read the next known nodes, as many as are needed."""
+        self._stops.sort()  # a sorted list is a heap
+        paths = dict.fromkeys([stop.path, *(one.path for one in self._stops[: 2 * min(wanted, AHEAD_MAX)])])
+        missing = [path for path in paths if path not in self._nodes][:AHEAD_MAX]
+        self._nodes |= await read_with_children(self._link, self._chroot, missing)
+
+    def _stops_of(self, path: str) -> list[Stop]:
+        """Return the stops of a node that may lead to an entry; if only what is below it may, return only that."""
+        key = path.removeprefix(self._base)
+        own = [Stop(key, path)] if self._wanted(key) else []
+        inside = f"{key}/"
+        leads = inside.startswith(self._begins) or self._begins.startswith(inside)
+        later = inside > self._after or self._after.startswith(inside)
+        return [*own, Stop(inside, path)] if leads and later else own
+
+    def _wanted(self, key: str) -> bool:
+        return key.startswith(self._begins) and key > self._after
+
+
+FORMAT = 1
+_MARK = msgspec.json.encode({"headgate": FORMAT})
+_COUNTERS = [f"{BIRTHS}/{number:03d}" for number in range(BIRTHS_COUNT)]
+
+
+async def claim(link: ZooKeeperLink, address: ZooKeeperAddress, facts: Facts) -> None:
+    """Begin a tree in an empty place, or read the counters of one of ours. Raise StoreError if something else is
+    there."""
+    found = await read(link, address.chroot, [OWN, "", *_COUNTERS])
+    if found[OWN] is None:
+        if found[""] is None and address.adopt:
+            await _made(link, address)
+            found = await read(link, address.chroot, [""])
+        await _begin(link, address, found[""])
+        found = await read(link, address.chroot, [OWN, "", *_COUNTERS])
+    _known(found[OWN], address)
+    counts = dict[str, int]()
+    for path in _COUNTERS:
+        counter = found[path]
+        if counter is None:
+            raise StoreError(f"{address}: {path} is missing: the tree is damaged; restore it from an export")
+        counts[path] = counter.stat.version
+    facts.recount(counts)
+
+
+async def _begin(link: ZooKeeperLink, address: ZooKeeperAddress, root: ZooKeeperNodeRead | None) -> None:
+    if root is None:
+        raise StoreError(
+            f"{address}: there is no node {address.chroot}; create it first, "
+            f"for example: zkCli.sh -server {address.hosts[0][0]}:{address.hosts[0][1]} create {address.chroot} ''"
+        )
+    (names,) = (await link.multi(Do.MULTI_READ, [jute.children(address.chroot or "/")])).answers
+    names = names if isinstance(names, list) else []
+    known = {OWN.removeprefix("/"), *(() if address.chroot else ("zookeeper",))}  # another process may be making it
+    if not address.adopt and (others := sorted(set(names) - known)):
+        raise StoreError(
+            f"{address}: something else lives here ({', '.join(others[:5])}{', …' if len(others) > 5 else ''}); "
+            f"nothing was written. Choose an empty node: {address}/headgate"
+        )
+    parts = [jute.create(address.chroot + OWN, _MARK, 0, jute.acl(address.user))]
+    parts += [
+        jute.create(address.chroot + path, None, 0, jute.acl(address.user)) for path in (LEASES, BIRTHS, *_COUNTERS)
+    ]
+    # Another process may have begun the same tree first: then this fails as a whole, and the next read finds its mark.
+    if Code.NO_AUTH in (await link.multi(Do.MULTI, parts)).answers:
+        raise StoreError(f"{address}: we may not write here; the ACL of {address.chroot or '/'} is for somebody else")
+
+
+async def _made(link: ZooKeeperLink, address: ZooKeeperAddress) -> None:
+    """Create the node of the tree and those above it."""
+    names = address.chroot.removeprefix("/").split("/")
+    for depth in range(len(names)):
+        path = "/" + "/".join(names[: depth + 1])
+        (code,) = (await link.multi(Do.MULTI, [jute.create(path, None, 0, jute.acl(address.user))])).answers
+        if code is Code.NO_AUTH:
+            raise StoreError(f"{address}: we may not write here: {path} cannot be made")
+
+
+def _known(mark: ZooKeeperNodeRead | None, address: ZooKeeperAddress) -> None:
+    try:
+        document: Any = (
+            msgspec.json.decode(mark.value or b"") if mark else None
+        )  # anybody may have written anything there
+        found = int(document["headgate"])
+    except (msgspec.DecodeError, LookupError, TypeError, ValueError):
+        raise StoreError(f"{address}: {OWN} is not what Headgate writes there; nothing was written") from None
+    if found > FORMAT:
+        raise StoreError(f"{address}: written by a newer Headgate (format {found}, this one knows {FORMAT}); upgrade")

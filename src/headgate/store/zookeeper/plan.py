@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from headgate.store.model import ancestors, inside
 from headgate.store.types import NAME_DIGITS, Append, At, Delete, Entry, Op, Put
-from headgate.store.zookeeper.facts import Fact
-from headgate.store.zookeeper.nodes import birth_path, entry_of, lease_path, numbered_path
+from headgate.store.zookeeper.nodes import Fact, birth_path, entry_of, lease_path, numbered_path
 from headgate.store.zookeeper.wire import jute
 from headgate.store.zookeeper.wire.jute import (
     EPHEMERAL,

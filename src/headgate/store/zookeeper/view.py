@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
+from headgate.store.memory import Tree
 from headgate.store.model import inside
-from headgate.store.tree import Tree
 from headgate.store.zookeeper.nodes import Denied, entry_of, hidden, read, read_with_children, walk
 from headgate.store.zookeeper.wire import jute
 from headgate.store.zookeeper.wire.jute import Do, ZooKeeperNodeRead, ZooKeeperWatchEvent, number, text

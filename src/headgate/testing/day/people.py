@@ -18,7 +18,7 @@ import pygit2
 
 from headgate.base.tasks import end
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
-from headgate.ports.runner import Contact
+from headgate.ports.work import Contact
 from headgate.testing.day.plan import CONFIG, DayPlan, DayProject, DayProposal, central, own
 
 _ME = pygit2.Signature("Ada", "ada@example.org", 1_700_000_000, 0)

@@ -23,8 +23,18 @@ from headgate.map.inventory.images import UNDER_WAY, ImageFile, ImageOrder, Imag
 from headgate.map.inventory.machines import MadeNode
 from headgate.map.places import Map
 from headgate.map.records import BranchCache
-from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, Resource, State
-from headgate.ports.images import UPLOAD_TAG, NoFile, Sending, Sent, WantedImage
+from headgate.ports.cloud import (
+    SYSTEM_TAG,
+    UPLOAD_TAG,
+    CloudUnavailable,
+    LaunchFailed,
+    NoFile,
+    Resource,
+    Sending,
+    Sent,
+    State,
+    WantedImage,
+)
 from headgate.recipes.codec import decode
 from headgate.recipes.lock import lock
 from headgate.recipes.mirror import Mirror
@@ -41,11 +51,9 @@ from headgate.testing.clock import run_virtual
 from headgate.testing.nodes.doubles import CloudFaults, MachineInvariantBroken, Sky
 
 TIME_MAX_S = 4 * 3_600.0
-DEATHS_MAX = 4
-RETAIN = 2
-PROJECT = "sim/images"
+DEATHS_MAX, RETAIN = 4, 2
+PROJECT, SYSTEM = "sim/images", "ours"
 IMAGE = f"{PROJECT.replace('/', '%2F')}/debian"
-SYSTEM = "ours"
 
 
 @dataclass(slots=True)
@@ -60,7 +68,7 @@ class AccountImage:
 
 @dataclass(slots=True)
 class Gallery:
-    """See `ports.images.ImageCloud`.  One account."""
+    """See `ports.cloud.ImageCloud`.  One account."""
 
     chance: random.Random
     faults: CloudFaults
@@ -86,8 +94,8 @@ class Gallery:
             broken = self.chance.random() < self.faults.broken
             # Lists of clouds lag behind, so an image may exist before it is listed.
             late_s = now_s + self.chance.random() * self.faults.late_s
-            sha256 = "broken" if broken else str(file)
-            self.there[own] = AccountImage(sha256, dict(wanted.tags), now_s + self.chance.random() * 300, late_s)
+            ready_s = now_s + self.chance.random() * 300
+            self.there[own] = AccountImage("broken" if broken else str(file), dict(wanted.tags), ready_s, late_s)
             self._lose()
         if now_s < self.there[own].ready_s:
             return Sending({"id": own}, "it is saved")
@@ -146,7 +154,7 @@ class ImageTakingCloud(Sky):
 
 @dataclass(slots=True)
 class Shelf:
-    """See `ports.images.ImageFiles`: what is fetched is slow, fails, and goes when the process does."""
+    """See `ports.cloud.ImageFiles`: what is fetched is slow, fails, and goes when the process does."""
 
     chance: random.Random
     files: set[str] = field(default_factory=set)
@@ -366,8 +374,7 @@ class ImagingSimulation:
             lost = [id for h in halls.values() for id, i in h.images.there.items() if i.tags[UPLOAD_TAG] not in known]
             busy = [one for one in records if one.state in (*UNDER_WAY, "deleting") or _open(one)]
             left = list(backend.tree.under(map.images.reports.path))
-            usable = [one for one in records if one.usable]
-            many = [name for name in halls if sum(one.connection == name for one in usable) > RETAIN]
+            many = [name for name in halls if sum(one.usable and one.connection == name for one in records) > RETAIN]
             if not (busy or lost or left or many):
                 return
             if loop.time() > TIME_MAX_S:

@@ -24,8 +24,8 @@ from headgate.inventory.leases import HELD, ObjectLease
 from headgate.inventory.model import ADMIN, Caller, Object, Partition, ProviderType
 from headgate.map.inventory.places import InventoryMap
 from headgate.map.places import Map
-from headgate.ports.provider import Machine, MachineUnusable, Provider
-from headgate.ports.runner import Contact
+from headgate.ports.cloud import Machine, MachineUnusable, Provider
+from headgate.ports.work import Contact
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.executor import Executor

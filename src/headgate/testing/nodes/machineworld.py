@@ -22,9 +22,8 @@ from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.machines import Installation, MadeNode, NodeWait
 from headgate.map.places import Map
-from headgate.ports.cloud import NODE_TAG, Cloud
-from headgate.ports.provider import MachineUnusable
-from headgate.ports.runner import Contact
+from headgate.ports.cloud import NODE_TAG, Cloud, MachineUnusable
+from headgate.ports.work import Contact
 from headgate.recipes.codec import decode
 from headgate.recipes.lock import lock
 from headgate.recipes.mirror import Mirror

@@ -33,7 +33,7 @@ from headgate.gate.work import (
     RepoState,
 )
 from headgate.ports.forge import Hint, Sighting
-from headgate.ports.runner import Contact
+from headgate.ports.work import Contact
 from headgate.testing.sim.world import (
     BRANCH,
     FILE,
@@ -152,7 +152,7 @@ class SimForge:
 
 @dataclass(slots=True)
 class SimGit:
-    """Implement `ports.git.GitWork` over the world."""
+    """Implement `ports.work.GitWork` over the world."""
 
     world: SimWorld
 
@@ -270,7 +270,7 @@ FAILING_S = 2.0
 
 @dataclass(slots=True)
 class SimRunner:
-    """Implement `ports.runner.Runner` over the world."""
+    """Implement `ports.work.Runner` over the world."""
 
     world: SimWorld
     flaky: float = 0.05

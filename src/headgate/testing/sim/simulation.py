@@ -33,9 +33,8 @@ from headgate.services.recorder import Recorder
 from headgate.services.reports.courier import Courier
 from headgate.services.scheduler.occasions.messages import WatchedQueues
 from headgate.services.scheduler.scheduler import Scheduler
-from headgate.store.memory import MemoryBackend
+from headgate.store.memory import MemoryBackend, Tree
 from headgate.store.store import Store
-from headgate.store.tree import Tree
 from headgate.testing.backends import Dead, SimFault, SimLink
 from headgate.testing.clock import run_virtual, tidily
 from headgate.testing.lawful import LawfulBackend, Laws, Unlawful

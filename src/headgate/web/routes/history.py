@@ -20,7 +20,7 @@ from headgate.ports.history import (
     ResetCost,
     time_text,
 )
-from headgate.ports.throughput import Throughput
+from headgate.ports.statistics import Throughput
 from headgate.rest import HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.builds import Builds
 from headgate.web.description import FLAG, NUMBER, QueryParameter

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from headgate.ports.flakiness import SLOTS_MAX, Flakiness, Part, Span
-from headgate.ports.throughput import ThroughputOverTime
+from headgate.ports.statistics import SLOTS_MAX, Flakiness, Part, Span, ThroughputOverTime
 from headgate.rest import HTTPException, HttpRequest, get
 from headgate.web.description import QueryParameter
 from headgate.web.routes.history import BOUNDS, DAYS, DAYS_MAX, FILTERS, OF_SETS, moment, number, question

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import pytest
 
 from headgate.adapters.forges.gerrit.driver import git_connection as gerrit_git
-from headgate.adapters.forges.github.settings import connect
+from headgate.adapters.forges.github.forge import connect
 from headgate.adapters.forges.registry import Connected, DriverOptions
 from headgate.adapters.git import engine
 from headgate.adapters.git.engine import GitEngine

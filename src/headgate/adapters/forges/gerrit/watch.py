@@ -6,20 +6,21 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from headgate.adapters.forges.gerrit.entities import ChangeInfo
-from headgate.adapters.forges.gerrit.listener import Ear
 from headgate.adapters.forges.gerrit.poll import GerritLookResult, Looker
 from headgate.adapters.forges.gerrit.rest import GerritAway, GerritRefused, GerritRest
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.gerrit.translation import GerritMark
-from headgate.adapters.forges.gerrit.watchlist import GerritPace, GerritWatchList
-from headgate.adapters.forges.refs import look_at_refs
+from headgate.adapters.forges.gerrit.watchlist import Ear, GerritPace, GerritWatchList
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.poll.moves import as_it_was, moved_heads, moved_refs, watched
+from headgate.adapters.git.poll.names import Misfits
+from headgate.base.ids import derived
 from headgate.base.tasks import end
-from headgate.gate.change import ChangeState
+from headgate.gate.change import HEADS, TAGS, Change, ChangeState, EventKind, TriggerEvent
 from headgate.ports.forge import Sighting
 
 log = logging.getLogger("headgate.gerrit")
@@ -268,3 +269,48 @@ class Watcher:
 
 def _portions(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
+
+
+class Looked(NamedTuple):
+    sighting: Sighting | None
+    """None if nothing is new."""
+    again: bool = False
+    """Whether to look again, because there is more or a part failed."""
+
+
+async def look_at_refs(
+    engine: GitEngine,
+    connection: str,
+    project: str,
+    old: Mapping[str, str] | None,
+    seen: Mapping[str, str] | None,
+) -> Looked:
+    """Compare a project's branches with `old`, and its tags with `seen`; None: this is the first look, whose refs cause
+    no events. Raise GitError, OSError."""
+    mirror = engine.mirror(project, connection)
+    refs = await mirror.remote.refs(HEADS, TAGS)
+    heads = {ref: commit for ref, commit in refs.items() if ref.startswith(HEADS)}
+    misfits, events, again = Misfits(), list[TriggerEvent](), False
+    if old is not None and heads != old:
+        gone = await mirror.bring({ref: commit for ref, commit in heads.items() if old.get(ref) != commit})
+        for ref in [ref for ref, commit in heads.items() if commit in gone]:
+            # The branch moved between listing and fetch, or cannot be had: it is reported once its commit is here.
+            as_it_was(old, ref, heads)
+        found = await moved_heads(connection, project, mirror, old, heads)
+        heads, again = found.now, found.more or bool(gone)
+        events += map(_ref_updated, found.updates)
+    others = moved_refs(connection, project, seen, watched(refs, misfits))
+    if others is not None:
+        again = again or others.more
+        events += map(_ref_updated, others.updates)
+    if old is not None and heads == old and others is None:
+        return Looked(None, again)
+    moved = {project: heads} if old is None or heads != old else {}
+    return Looked(Sighting((), tuple(events), moved, {project: others.now} if others is not None else {}), again)
+
+
+def _ref_updated(change: Change) -> TriggerEvent:
+    at_ms = int(time.time() * 1000)
+    # With the time, because a branch may be moved back and forth between the same two commits.
+    id = derived(EventKind.REF_UPDATED, change.project, change.ref, change.old_commit, change.commit, str(at_ms))
+    return TriggerEvent(EventKind.REF_UPDATED, change, id, at_ms)

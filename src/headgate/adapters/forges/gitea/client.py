@@ -1,18 +1,18 @@
-"""Calls of Gitea's REST API, and their credentials."""
+"""Read a connection to Gitea or Forgejo from the settings, and call its REST API."""
 
 from __future__ import annotations
 
 import base64
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
-from headgate.adapters.forges.accounts import over_ssh
-from headgate.adapters.forges.budget import CallBudget
-from headgate.adapters.forges.gitea.account import GiteaAccount
+from headgate.adapters.forges.accounts import TRUE, CallBudget, OnTheWeb, address, host_of, over_ssh
 from headgate.adapters.forges.rest import (
     AGAIN_S,
     NO_QUERY,
@@ -24,7 +24,56 @@ from headgate.adapters.forges.rest import (
     Query,
     Rest,
 )
+from headgate.base.errors import UserError
 from headgate.ports.reporter import ReporterAway
+
+
+@dataclass(frozen=True, slots=True)
+class GiteaAccount(OnTheWeb):
+    """Describe where a Gitea is, and which account Headgate uses there."""
+
+    name: str
+    web: str
+    """URL of the web pages, without a slash at the end; it may have a path."""
+    canonical_hostname: str
+    clone: str
+    """URL prefix of repositories, followed by the name of the project."""
+    api_token: str = field(default="", repr=False)
+    webhook_token: str = field(default="", repr=False)
+    user: str = ""
+    """Name of the account; empty: Headgate requests it from the forge."""
+    sshkey: str = ""
+    verify_ssl: bool = True
+
+    @property
+    def api(self) -> str:
+        """Return the URL of the REST API."""
+        return f"{self.web}/api/v1"
+
+
+def account(name: str, options: Mapping[str, str]) -> GiteaAccount:
+    """Return the account that a section of the settings describes. Raise UserError."""
+    server = options.get("server", "")
+    web = address("baseurl", options.get("baseurl") or (server if "://" in server else f"https://{server}"))
+    host = urlsplit(web).hostname or ""
+    if not options.get("api_token"):
+        raise UserError("it needs api_token: a token of the account that Headgate has there, which may write")
+    clone = options.get("cloneurl") or (f"ssh://git@{host}" if options.get("sshkey") else web)
+    if clone.startswith(("http://", "https://")):
+        clone = address("cloneurl", clone)
+    canonical = options.get("canonical_hostname") or host_of(server) or host
+    return GiteaAccount(
+        name,
+        web,
+        canonical,
+        clone.rstrip("/"),
+        options["api_token"],
+        options.get("webhook_token", ""),
+        options.get("user", ""),
+        options.get("sshkey", ""),
+        options.get("verify_ssl", "true").lower() in TRUE,
+    )
+
 
 REFUSED_S = 60.0
 """Pause after the forge refused the token, until somebody provides another one."""
@@ -83,11 +132,11 @@ class GiteaClient(Rest):
         return self._login
 
     async def of(self, _project: str) -> ForgeKey:
-        """See `explain.Who`: one account serves all projects."""
+        """See `reporter.ForgeIdentity`: one account serves all projects."""
         return self.key
 
     async def us(self) -> tuple[str, ...]:
-        """See `explain.Who`."""
+        """See `reporter.ForgeIdentity`."""
         if not self._login:
             self._login = str((await self.get(self.key, "/user")).content["login"])
         return (self._login,)

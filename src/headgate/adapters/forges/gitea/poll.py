@@ -1,21 +1,24 @@
-"""Look at a Gitea: at what is open, and at one pull request after the other."""
+"""Look at a Gitea: at what is open, and at the state of one pull request after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from headgate.adapters.forges.gitea.changestate import GiteaStands
+from msgspec.structs import replace
+
+from headgate.adapters.forges.changestate import FRESH_S, KNOWN_MAX, LABELS_MAX, STATUSES_MAX, ChangeStateReader
 from headgate.adapters.forges.gitea.client import GiteaClient
-from headgate.adapters.forges.gitea.pull import look
-from headgate.adapters.forges.happenings import OLD_MS, ReportMark
+from headgate.adapters.forges.gitea.pull import GiteaPull, look, rule_book
 from headgate.adapters.forges.poll import Found, Guarded, KnownChanges, ProjectLook, Words, in_turn, listed
-from headgate.adapters.forges.rest import ListTooLong, Query
+from headgate.adapters.forges.pulls import OLD_MS, ReportMark, marked
+from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, ListTooLong, NotThere, Query, Rejected
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.poll.names import Names
-from headgate.config.forges.facts import ForgeEvent
+from headgate.config.forges.facts import Details, ForgeEvent, Vote
 from headgate.config.tenants import Protection
 from headgate.gate.change import ChangeState
 from headgate.ports.forge import Hint
@@ -119,3 +122,73 @@ def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
     if known is None or not known.open or known.details is None or known.change.commit != there["head"]["sha"]:
         return True
     return bool(ReportMark.of(known.details.mark).updated != there["updated_at"])
+
+
+VOTERS_MAX = 50
+"""Most reviewers whose permissions are requested; those whose votes count come first."""
+
+Protections = Mapping[str, Mapping[str, Any]]
+"""Name of a rule -> the rule."""
+
+
+class GiteaStands(ChangeStateReader[GiteaPull]):
+    """Read the states of changes at one Gitea."""
+
+    whole_seconds = True
+
+    def __init__(self, client: GiteaClient, engine: Callable[[], GitEngine]) -> None:
+        super().__init__(client, client.account.name, engine, client.now_s)
+        self._protections: OrderedDict[str, tuple[float, Protections]] = OrderedDict()
+        """owner/name -> when the entry expires, and the protections."""
+
+    async def details(
+        self, key: ForgeKey, pull: GiteaPull, us: Collection[str], mark: ReportMark, files: Collection[str] | None
+    ) -> Details:
+        """See `ChangeStateReader`."""
+        rules = None
+        if pull.state == "OPEN":
+            rules = rule_book(pull, await self._protection(key, pull), files)
+        return Details(
+            us=tuple(us),
+            state=pull.state,
+            draft=pull.draft,
+            votes=await self._votes(key, pull),
+            approved=pull.approved if (pull.branch or {}).get("required_approvals") else None,
+            statuses=tuple(one.status for one in pull.reports[:STATUSES_MAX]),
+            labels=pull.labels[:LABELS_MAX],
+            mergeable=pull.mergeable,
+            rules=rules,
+            mark=marked(pull, mark).text,
+        )
+
+    async def _votes(self, key: ForgeKey, pull: GiteaPull) -> tuple[Vote, ...]:
+        official = {one.who.name for one in pull.reviews if one.pushes}
+        # Anybody may review, so strangers must not use up the places of those whose votes count.
+        votes = sorted(pull.votes, key=lambda vote: (vote.who.name not in official, vote.value == "commented"))
+        found = []
+        for number, vote in enumerate(votes):
+            name = vote.who.name
+            may = await self.permission(key, pull.project, name) if number < VOTERS_MAX else ""
+            found.append(replace(vote, who=replace(vote.who, permission=may or ("write" if name in official else ""))))
+        return tuple(found)
+
+    async def _protection(self, key: ForgeKey, pull: GiteaPull) -> Mapping[str, Any] | None:
+        """Return the protection of the branch; None if there is none, or only administrators may see it."""
+        name = str((pull.branch or {}).get("effective_branch_protection_name") or "")
+        if not name:
+            return None
+        until_s, known = self._protections.get(pull.project, (0.0, {}))
+        if until_s <= self._now_s():
+            try:
+                protections = (await self._rest.get(key, f"/repos/{pull.project}/branch_protections")).content or []
+                known = {str(one.get("rule_name") or one.get("branch_name")): one for one in protections}
+            except (NotThere, ForgeDenied, Rejected):
+                known = {}
+            self._protections[pull.project] = (self._now_s() + FRESH_S, known)
+            while len(self._protections) > KNOWN_MAX:
+                self._protections.popitem(last=False)
+        return known.get(name)
+
+    def forget_rules(self) -> None:
+        """See `ChangeStateReader`."""
+        self._protections.clear()

@@ -1,4 +1,4 @@
-"""The driver: see `ports.forge.Forge`."""
+"""Connect to a GitHub, as the settings describe it: see `ports.forge.Forge`."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from urllib.parse import urlsplit
 
 import msgspec
 import pygit2
 from msgspec import structs
 
-from headgate.adapters.forges.github.changestate import GitHubStands
-from headgate.adapters.forges.github.client import GitHubClient
+from headgate.adapters.forges.github.client import GitHubAccount, GitHubAppNotInstalled, GitHubClient, Tokens, account
 from headgate.adapters.forges.github.hook import hint, our_slug, place, verified
-from headgate.adapters.forges.github.lander import GitHubLander
-from headgate.adapters.forges.github.poll import GitHubSource
+from headgate.adapters.forges.github.poll import GitHubSource, GitHubStands
 from headgate.adapters.forges.github.pull import look
-from headgate.adapters.forges.github.reporter import GitHubTeller
-from headgate.adapters.forges.github.tokens import GitHubAppNotInstalled, Tokens
+from headgate.adapters.forges.github.reporter import GitHubLander, GitHubTeller
 from headgate.adapters.forges.pulls import ms
-from headgate.adapters.forges.rest import ForgeDenied, NotThere, Query, Rejected
+from headgate.adapters.forges.registry import Connected, DriverOptions
+from headgate.adapters.forges.rest import ForgeDenied, NotThere, Query, Rejected, forge_http
 from headgate.adapters.forges.watch import EVERY_S, Watching
-from headgate.adapters.git.command import GitError
+from headgate.adapters.git.command import GitError, RemoteError
+from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.poll.names import HEADS
+from headgate.base.errors import UserError
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import Change, ChangeState, numbered
 from headgate.gate.work import Landing, LandRequest
@@ -206,3 +207,43 @@ class GitHubForge:
     async def close(self) -> None:
         """Close all connections."""
         await self._client.close()
+
+
+def connect(given: DriverOptions) -> Connected:
+    """Return the forge, which has sent nothing yet. Raise UserError."""
+    options = dict(given.options)
+    for option in ("app_key", "sshkey"):
+        if option in options:
+            options[option] = str((given.directory / options[option]).expanduser())
+    one = account(given.name, options, _key(options.get("app_key", "")))
+    client = GitHubClient(one, partial(forge_http, one.verify_ssl), lambda: given.now_ms() / 1000)
+    client.limits = given.limits
+    tokens = Tokens(client, lambda: given.now_ms() / 1000)
+    git = GitConnection(
+        one.name,
+        one.git,
+        one.canonical_hostname,
+        access=partial(_access, one, tokens),
+        forget=lambda project: tokens.forget(one.short(project)),
+    )
+    forge = GitHubForge(client, tokens, given.engine, lands=options.get("land", "merge"))
+    return Connected(git, forge, forge.close)
+
+
+def _key(path: str) -> str:
+    if not path:
+        return ""
+    try:
+        with open(path) as file:
+            # A wrong path, such as a device or a disk image, must not fill the memory.
+            return file.read(1_000_000)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"app_key: {path} cannot be read: {error}") from error
+
+
+async def _access(one: GitHubAccount, tokens: Tokens, project: str) -> Mapping[str, str]:
+    """Return git's settings for access to a project. Raise RemoteError."""
+    try:
+        return await tokens.git(one.short(project))
+    except (GitHubAppNotInstalled, ReporterAway, ForgeDenied, Rejected) as error:
+        raise RemoteError(("fetch",), 1, str(error)) from error

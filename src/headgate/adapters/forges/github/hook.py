@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from headgate.adapters.forges.delivery import unfolded
-from headgate.adapters.forges.github.account import GitHubAccount
+from headgate.adapters.forges.driver import unfolded
+from headgate.adapters.forges.github.client import GitHubAccount
 from headgate.ports.forge import ButtonOrder, Hint, Ignored, Misdelivered
 
 BODY_MAX_BYTES = 25 * 2**20

@@ -1,21 +1,28 @@
-"""Look at GitHub: credentials, open pull requests, and each pull request."""
+"""Look at GitHub: at credentials, open pull requests, and the state of each with the rules of its branch.
+
+What GitHub asks for and our account may pass over is not lacking; where nothing is lacking but statuses that the gate
+sets itself, the change is ready.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as replace_dataclass
 from typing import Any
 
-from headgate.adapters.forges.github.changestate import GitHubStands
-from headgate.adapters.forges.github.client import GitHubClient
-from headgate.adapters.forges.github.pull import look
-from headgate.adapters.forges.github.tokens import Tokens
-from headgate.adapters.forges.happenings import ReportMark
+from msgspec.structs import replace
+
+from headgate.adapters.forges.changestate import FRESH_S, KNOWN_MAX, LABELS_MAX, STATUSES_MAX, ChangeStateReader
+from headgate.adapters.forges.github.client import GitHubClient, Tokens
+from headgate.adapters.forges.github.pull import GitHubPull, look
 from headgate.adapters.forges.poll import Found, Guarded, KnownChanges, ProjectLook, Words
-from headgate.adapters.forges.rest import ForgeKey, NotThere, Query
+from headgate.adapters.forges.pulls import ReportMark, marked
+from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Query, Rejected
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.poll.names import Names
-from headgate.config.forges.facts import ForgeEvent
+from headgate.config.forges.facts import Details, ForgeEvent, Rule, Vote
 from headgate.config.tenants import Protection
 from headgate.gate.change import ChangeState
 from headgate.ports.forge import Hint
@@ -135,7 +142,7 @@ class GitHubProjectPoll:
         pull = await look(self.client, self.key, project, number, urgent=urgent)
         if was is None and pull.state != "OPEN":
             return None
-        pull = replace(pull, rules_shown=self.reads_rules)
+        pull = replace_dataclass(pull, rules_shown=self.reads_rules)
         return await self.stands.of(self.key, self.project, pull, was, self.us, heads, first=first)
 
     async def protection(self) -> Guarded:
@@ -158,3 +165,182 @@ def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
     if known is None or not known.open or known.details is None or known.change.commit != there["head"]["sha"]:
         return True
     return bool(ReportMark.of(known.details.mark).updated != there["updated_at"])
+
+
+class GitHubStands(ChangeStateReader[GitHubPull]):
+    """Read the states of changes at one GitHub."""
+
+    whole_seconds = True
+
+    def __init__(self, client: GitHubClient, engine: Callable[[], GitEngine]) -> None:
+        super().__init__(client, client.account.name, engine, client.now_s)
+        self._bypasses: OrderedDict[tuple[str, int], tuple[float, bool]] = OrderedDict()
+
+    async def details(
+        self, key: ForgeKey, pull: GitHubPull, us: Collection[str], mark: ReportMark, files: Collection[str] | None
+    ) -> Details:
+        """See `ChangeStateReader`."""
+        votes = tuple([await self._vote(key, pull, vote) for vote in pull.votes])
+        rules = None
+        if pull.state == "OPEN":
+            bypassed = {id for id in lacking(pull, us) if await self._bypasses_ruleset(key, pull.project, id)}
+            rules = rule_book(pull, us, bypassed)
+        return Details(
+            us=tuple(us),
+            state=pull.state,
+            draft=pull.draft,
+            votes=votes,
+            approved=pull.decision == "APPROVED" if pull.decision else None,
+            statuses=tuple(one.status for one in pull.reports[:STATUSES_MAX]),
+            labels=pull.labels[:LABELS_MAX],
+            unresolved=pull.unresolved,
+            mergeable=pull.mergeable,
+            rules=rules,
+            mark=marked(pull, mark).text,
+        )
+
+    async def _vote(self, key: ForgeKey, pull: GitHubPull, vote: Vote) -> Vote:
+        pushes = {one.who.name: one.pushes for one in (*pull.reviews, *pull.opinions)}.get(vote.who.name, False)
+        # Saves a call for each stranger: whoever cannot push has no permission worth asking for.
+        may = await self.permission(key, pull.project, vote.who.name) if pushes else "read"
+        return replace(vote, who=replace(vote.who, permission=may or "write"))
+
+    async def _bypasses_ruleset(self, key: ForgeKey, project: str, id: int) -> bool:
+        now_s = self._now_s()
+        until_s, known = self._bypasses.get((project, id), (0.0, False))
+        if until_s > now_s:
+            return known
+        try:
+            answer = await self._rest.get(key, f"/repos/{project}/rulesets/{id}")
+            known = answer.content.get("current_user_can_bypass") in BYPASSES
+        except (NotThere, ForgeDenied, Rejected):
+            known = False
+        self._bypasses[project, id] = (now_s + FRESH_S, known)
+        while len(self._bypasses) > KNOWN_MAX:
+            self._bypasses.popitem(last=False)
+        return known
+
+    def forget_rules(self) -> None:
+        """See `ChangeStateReader`."""
+        self._bypasses.clear()
+
+
+PASSES = frozenset({"success", "neutral", "skipped"})
+UNDER_WAY = frozenset({"pending", "expected", "queued", "in_progress", "waiting", "requested"})
+BYPASSES = frozenset({"always", "pull_requests_only", "exempt"})
+"""Values with which GitHub says that our account may bypass a ruleset."""
+
+
+def rule_book(pull: GitHubPull, us: Collection[str], bypassed: Collection[int] = ()) -> tuple[Rule, ...] | None:
+    """Return the rules in force; None if our account may not see all of them and the merge is blocked. `us`: logins and
+    slugs that Headgate writes as; `bypassed`: ids of the rulesets that it may bypass."""
+    if pull.rules is None:
+        return None
+    found = [replace(one, bypassed=True) if pull.as_admin else one for one in _classic(pull, frozenset(us))]
+    for rule in pull.rules:
+        ruleset = rule["repositoryRuleset"] or {}
+        free = ruleset.get("databaseId") in bypassed
+        where = f" (ruleset {ruleset.get('name') or 'without a name'})"
+        found += [replace(one, text=one.text + where, bypassed=free) for one in _of_ruleset(pull, rule)]
+    named = any(one.met is not True and not one.bypassed for one in found)
+    # GitHub blocks the merge for something that our account cannot see.
+    if pull.merge_state == "BLOCKED" and not named and not pull.as_admin and not pull.rules_shown:
+        return None  # the missing status may be the one that the gate will set
+    if pull.merge_state == "BLOCKED" and not named and not pull.as_admin:
+        found.append(Rule("is blocked by a rule of GitHub that it does not name: its page says which", False))
+    return tuple(found)
+
+
+def lacking(pull: GitHubPull, us: Collection[str]) -> set[int]:
+    """Return the ids of the rulesets with unmet rules, for which to find out whether we may bypass them."""
+    return {
+        rule["repositoryRuleset"]["databaseId"]
+        for rule in pull.rules or ()
+        if rule["repositoryRuleset"] and any(one.met is not True for one in _of_ruleset(pull, rule))
+    }
+
+
+def _classic(pull: GitHubPull, us: frozenset[str]) -> Iterator[Rule]:
+    protection = pull.protection
+    if protection is None:
+        return
+    if protection["requiresStatusChecks"]:
+        yield from _checks(pull, protection["requiredStatusCheckContexts"] or ())
+        if protection["requiresStrictStatusChecks"]:
+            yield _strict(pull)
+    if protection["requiresApprovingReviews"]:
+        count, owners = protection["requiredApprovingReviewCount"] or 0, protection["requiresCodeOwnerReviews"]
+        free = bool(us & _actors(protection["bypassPullRequestAllowances"]))
+        yield replace(_reviews(pull, count, owners), bypassed=free)
+    if protection["requiresConversationResolution"]:
+        yield _threads(pull)
+    if protection["requiresCommitSignatures"]:
+        yield _signatures(pull)
+    if protection["lockBranch"]:
+        yield Rule(f"needs the branch {pull.base} to be unlocked", False)
+    if protection["restrictsPushes"]:
+        ours = bool(us & _actors(protection["pushAllowances"]))
+        yield Rule(f"needs Headgate to be among those who may push to {pull.base}", ours)
+
+
+def _actors(allowances: Mapping[str, Any] | None) -> set[str]:
+    actors = [one["actor"] or {} for one in allowances["nodes"]] if allowances else []
+    return {str(actor.get("slug") or actor.get("login") or "") for actor in actors} - {""}
+
+
+def _of_ruleset(pull: GitHubPull, rule: Mapping[str, Any]) -> Iterator[Rule]:
+    how = rule["parameters"] or {}
+    match rule["type"]:
+        case "REQUIRED_STATUS_CHECKS":
+            yield from _checks(pull, [one["context"] for one in how["requiredStatusChecks"]])
+            if how["strictRequiredStatusChecksPolicy"]:
+                yield _strict(pull)
+        case "PULL_REQUEST":
+            if how["requiredApprovingReviewCount"] or how["requireCodeOwnerReview"]:
+                yield _reviews(pull, how["requiredApprovingReviewCount"], how["requireCodeOwnerReview"])
+            if how["requiredReviewThreadResolution"]:
+                yield _threads(pull)
+        case "REQUIRED_SIGNATURES":
+            yield _signatures(pull)
+        case "MERGE_QUEUE":
+            text = "needs to go through GitHub's own merge queue: take that rule away, or let Headgate bypass it"
+            yield Rule(text, False)
+        case "UPDATE":
+            yield Rule(f"needs the branch {pull.base} to be one that may be updated", False)
+
+
+def _checks(pull: GitHubPull, wanted: Collection[str]) -> Iterator[Rule]:
+    states: dict[str, str] = {}
+    for one in pull.reports:
+        state = one.status.state
+        # Several programs may use one name. A bad state must win over a good one, whatever the order.
+        if states.get(one.status.name) not in PASSES or state not in PASSES:
+            states[one.status.name] = state
+    missing = tuple(sorted(name for name in wanted if states.get(name) not in PASSES))
+    if not wanted:
+        return
+    text = f"needs {'these statuses' if len(wanted) > 1 else 'this status'} to be good: {', '.join(missing or wanted)}"
+    waits = bool(missing) and all(states.get(name) in UNDER_WAY for name in missing)
+    yield Rule(text, None if waits else not missing, missing=missing)
+
+
+def _strict(pull: GitHubPull) -> Rule:
+    text = f"needs to have the newest commit of {pull.base}, which a gate makes needless: let Headgate bypass that rule"
+    return Rule(text, None if pull.merge_state == "UNKNOWN" else pull.merge_state != "BEHIND")
+
+
+def _reviews(pull: GitHubPull, count: int, owners: bool) -> Rule:
+    if pull.decision == "CHANGES_REQUESTED":
+        return Rule("needs those who requested changes to approve it", False)
+    people = f"{count} approving review{'s' if count > 1 else ''} of people who may write" if count else "a review"
+    text = f"needs {people}{', and of the owners of its code' if owners else ''}"
+    return Rule(text, pull.decision == "APPROVED")
+
+
+def _threads(pull: GitHubPull) -> Rule:
+    left = f"; {pull.unresolved} {'is' if pull.unresolved == 1 else 'are'} not" if pull.unresolved else ""
+    return Rule(f"needs all its conversations to be resolved{left}", not pull.unresolved)
+
+
+def _signatures(pull: GitHubPull) -> Rule:
+    return Rule("needs all its commits to have verified signatures", pull.signed)

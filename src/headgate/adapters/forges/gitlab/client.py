@@ -1,16 +1,114 @@
-"""Calls of GitLab's API."""
+"""Read a connection to GitLab from the settings, call its API, and ask who may do what there."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import shlex
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import httpx
 
-from headgate.adapters.forges.budget import CallBudget
-from headgate.adapters.forges.gitlab.account import GitLabAccount
-from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, ForgeResponse, Heard, Rejected, Rest, in_one_form
+from headgate.adapters.forges.accounts import LOOPBACK, TRUE, CallBudget, OnTheWeb, host_of
+from headgate.adapters.forges.rest import (
+    ForgeDenied,
+    ForgeKey,
+    ForgeResponse,
+    Heard,
+    NotThere,
+    Rejected,
+    Rest,
+    in_one_form,
+)
+from headgate.base.errors import UserError
+
+PUBLIC = "gitlab.com"
+SIGNING = "whsec_"
+
+
+@dataclass(frozen=True, slots=True)
+class GitLabAccount(OnTheWeb):
+    """Describe where a GitLab is, and which account Headgate uses there."""
+
+    name: str
+    web: str = f"https://{PUBLIC}"
+    """URL of the web pages, without a slash at the end; it may have a path."""
+    canonical_hostname: str = PUBLIC
+    api_token: str = field(default="", repr=False)
+    api_token_name: str = "headgate"
+    """Name with which git logs in; GitLab accepts any name beside a token."""
+    webhook_token: str = field(default="", repr=False)
+    signing_key: bytes = field(default=b"", repr=False)
+    """Key that deliveries are signed with; empty: deliveries need no signature."""
+    clone: str = f"https://{PUBLIC}"
+    """URL prefix of repositories, followed by the name of the project."""
+    sshkey: str = ""
+    """Path of an ssh key; if set, git uses ssh."""
+    verify_ssl: bool = True
+
+    @property
+    def api(self) -> str:
+        """Return the URL of the REST API."""
+        return f"{self.web}/api/v4"
+
+    def path(self, project: str) -> str:
+        """Return the API's path of a project, from its canonical name."""
+        return f"/projects/{quote(self.short(project), safe='')}"
+
+
+def account(name: str, options: Mapping[str, str]) -> GitLabAccount:
+    """Return the account that a section of the settings describes. Raise UserError."""
+    server = options.get("server") or PUBLIC
+    web = _web(options, server)
+    clone = options.get("cloneurl") or web
+    if not options.get("api_token"):
+        raise UserError("it needs an api_token: a token of an account of its own, with the scope api")
+    return GitLabAccount(
+        name,
+        web,
+        options.get("canonical_hostname") or host_of(options.get("server") or web),
+        options["api_token"],
+        options.get("api_token_name") or "headgate",
+        options.get("webhook_token", ""),
+        _signing_key(options.get("webhook_signing_token", "")),
+        clone.rstrip("/"),
+        options.get("sshkey", ""),
+        options.get("verify_ssl", "true").lower() in TRUE,
+    )
+
+
+def _web(options: Mapping[str, str], server: str) -> str:
+    option = "baseurl" if options.get("baseurl") else "server"
+    web = options.get("baseurl") or (server if "://" in server else f"https://{server}")
+    parts = urlsplit(web)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise UserError(f"{option}: {web!r} is not an address of a GitLab; write it as https://gitlab.example.com")
+    if option == "server" and parts.path.strip("/"):
+        raise UserError(f"server: {server!r} is not a host name; give an address with a path as baseurl")
+    if parts.username or parts.password:
+        raise UserError(f"{option}: leave name and password out; the token is api_token")
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        raise UserError(f"{option}: http:// is only taken for this machine, as tokens go over it; use https://")
+    return web.rstrip("/")
+
+
+def _signing_key(token: str) -> bytes:
+    if not token:
+        return b""
+    try:
+        if not token.startswith(SIGNING):
+            raise ValueError(token)
+        return base64.b64decode(token.removeprefix(SIGNING), validate=True)
+    except (ValueError, binascii.Error):
+        raise UserError(
+            f"webhook_signing_token: it is not a signing token: GitLab shows one that begins with {SIGNING}"
+        ) from None
+
 
 _LIMITS = {
     "ratelimit-limit": "x-ratelimit-limit",
@@ -68,3 +166,71 @@ class GitLabClient(Rest):
                 raise
         id = (await self.get(self.key, place)).content["id"]
         return await self.write(method, self.key, f"/projects/{int(id)}{path}", content)
+
+
+DEVELOPER, MAINTAINER, GUEST = 30, 40, 10
+"""Access levels."""
+FRESH_S = 600.0
+"""How long a permission is cached."""
+KNOWN_MAX = 4_096
+
+
+class People:
+    """Know the people of one GitLab."""
+
+    def __init__(self, client: GitLabClient, now_s: Callable[[], float] = time.time) -> None:
+        self._client, self._now_s = client, now_s
+        self.name = ""
+        """Name of our account; empty until it is known."""
+        self._permissions: OrderedDict[tuple[str, int], tuple[float, str]] = OrderedDict()
+        """(project, account) -> when the entry expires, and the permission."""
+
+    async def us(self) -> tuple[str, ...]:
+        """Return the account that Headgate writes as.  Raise ReporterAway, ForgeDenied."""
+        if not self.name:
+            self.name = str((await self._client.get(self._client.key, "/user")).content["username"])
+        return (self.name,)
+
+    async def permission(self, project: str, id: int) -> str:
+        """Return the permission of an account in a project (canonical name): admin for maintainers and above, write for
+        developers, read for other members, or none; empty if unknown."""
+        now_s = self._now_s()
+        until_s, known = self._permissions.get((project, id), (0.0, ""))
+        if until_s > now_s:
+            return known
+        path = f"{self._client.account.path(project)}/members/all/{id}"
+        try:
+            known = word((await self._client.get(self._client.key, path)).content)
+        except NotThere:
+            known = "none"
+        except (ForgeDenied, Rejected):
+            known = ""
+        self._permissions[project, id] = (now_s + FRESH_S, known)
+        while len(self._permissions) > KNOWN_MAX:
+            self._permissions.popitem(last=False)
+        return known
+
+    def git(self) -> Mapping[str, str]:
+        """Return git's settings for access to the server."""
+        account = self._client.account
+        if urlsplit(account.clone).scheme not in ("http", "https"):
+            if not account.sshkey:
+                return {}
+            return {"core.sshCommand": f"ssh -i {shlex.quote(account.sshkey)} -o IdentitiesOnly=yes -o BatchMode=yes"}
+        # Git's requests contain the token, so git must not follow redirects.
+        config = {f"http.{account.clone}/.followRedirects": "false"}
+        if not account.verify_ssl:
+            config[f"http.{account.clone}/.sslVerify"] = "false"
+        # The operator's own credentials are in the address; a header of ours would be sent beside them.
+        if urlsplit(account.clone).username:
+            return config
+        basic = base64.b64encode(f"{account.api_token_name}:{account.api_token}".encode()).decode()
+        return {**config, f"http.{account.clone}/.extraHeader": f"Authorization: Basic {basic}"}
+
+
+def word(membership: Mapping[str, object]) -> str:
+    """Return the permission of a membership; an inactive one gives none."""
+    level = membership.get("access_level")
+    if not isinstance(level, int) or level < GUEST or membership.get("state", "active") != "active":
+        return "none"
+    return "admin" if level >= MAINTAINER else "write" if level >= DEVELOPER else "read"

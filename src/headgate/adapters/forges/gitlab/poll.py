@@ -1,24 +1,237 @@
-"""Look at GitLab: at what is open, and one merge request after the other."""
+"""Look at GitLab: at what is open, at the state of each merge request, and at what happened to it.
+
+A missed delivery is nothing: what it would have told is in the difference.  What is in no state is remembered in the
+mark: the last comment that was told, and the moment of the last change that GitLab counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.adapters.forges.gitlab.changestate import OPEN, GitLabChangeStateReader
-from headgate.adapters.forges.gitlab.client import GitLabClient
-from headgate.adapters.forges.gitlab.happenings import EVENT, GitLabMark
-from headgate.adapters.forges.gitlab.people import People
-from headgate.adapters.forges.gitlab.request import look
+import pygit2
+from msgspec.structs import replace
+
+from headgate.adapters.forges.gitlab.client import GitLabClient, People
+from headgate.adapters.forges.gitlab.request import GitLabMergeRequest, look, rule_book
 from headgate.adapters.forges.poll import Found, Guarded, KnownChanges, ProjectLook, Words, listed
+from headgate.adapters.forges.pulls import cut
 from headgate.adapters.forges.rest import ListTooLong, Query
+from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.poll.names import Names
-from headgate.config.forges.facts import ForgeEvent
+from headgate.adapters.git.poll.names import HEADS, Names
+from headgate.adapters.git.series import few, files
+from headgate.base.ids import derived
+from headgate.base.texts import line
+from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, Vote
 from headgate.config.tenants import Protection
-from headgate.gate.change import ChangeState
+from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.ports.forge import Hint
+
+TITLE_MAX = 500
+OPEN = frozenset({"opened", "locked"})
+
+
+def ref_of(number: int) -> str:
+    """Return the ref of a merge request's head, which also exists if its fork is deleted."""
+    return f"refs/merge-requests/{number}/head"
+
+
+class GitLabChangeStateReader:
+    """Read the states of changes at one GitLab."""
+
+    def __init__(
+        self,
+        client: GitLabClient,
+        people: People,
+        engine: Callable[[], GitEngine],
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._client, self._people, self._engine, self._now_s = client, people, engine, now_s
+
+    async def of(
+        self,
+        request: GitLabMergeRequest,
+        was: ChangeState | None,
+        us: Collection[str],
+        heads: Mapping[str, str],
+        *,
+        first: bool,
+    ) -> tuple[ChangeState, list[TriggerEvent]]:
+        """Return the change state of a merge request, and what happened since `was`.  `heads`: ref -> commit of the
+        branches.  Raise ReporterAway."""
+        project, open = request.project, request.state in OPEN
+        same = was is not None and was.change.commit == request.head and was.change.branch == request.target
+        paths = was.change.files if was is not None and same else None
+        if paths is None and open:
+            paths = await self._files(request, heads)
+        change = Change(
+            connection=self._client.account.name,
+            project=project,
+            branch=request.target,
+            commit=request.head,
+            ref=ref_of(request.number),
+            message=cut((request.body or request.title).replace("\0", "\ufffd")),
+            owner=request.author.name,
+            url=request.url,
+            files=paths,
+            number=str(request.number),
+            base=request.base,
+            title=line(request.title, TITLE_MAX),
+        )
+        if was is not None and same:
+            change = replace(change, needs=was.change.needs, unresolved=was.change.unresolved)
+        details = _details(request, us, was.details if was is not None else None)
+        approved = request.head if request.approved else ""
+        now = ChangeState(change, open, approved, request.state == "merged", details=details)
+        trigger_events = list(events(now, was, request, frozenset(us), int(self._now_s() * 1000), first=first))
+        return now, [await self._with_permission(request, event) for event in trigger_events]
+
+    async def _files(self, request: GitLabMergeRequest, heads: Mapping[str, str]) -> tuple[str, ...] | None:
+        """Return the changed files, from git, which has no limit on their number; None if they cannot be determined
+        yet."""
+        head = heads.get(HEADS + request.target, "")
+        if not head:
+            return None
+        try:
+            mirror = self._engine().mirror(request.project, self._client.account.name)
+            if await mirror.bring({ref_of(request.number): request.head, HEADS + request.target: head}):
+                return None
+            return few((await files(mirror, head, {request.head}))[request.head])
+        except (GitError, OSError, pygit2.GitError):
+            return None  # the merge repeats the request
+
+    async def _with_permission(self, request: GitLabMergeRequest, event: TriggerEvent) -> TriggerEvent:
+        happening = event.happening
+        if happening is None or happening.who is None or happening.who.name not in request.ids:
+            return event
+        may = await self._people.permission(request.project, request.ids[happening.who.name])
+        return replace(event, happening=replace(happening, who=replace(happening.who, permission=may)))
+
+
+def _details(request: GitLabMergeRequest, us: Collection[str], was: Details | None) -> Details:
+    mark = marked(request, GitLabMark.of(was.mark if was is not None else ""))
+    # Approvals and threads are not read of a closed one (`look`), so what was known of them stays.
+    if request.state not in OPEN:
+        return replace(was or Details(), us=tuple(us), state=request.state.upper(), mark=mark.text)
+    votes = (Vote(ForgeAccount(one.who.name), "review", "approved", one.at_ms) for one in request.approvals)
+    return Details(
+        us=tuple(us),
+        state=request.state.upper(),
+        draft=request.draft,
+        votes=tuple(votes),
+        approved=request.approved,
+        statuses=tuple(one.status for one in request.jobs) or None,
+        labels=request.labels,
+        mergeable=request.mergeable,
+        rules=rule_book(request),
+        mark=mark.text,
+    )
+
+
+OLD_MS = 3_600_000
+"""Age above which comments on a change that is seen for the first time are not reported."""
+EVENT = "gl_merge_request"
+_NOTHING = Details()
+
+
+@dataclass(frozen=True, slots=True)
+class GitLabMark:
+    """Mark how far events were derived."""
+
+    updated: str = ""
+    remark: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> GitLabMark:
+        """Parse a mark; an invalid one counts as empty."""
+        updated, _, remark = text.partition("|")
+        return cls(updated, int(remark)) if remark.isdecimal() else cls()
+
+    @property
+    def text(self) -> str:
+        """Return the mark as it is stored."""
+        return f"{self.updated}|{self.remark}"
+
+
+def marked(request: GitLabMergeRequest, before: GitLabMark) -> GitLabMark:
+    """Return the mark after all events are reported."""
+    return GitLabMark(request.updated, max((before.remark, *(one.id for one in request.remarks))))
+
+
+def events(
+    now: ChangeState,
+    was: ChangeState | None,
+    request: GitLabMergeRequest,
+    us: frozenset[str],
+    at_ms: int,
+    *,
+    first: bool,
+) -> Iterator[TriggerEvent]:
+    """Yield the events. `us`: our account, whose own actions are not reported; `first`: whether this is the first look
+    at the project."""
+    change = now.change
+    before = was.details or _NOTHING if was is not None else _NOTHING
+
+    def tell(kind: EventKind, happening: ForgeEvent, *what: object, fresh: bool = False) -> TriggerEvent:
+        id = derived(change.key, happening.event, happening.action, *(str(one) for one in what))
+        return TriggerEvent(kind, change, id, at_ms, fresh, happening=happening)
+
+    # The gate has landed it and says so here. GitLab's own news of the merge would be a second event for one merge.
+    if was is not None and was.untold:
+        yield tell(EventKind.MERGED, ForgeEvent(EVENT, "merged"), "landed", change.commit)
+        return
+    if not now.open:
+        if was is not None and was.open:
+            kind, action = (EventKind.MERGED, "merged") if now.landed else (EventKind.ABANDONED, "closed")
+            yield tell(kind, ForgeEvent(EVENT, action), request.updated)
+        return
+    author = ForgeAccount(request.author.name)
+    if was is None:
+        yield tell(EventKind.PROPOSED, ForgeEvent(EVENT, "opened", author), request.updated, fresh=True)
+    elif not was.open:
+        yield tell(EventKind.PROPOSED, ForgeEvent(EVENT, "reopened"), request.updated, fresh=True)
+    elif was.change.commit != change.commit:
+        yield tell(EventKind.PROPOSED, ForgeEvent(EVENT, "changed"), was.change.commit, change.commit)
+    elif _edited(was, now):
+        yield tell(EventKind.STIRRED, ForgeEvent(EVENT, "changed"), request.updated)
+    same = was is not None and was.change.commit == change.commit
+    for happening, what in _activity(request, before, us, same=same, since_ms=at_ms - OLD_MS if first else 0):
+        yield tell(EventKind.STIRRED, happening, *what)
+
+
+def _edited(was: ChangeState, now: ChangeState) -> bool:
+    """Tell whether the description or target changed, or a draft became ready: then another test is necessary."""
+    drafted = was.details is not None and was.details.draft is True
+    ready = drafted and now.details is not None and now.details.draft is False
+    return ready or (was.change.message, was.change.branch) != (now.change.message, now.change.branch)
+
+
+def _activity(
+    request: GitLabMergeRequest, before: Details, us: frozenset[str], *, same: bool, since_ms: int
+) -> Iterator[tuple[ForgeEvent, tuple[object, ...]]]:
+    """Yield the changes of labels and approvals, and the comments, each with its identity. `same`: no other commit was
+    pushed."""
+    old, new = before.labels or (), request.labels
+    added, removed = tuple(n for n in new if n not in old), tuple(n for n in old if n not in new)
+    if added or removed:
+        yield ForgeEvent(EVENT, "labeled", added=added, removed=removed), (*added, "-", *removed, request.updated)
+    known = {vote.who.name: vote.since_ms for vote in before.votes or ()}
+    # By time as well as by name, so that an approval withdrawn and given again between two looks is found.
+    fresh = [one.who.name for one in request.approvals if known.get(one.who.name) != one.at_ms]
+    fresh = [name for name in fresh if name not in us]
+    gone = known.keys() - {one.who.name for one in request.approvals} - us
+    if request.approved and fresh:
+        yield ForgeEvent(EVENT, "approved", ForgeAccount(fresh[-1])), (request.head, *fresh, request.updated)
+    # Approvals that a push took away are no act of a person.
+    elif before.approved and not request.approved and gone and same:
+        yield ForgeEvent(EVENT, "unapproved"), (request.head, *sorted(gone), request.updated)
+    for remark in request.remarks:
+        if remark.at_ms >= since_ms and remark.who.name not in us:
+            yield ForgeEvent(EVENT, "comment", ForgeAccount(remark.who.name), (cut(remark.text),)), (remark.id,)
+
 
 WORDS = Words("merge request", ForgeEvent(EVENT, "merged"), ForgeEvent("gl_push"), settles=True)
 

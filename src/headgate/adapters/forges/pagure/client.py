@@ -1,19 +1,19 @@
-"""Calls of Pagure's API, and their credentials."""
+"""Read a connection to Pagure from the settings, call its API, and find the tokens that sign its webhooks."""
 
 from __future__ import annotations
 
 import re
 import time
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import httpx
 
-from headgate.adapters.forges.accounts import over_ssh
-from headgate.adapters.forges.budget import CallBudget
-from headgate.adapters.forges.pagure.account import PagureAccount
+from headgate.adapters.forges.accounts import TRUE, CallBudget, OnTheWeb, address, host_of, over_ssh
 from headgate.adapters.forges.rest import (
     AGAIN_S,
     PAGES_MAX,
@@ -21,12 +21,94 @@ from headgate.adapters.forges.rest import (
     ForgeKey,
     ForgeServerError,
     Heard,
+    NotThere,
     Query,
+    Rejected,
     ResponseTooLarge,
     Rest,
     in_one_form,
 )
+from headgate.base.errors import UserError
 from headgate.ports.reporter import ReporterAway
+
+PUBLIC = "pagure.io"
+_FORKS, _FORK = "forks/", "fork/"
+"""Pagure calls a fork `forks/USER/NAME`, and has its pages below `fork/USER/NAME`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PagureAccount(OnTheWeb):
+    """Describe where a Pagure is, and which account Headgate uses there."""
+
+    name: str
+    web: str = f"https://{PUBLIC}"
+    canonical_hostname: str = PUBLIC
+    clone: str = f"https://{PUBLIC}"
+    """URL prefix of repositories, followed by the name of the project."""
+    api_token: str = field(default="", repr=False)
+    app_name: str = "Zuul"
+    """Prefix of the names of its flags."""
+    webhook_token: str = field(default="", repr=False)
+    """Token of projects that are not listed in `webhook_tokens`; empty: Headgate requests their tokens from Pagure."""
+    webhook_tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Name of a project -> its webhook token."""
+    sshkey: str = ""
+    verify_ssl: bool = True
+
+    @property
+    def api(self) -> str:
+        """Return the URL of the REST API."""
+        return f"{self.web}/api/0"
+
+    def canonical(self, short: str) -> str:
+        """See `OnTheWeb`: also accepts a fork as Pagure's pages name it."""
+        name = f"{_FORKS}{short.removeprefix(_FORK)}" if short.startswith(_FORK) else short
+        return f"{self.canonical_hostname}/{name}"
+
+    def path(self, short: str) -> str:
+        """Return the API's path of a project."""
+        return f"/{_FORK}{short.removeprefix(_FORKS)}" if short.startswith(_FORKS) else f"/{short}"
+
+
+def account(name: str, options: Mapping[str, str]) -> PagureAccount:
+    """Return the account that a section of the settings describes. Raise UserError."""
+    server = options.get("server") or PUBLIC
+    web = address("baseurl", options.get("baseurl") or (server if "://" in server else f"https://{server}"))
+    if not options.get("api_token"):
+        raise UserError("it needs api_token: a token of the account that Headgate has there, of all projects")
+    host = host_of(options.get("server") or web)
+    clone = options.get("cloneurl") or (f"ssh://git@{host_of(web)}" if options.get("sshkey") else web)
+    if clone.startswith(("http://", "https://")):
+        clone = address("cloneurl", clone)
+    everywhere, own = _tokens(options.get("webhook_token", ""))
+    return PagureAccount(
+        name,
+        web,
+        options.get("canonical_hostname") or host,
+        clone.rstrip("/"),
+        options["api_token"],
+        options.get("app_name") or "Zuul",
+        everywhere,
+        own,
+        options.get("sshkey", ""),
+        options.get("verify_ssl", "true").lower() in TRUE,
+    )
+
+
+def _tokens(text: str) -> tuple[str, Mapping[str, str]]:
+    """Return the token of all projects, and those of single projects: `TOKEN`, or `PROJECT=TOKEN` as often as
+    needed."""
+    everywhere, own = "", dict[str, str]()
+    for part in re.split(r"[,\s]+", text.strip()):
+        project, between, token = part.partition("=")
+        if between and not (project and token):
+            raise UserError("webhook_token: write a token, or PROJECT=TOKEN for each project, with commas between")
+        if between:
+            own[project] = token
+        else:
+            everywhere = part or everywhere
+    return everywhere, own
+
 
 PAGE = 20
 """Pull requests on a page; the number is small because each comes with all of its comments."""
@@ -121,11 +203,11 @@ class PagureClient(Rest):
     # --- credentials
 
     async def of(self, _project: str) -> ForgeKey:
-        """See `explain.Who`: one account serves all projects."""
+        """See `reporter.ForgeIdentity`: one account serves all projects."""
         return self.key
 
     async def us(self) -> tuple[str, ...]:
-        """See `explain.Who`."""
+        """See `reporter.ForgeIdentity`."""
         if not self.login:
             self.login = str((await self.write("POST", self.key, "/-/whoami", {})).content["username"])
         return (self.login,)
@@ -144,3 +226,71 @@ class PagureClient(Rest):
         if account.sshkey:
             return over_ssh(account.sshkey)
         return {} if account.verify_ssl else {f"http.{account.clone}/.sslVerify": "false"}
+
+
+TOKEN_AGAIN_S = 60.0
+"""Shortest interval between two requests for the same token, which somebody may have replaced."""
+KNOWN_MAX = 4_096
+T = TypeVar("T")
+ASKED_MAX = 60
+"""Most projects requested in that time, since deliveries may name any project and some processes know no projects."""
+
+
+class PagureSecrets:
+    """Find the secrets of the projects of one Pagure."""
+
+    def __init__(self, client: PagureClient) -> None:
+        self._client = client
+        self._known: OrderedDict[str, str] = OrderedDict()
+        """Project -> its token, from Pagure's answer."""
+        self._requests: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        """Project -> the time before which it is not requested again, and why the request failed."""
+        self._lately: deque[float] = deque(maxlen=ASKED_MAX)
+
+    def of(self, project: str) -> tuple[str, ...]:
+        """Return the tokens with which deliveries of a project may be signed."""
+        account = self._client.account
+        token = account.webhook_tokens.get(project) or account.webhook_token or self._known.get(project)
+        return (token,) if token else ()
+
+    def may_ask(self, project: str) -> bool:
+        """Tell whether the token of a project may be requested from Pagure now."""
+        account, now_s = self._client.account, self._client.now_s()
+        if account.webhook_tokens.get(project) or account.webhook_token:
+            return False
+        until_s, _ = self._requests.get(project, (0.0, ""))
+        full = len(self._lately) == ASKED_MAX and now_s - self._lately[0] < TOKEN_AGAIN_S
+        # The bound is for names that strangers make up; a project that had a token may always be asked about again.
+        return now_s >= until_s and not (full and project not in self._known)
+
+    def why(self, project: str) -> str:
+        """Return why the token of a project is unknown, for people; empty if it is known, or was not requested."""
+        return "" if project in self._known else self._requests.get(project, (0.0, ""))[1]
+
+    async def ask(self, project: str) -> None:
+        """Request the token from Pagure. `why` gives the reason of a failure."""
+        now_s, why = self._client.now_s(), ""
+        self._lately.append(now_s)
+        # Before the call, so that deliveries that arrive meanwhile do not ask as well.
+        self._keep(self._requests, project, (now_s + TOKEN_AGAIN_S, "its token is being asked for"))
+        wait_s = TOKEN_AGAIN_S
+        try:
+            path = f"{self._client.project(project)}/webhook/token"
+            content = (await self._client.get(self._client.key, path)).content
+            self._keep(self._known, project, str(content["webhook"]["token"]))
+            await self._client.us()  # events that our account causes are no hints
+        except (ForgeDenied, NotThere) as error:
+            why = (
+                f"Pagure does not tell the token of the webhooks of this project: {error}; give the api_token the ACL "
+                "to modify projects, and its account the project, or write the token into the settings (webhook_token)"
+            )
+        except (ReporterAway, Rejected, LookupError, TypeError) as error:
+            why = f"Pagure cannot be asked for the token of the webhooks of this project: {error}"[:300]
+            wait_s = error.wait_s if isinstance(error, ReporterAway) else TOKEN_AGAIN_S
+        self._keep(self._requests, project, (now_s + wait_s, why))
+
+    @staticmethod
+    def _keep(where: OrderedDict[str, T], project: str, what: T) -> None:
+        where[project] = what
+        while len(where) > KNOWN_MAX:
+            where.popitem(last=False)

@@ -1,24 +1,32 @@
-"""The driver: see `ports.forge.Forge`."""
+"""Connect to a Pagure, and verify the deliveries of its webhooks: see `ports.forge.Forge`.
+
+Each project signs with a token of its own, which Pagure makes and tells who administers the project; so a delivery says
+something of its own project alone, whatever stands in it.  Nothing else of it is believed: Pagure is asked.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
-from headgate.adapters.forges.branches import BranchReader
-from headgate.adapters.forges.driver import RestDriver
-from headgate.adapters.forges.pagure.changestate import PagureStands
-from headgate.adapters.forges.pagure.client import PagureClient
-from headgate.adapters.forges.pagure.hook import hint
-from headgate.adapters.forges.pagure.lander import PagureLander
-from headgate.adapters.forges.pagure.poll import PagureSource
+import msgspec
+
+from headgate.adapters.forges.driver import BranchReader, RestDriver
+from headgate.adapters.forges.pagure.client import PagureAccount, PagureClient, PagureSecrets, account
+from headgate.adapters.forges.pagure.poll import PagureSource, PagureStands
 from headgate.adapters.forges.pagure.pull import look
-from headgate.adapters.forges.pagure.reporter import PagureTeller
-from headgate.adapters.forges.pagure.secrets import PagureSecrets
+from headgate.adapters.forges.pagure.reporter import PagureLander, PagureTeller
+from headgate.adapters.forges.registry import Connected, DriverOptions
+from headgate.adapters.forges.rest import forge_http
 from headgate.adapters.forges.watch import EVERY_S, Watching
+from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
+from headgate.base.ids import derived
 from headgate.gate.change import ChangeState
-from headgate.ports.forge import Abilities, Hint, Ignored, Unsure
+from headgate.ports.forge import Abilities, Hint, Ignored, Misdelivered, Unsure
 
 _NAME = r"(?!\.{1,2}/)[\w.+-]{1,100}"
 
@@ -46,3 +54,129 @@ class PagureForge(RestDriver):
         us, none = await self._client.us(), dict[str, str]()
         change_state, _ = await self._stands.of(self._client.key, project, pull, None, us, none, first=True)
         return change_state
+
+
+BODY_MAX_BYTES = 25 * 2**20
+_FULL_NAME = re.compile(r"(?!\.{1,2}/)[\w.+-]{1,100}(?:/(?!\.{1,2}(?:/|$))[\w.+-]{1,100}){0,3}", re.ASCII)
+_ID = re.compile(r"[0-9A-Za-z-]{1,100}")
+_TOLD = re.compile(r"pull-request\.(comment|flag|tag|assigned|initial_comment)\..*")
+"""Events about comments, flags, tags and assignees of a change."""
+_ENDS = ("pull-request.closed", "pull-request.reopened")
+_WRONG = "the signature is wrong, or the project is none that is tested here"
+
+
+class _Request(msgspec.Struct, frozen=True):
+    id: int = 0
+    status: str = ""
+    commit_stop: str | None = None
+
+
+class _Message(msgspec.Struct, frozen=True):
+    agent: str | None = ""
+    pullrequest: _Request | None = None
+    pull_request: _Request | None = None
+    request: _Request | None = None
+    branch: str | None = ""
+    tag: str | None = ""
+    merged: bool = False
+
+    @property
+    def change(self) -> _Request | None:
+        return self.pullrequest or self.pull_request or self.request
+
+
+class _Delivery(msgspec.Struct, frozen=True):
+    """Hold the relevant parts of a delivery."""
+
+    topic: str
+    msg: _Message
+    msg_id: str = ""
+
+
+_DECODER = msgspec.json.Decoder(_Delivery)
+
+
+def hint(
+    account: PagureAccount,
+    secrets: PagureSecrets,
+    us: Collection[str],
+    known: Callable[[str], bool],
+    headers: Mapping[str, str],
+    body: bytes,
+) -> Hint | Ignored | Unsure:
+    """Return the place of the event of a delivery; Unsure if the project's token is not known yet. `us`: logins that
+    Headgate writes as; `known`: whether a project, by canonical name, is watched. Raise Misdelivered."""
+    if len(body) > BODY_MAX_BYTES:
+        raise Misdelivered(f"the delivery has more than {BODY_MAX_BYTES} bytes", 413)
+    short, signed = headers.get("x-pagure-project", ""), _signature(headers)
+    if not _FULL_NAME.fullmatch(short):
+        raise Misdelivered("X-Pagure-Project names no project", 400)
+    project = account.canonical(short)
+    if not known(project):  # do not request its token
+        raise Misdelivered(_WRONG)
+    tokens = secrets.of(short)
+    if not any(_is_signed(token, body, *signed) for token in tokens):
+        # A wrong signature may mean that the token was replaced, and asking
+        # again settles it; the pauses bound the calls that strangers can cause.
+        if secrets.may_ask(short):
+            return Unsure(lambda: secrets.ask(short))
+        raise Misdelivered(secrets.why(short) or _WRONG)
+    try:
+        delivery = _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Misdelivered(f"the delivery is not in the form of Pagure: {error}", 400) from error
+    id = delivery.msg_id if _ID.fullmatch(delivery.msg_id) else derived("pagure", hashlib.sha256(body).hexdigest())
+    return _place(id, project, delivery, us)
+
+
+def _signature(headers: Mapping[str, str]) -> tuple[str, str]:
+    """Return the digest and the signature, the stronger ones if there are two. Raise Misdelivered."""
+    for digest, name in (("sha256", "x-pagure-signature-256"), ("sha1", "x-pagure-signature")):
+        if headers.get(name):
+            return digest, headers[name]
+    raise Misdelivered("the delivery is not signed (X-Pagure-Signature)")
+
+
+def _is_signed(token: str, body: bytes, digest: str, signature: str) -> bool:
+    wanted = hmac.new(token.encode(), body, digest).hexdigest()
+    return hmac.compare_digest(signature.encode("utf-8", "replace"), wanted.encode())
+
+
+def _place(id: str, project: str, delivery: _Delivery, us: Collection[str]) -> Hint | Ignored:
+    topic, message = delivery.topic, delivery.msg
+    if topic.startswith("pull-request."):
+        return _of_change(id, project, delivery, message.agent in us)
+    if topic.startswith("git."):
+        ref = f"refs/tags/{message.tag}" if message.tag else f"refs/heads/{message.branch}" if message.branch else ""
+        return Hint(id, project, ref=ref[:1000]) if ref else Ignored(f"{topic[:100]} names no ref")
+    if topic.startswith("project."):  # its options or permissions
+        return Hint(id, project)
+    return Ignored(f"nothing follows from {topic[:100]}")
+
+
+def _of_change(id: str, project: str, delivery: _Delivery, ours: bool) -> Hint | Ignored:
+    """Return a hint. A number with a commit means that Headgate merged the change, and that the gate is about to record
+    that."""
+    topic, change = delivery.topic, delivery.msg.change
+    if change is None or not 0 < change.id < 10**9:
+        return Ignored(f"{topic[:100]} names no pull request")
+    if ours and _TOLD.fullmatch(topic):
+        return Ignored("Headgate did it itself")
+    if topic not in _ENDS and change.status not in ("", "Open"):
+        return Ignored("the change is closed")
+    merged = topic == "pull-request.closed" and (delivery.msg.merged or change.status == "Merged")
+    commit = change.commit_stop or "0" * 40 if ours and merged else ""
+    return Hint(id, project, str(change.id), commit=commit[:64])
+
+
+def connect(given: DriverOptions) -> Connected:
+    """Return the forge, which has sent nothing yet. Raise UserError."""
+    options = dict(given.options)
+    if "sshkey" in options:
+        options["sshkey"] = str((given.directory / options["sshkey"]).expanduser())
+    one = account(given.name, options)
+    client = PagureClient(one, partial(forge_http, one.verify_ssl), lambda: given.now_ms() / 1000)
+    client.limits = given.limits
+    git = GitConnection(one.name, one.clone, one.canonical_hostname, access=client.git, suffix=".git")
+    forge = PagureForge(client, given.engine)
+    return Connected(git, forge, forge.close)

@@ -22,8 +22,7 @@ import httpx
 
 from headgate.adapters.nodes.clouds.http import one_line
 from headgate.base.zstd import ZstdError, reader
-from headgate.ports.cloud import LaunchFailed
-from headgate.ports.images import NoFile
+from headgate.ports.cloud import LaunchFailed, NoFile
 
 STALL_MAX_S = 60.0
 FETCH_MAX_S = 6 * 3600.0
@@ -35,7 +34,7 @@ _PART = ".part"
 
 
 class FetchedImages:
-    """See `ports.images.ImageFiles`."""
+    """See `ports.cloud.ImageFiles`."""
 
     def __init__(self, directory: Path, roots: Sequence[str], size_max_bytes: int) -> None:
         """Remove incomplete files from `directory`. `roots`: addresses below which files of images may be;

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headgate.base.extras import needing
+from headgate.base.errors import needing
 from headgate.cli.scenario.plain import plain
 from headgate.cli.scenario.venue import Venue
 from headgate.cli.terminal.screen import Printing

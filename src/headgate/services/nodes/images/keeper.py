@@ -27,8 +27,17 @@ from headgate.map.inventory.images import (
     ImageUpload,
 )
 from headgate.map.tree import unescape
-from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, OverQuota, Resource
-from headgate.ports.images import UPLOAD_TAG, ImageCloud, ImageFiles, images_of
+from headgate.ports.cloud import (
+    SYSTEM_TAG,
+    UPLOAD_TAG,
+    CloudUnavailable,
+    ImageCloud,
+    ImageFiles,
+    LaunchFailed,
+    OverQuota,
+    Resource,
+    images_of,
+)
 from headgate.services.context import Context
 from headgate.services.nodes.accounts import HUNT_S, CloudAccount, region_of
 from headgate.services.nodes.errands import Errands

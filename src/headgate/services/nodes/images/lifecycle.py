@@ -11,8 +11,17 @@ from msgspec.structs import replace
 
 from headgate.map.inventory.images import UNDER_WAY, ImageUpload
 from headgate.map.inventory.machines import FREE, MadeNode
-from headgate.ports.cloud import CloudUnavailable, LaunchFailed, OverQuota
-from headgate.ports.images import ImageCloud, ImageFiles, NoFile, Sending, WantedImage, images_of
+from headgate.ports.cloud import (
+    CloudUnavailable,
+    ImageCloud,
+    ImageFiles,
+    LaunchFailed,
+    NoFile,
+    OverQuota,
+    Sending,
+    WantedImage,
+    images_of,
+)
 from headgate.services.nodes.accounts import WHY_MAX, CloudAccount
 from headgate.services.nodes.images.choice import UPLOAD, read_all
 from headgate.services.nodes.ledger import MachineLedger

@@ -15,8 +15,15 @@ from headgate.config.keys.nodes import CONNECTIONS
 from headgate.config.machines import FlatProvider
 from headgate.gate.returns.secrets import Sealed
 from headgate.map.inventory.machines import ARRIVING, ENDING, FREE, MadeNode, NodeWait
-from headgate.ports.cloud import CloudUnavailable, LaunchFailed, MachinePending, Made, OverQuota
-from headgate.ports.provider import HOST_KEY_VARIABLE, MachineUnusable
+from headgate.ports.cloud import (
+    HOST_KEY_VARIABLE,
+    CloudUnavailable,
+    LaunchFailed,
+    MachinePending,
+    MachineUnusable,
+    Made,
+    OverQuota,
+)
 from headgate.ports.secrets import SecretError
 from headgate.services.nodes.accounts import WHY_MAX, CloudAccount, wanted_of
 from headgate.services.nodes.ledger import MachineLedger

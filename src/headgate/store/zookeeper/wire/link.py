@@ -1,15 +1,17 @@
-"""One connection to one server: it sends frames, and receives answers and events in order."""
+"""Hold one connection to one server: it sends frames, and receives answers and events in order."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import md5
+from secrets import token_hex
 
 from headgate.store.types import StoreError, TooLarge
-from headgate.store.zookeeper.wire import digest
 from headgate.store.zookeeper.wire.jute import (
     AUTH_XID,
     FRAME_MAX_BYTES,
@@ -127,7 +129,7 @@ class ZooKeeperLink(asyncio.Protocol):
         try:
             first = await self.call(Do.SASL, buffer(b""))
             challenge = first.body.buffer() or b""
-            last = await self.call(Do.SASL, buffer(digest.answer(challenge, user, password)))
+            last = await self.call(Do.SASL, buffer(digest_answer(challenge, user, password)))
             code = first.code or last.code
         # Servers close the connection of a client with a wrong password; they do not say so.
         except (ZooKeeperConnectionLost, ValueError) as error:
@@ -242,3 +244,25 @@ class ZooKeeperLink(asyncio.Protocol):
                 found.set_exception(ZooKeeperConnectionLost(why))
                 found.exception()  # as above
         self._waiting.clear()
+
+
+URI = "zookeeper/zk-sasl-md5"
+_FIELD = re.compile(rb'([a-z-]+)=(?:"([^"]*)"|([^,]*))')
+
+
+def digest_answer(challenge: bytes, user: str, password: str, nonce: str = "", *, uri: str = URI) -> bytes:
+    """Return the answer to the server's challenge. Raise ValueError for an invalid challenge."""
+    fields = {name.decode(): (quoted or plain).decode() for name, quoted, plain in _FIELD.findall(challenge)}
+    if "nonce" not in fields:
+        raise ValueError(f"no challenge of DIGEST-MD5: {challenge[:80]!r}")
+    realm, theirs, ours = fields.get("realm", ""), fields["nonce"], nonce or token_hex(16)
+    secret = md5(f"{user}:{realm}:{password}".encode()).digest() + f":{theirs}:{ours}".encode()
+    proof = f"{md5(secret).hexdigest()}:{theirs}:00000001:{ours}:auth:{_hex(f'AUTHENTICATE:{uri}')}"
+    return (
+        f'charset=utf-8,username="{user}",realm="{realm}",nonce="{theirs}",nc=00000001,cnonce="{ours}",'
+        f'digest-uri="{uri}",maxbuf=65536,response={_hex(proof)},qop=auth'
+    ).encode()
+
+
+def _hex(value: str) -> str:
+    return md5(value.encode()).hexdigest()

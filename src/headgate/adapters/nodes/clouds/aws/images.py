@@ -38,8 +38,17 @@ from headgate.adapters.nodes.clouds.aws.uploads import Blocks, Bucket, BucketEnt
 from headgate.adapters.nodes.clouds.http import one_line, understood
 from headgate.adapters.nodes.clouds.imagefiles import check_disk
 from headgate.base.tasks import end
-from headgate.ports.cloud import CloudUnavailable, LaunchFailed, OverQuota, Resource, State
-from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
+from headgate.ports.cloud import (
+    UPLOAD_TAG,
+    CloudUnavailable,
+    LaunchFailed,
+    OverQuota,
+    Resource,
+    Sending,
+    Sent,
+    State,
+    WantedImage,
+)
 
 TASK, WRITTEN, SINCE, UNSEEN, SENDS, FULL, IMDS = "task", "written", "since", "unseen", "sends", "full", "imds"
 SENDS_MAX = 3
@@ -54,7 +63,7 @@ _NO_ROOM = ("ResourceCountExceeded", "ResourceCountLimitExceeded")
 
 
 class AwsImages:
-    """See `ports.images.ImageCloud`."""
+    """See `ports.cloud.ImageCloud`."""
 
     def __init__(
         self,

@@ -15,8 +15,18 @@ from headgate.adapters.nodes.clouds.http import understood
 from headgate.adapters.nodes.clouds.imagefiles import check_disk
 from headgate.adapters.nodes.clouds.openstack.api import NoService, OpenStack, OpenStackRefused
 from headgate.base.tasks import end
-from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, OverQuota, Resource, State
-from headgate.ports.images import UPLOAD_TAG, Sending, Sent, WantedImage
+from headgate.ports.cloud import (
+    SYSTEM_TAG,
+    UPLOAD_TAG,
+    CloudUnavailable,
+    LaunchFailed,
+    OverQuota,
+    Resource,
+    Sending,
+    Sent,
+    State,
+    WantedImage,
+)
 
 IMAGE = "image"
 PIECE_BYTES = 2**20
@@ -43,7 +53,7 @@ Work = Coroutine[Any, Any, dict[str, str]]
 
 
 class GlanceImages:
-    """See `ports.images.ImageCloud`."""
+    """See `ports.cloud.ImageCloud`."""
 
     def __init__(self, at: At, now_s: Callable[[], float] = time.time) -> None:
         """Use `at` to find the OpenStack project in the region of a provider, and `now_s` as the clock."""

@@ -24,6 +24,7 @@ from headgate.adapters.work.directory import remove
 from headgate.base.errors import UserError
 from headgate.base.tasks import end, run_to_end
 from headgate.ports.cloud import (
+    HOST_KEY_VARIABLE,
     NODE_TAG,
     SYSTEM_TAG,
     Amounts,
@@ -36,7 +37,6 @@ from headgate.ports.cloud import (
     Resource,
     State,
 )
-from headgate.ports.provider import HOST_KEY_VARIABLE
 
 FETCH_MAX_S = 1_800.0
 CORES, RAM_MIB, PIDS = 1.0, 2_048, 4_096

@@ -22,8 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 from headgate.adapters.nodes.clouds.http import one_line
 from headgate.base.pipes import OutputTooLarge, communicate, put_down
 from headgate.base.tasks import end
-from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, Resource, State
-from headgate.ports.images import Sending, Sent, WantedImage
+from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, Resource, Sending, Sent, State, WantedImage
 
 ANSWER_MAX_S = 120.0
 ANSWER_MAX_BYTES = 16 * 2**20
@@ -97,7 +96,7 @@ IMAGE_NAME = "localhost/headgate/upload"
 
 
 class PodmanImages:
-    """See `ports.images.ImageCloud`."""
+    """See `ports.cloud.ImageCloud`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -15,8 +15,7 @@ from typing import Any
 from headgate.adapters.nodes.clouds.description import host
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.base.errors import UserError
-from headgate.ports.cloud import Amounts, LaunchFailed, MachineSpec, Made, Resource, State
-from headgate.ports.provider import HOST_KEY_VARIABLE
+from headgate.ports.cloud import HOST_KEY_VARIABLE, Amounts, LaunchFailed, MachineSpec, Made, Resource, State
 
 _OWN = ("connection-type", "connection-port", "username", "python-path", "shell-type")
 """Properties that a machine may have itself, which an image has in other clouds."""

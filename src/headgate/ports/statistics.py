@@ -1,0 +1,108 @@
+"""Define questions to the history about jobs and buildsets over time, and the answers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class CountedTime(msgspec.Struct, frozen=True, kw_only=True):
+    """Describe the period that was counted, in slots of equal length, and since when it is complete."""
+
+    start_time: str
+    end_time: str
+    """First moment after the period."""
+    slot_seconds: int
+    complete_from: str | None
+    """Start of what is counted, if the period has more than 20,000 buildsets; nothing before it is counted. Null:
+    everything is counted."""
+
+
+SLOTS_MAX = 400
+"""Limit of time slots in one answer."""
+PARTS_MAX = 20
+"""Limit of parts that one answer lists separately."""
+Part = Literal["", "project", "branch", "pipeline", "nodeset", "job_name"]
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Select a period, cut into slots of equal length, and what is counted separately within each."""
+
+    since_ms: int
+    until_ms: int
+    """First moment after the period, milliseconds since the epoch."""
+    slot_ms: int
+    part: Part = ""
+
+
+class FlakySlot(msgspec.Struct, frozen=True, kw_only=True):
+    """Summarise the builds whose buildsets ended within one slot of time."""
+
+    start_time: str
+    part: str | None
+    """Project, branch, pipeline, nodeset or job, according to `by`, and empty without `by`; null for the sum of all
+    except the 20 with the most builds."""
+    builds: int
+    """Builds that passed or failed by themselves."""
+    failed: int
+    trees: int
+    """Different states of the code on which the job first passed or failed by itself in this slot, as far as they are
+    known. Of several jobs, each counts by itself."""
+    flaky: int
+    """Of these trees, those on which it failed and passed later, here or in a later slot."""
+    retried: int
+    """Attempts that ended without a result and were repeated."""
+
+
+class Flakiness(CountedTime, frozen=True, kw_only=True):
+    """Tell how flaky jobs were over time. Slots in which no build ended are absent."""
+
+    job_name: str | None
+    """Null: every job."""
+    slots: tuple[FlakySlot, ...]
+
+
+class ThroughputSums(msgspec.Struct, frozen=True, kw_only=True):
+    """State how quickly some buildsets ended, and what that took."""
+
+    buildsets: int
+    passed: int
+    """Buildsets with the result SUCCESS; in a pipeline that lands changes, those that landed."""
+    failed: int
+    """Buildsets that count and neither passed nor were dequeued."""
+    resets: int
+    """Buildsets that were replaced by others."""
+    builds: int
+    """Builds of all these buildsets that began."""
+    builds_per_passed: float | None
+    seconds: float
+    """Total time of these builds."""
+    seconds_lost: float
+    """Part of `seconds` that went into builds of resets."""
+    to_start_median_s: float | None
+    """Median time from the event to the first build, of the buildsets that passed."""
+    to_end_median_s: float | None
+    """Median time from the event to the end, through all resets, of the buildsets that passed."""
+    to_end_95_s: float | None
+    """Time from the event to the end that 95 of 100 passed buildsets did not exceed."""
+
+
+class Throughput(ThroughputSums, frozen=True, kw_only=True):
+    """State how quickly buildsets of one project in one pipeline ended, and what that took."""
+
+    project: str
+    """Canonical name of the project; empty, like `pipeline`, for the sum of all of them."""
+    pipeline: str
+
+
+class ThroughputSlot(ThroughputSums, frozen=True, kw_only=True):
+    """State how quickly the buildsets that ended within one slot of time ended, and what that took."""
+
+    start_time: str
+
+
+class ThroughputOverTime(CountedTime, frozen=True, kw_only=True):
+    """Tell how quickly buildsets ended over time. Slots in which none ended are absent."""
+
+    slots: tuple[ThroughputSlot, ...]
