@@ -19,7 +19,7 @@ from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
 from headgate.map.records import Finished, FinishedBuild
-from headgate.map.state.state import writes
+from headgate.map.state import writes
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Owner, Request
 from headgate.services.context import Context

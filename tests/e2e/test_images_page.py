@@ -17,7 +17,7 @@ from headgate.config.files.source import Source
 from headgate.config.machines import FlatImage, FlatProvider
 from headgate.config.parse import Stanza
 from headgate.map.inventory.images import ImageArtifact, ImageFile, ImageUpload
-from headgate.map.inventory.machines import MadeNode
+from headgate.map.inventory.nodes import MadeNode
 from headgate.store.types import Op
 from headgate.testing.clock import DEADLINE_S
 from headgate.web.access import Access

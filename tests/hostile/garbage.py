@@ -12,7 +12,7 @@ from headgate.base.zstd import compress
 from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.gate.change import Change
 from headgate.map.places import Map
-from headgate.map.state.state import load
+from headgate.map.state import load
 from headgate.map.tree import locate
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context

@@ -11,7 +11,7 @@ import pytest
 
 from headgate.adapters.forges.registry import Connected
 from headgate.adapters.git.connection import GitConnection
-from headgate.map.state.state import load
+from headgate.map.state import load
 from headgate.ports.forge import Hint
 from headgate.services.reports import courier
 from headgate.services.scheduler.hints import store_hint

@@ -14,7 +14,7 @@ from headgate.adapters.forges.rest import NO_QUERY, ForgeKey, ForgeResponse, Que
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
-from headgate.config.forges.gitea import GITEA
+from headgate.config.forges.github import GITEA
 from headgate.config.forges.keyterms import TermSubject, triggered, unmet
 from headgate.gate.returns.shape import FileComment
 from headgate.ports.forge import MergeLanded

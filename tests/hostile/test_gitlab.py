@@ -16,8 +16,8 @@ from headgate.adapters.forges import rest
 from headgate.adapters.forges.gitlab import request
 from headgate.adapters.forges.gitlab.client import account
 from headgate.adapters.forges.rest import AGAIN_S, ForgeKey, ForgeResponse, Query
+from headgate.config.drivers import DIALECTS
 from headgate.config.forges.keyterms import TermSubject, triggered
-from headgate.config.forges.table import DIALECTS
 from headgate.gate.change import TriggerEvent
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import Hint, Ignored, Misdelivered, ReporterAway

@@ -13,8 +13,7 @@ import pytest
 from headgate.adapters.nodes.clouds.static.driver import StaticHosts
 from headgate.config.keys.nodes import LISTED_MAX
 from headgate.config.machines import STATIC, FlatLabel, FlatProvider
-from headgate.map.inventory.machines import Installation, MadeNode
-from headgate.map.inventory.nodes import NodeRequest
+from headgate.map.inventory.nodes import Installation, MadeNode, NodeRequest
 from headgate.map.places import Map
 from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachinePending, MachineSpec, Made, Resource, State
 from headgate.recipes.codec import decode

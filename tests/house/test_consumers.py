@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from headgate.config.drivers import DRIVERS
+from headgate.config.drivers import DIALECTS, DRIVERS
 from headgate.config.files.check import Keys
-from headgate.config.forges.table import DIALECTS
 from headgate.config.keys import job, objects, tenant
 from headgate.config.keys.consumers import CONSUMERS
 from headgate.config.keys.job import JOB
-from headgate.config.keys.pipeline import PIPELINE
+from headgate.config.keys.objects import PIPELINE
 from tests.house.sources import SOURCE, facts
 
 DECLARED: dict[str, Keys] = {

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from headgate.map.page import page
 from headgate.map.tree import Dir, declared, place
-from headgate.map.trees import trees
+from headgate.map.trees import page, trees
 from tests.house.sources import ALL, SOURCE, facts
 
 BY_KIND = {"executor", "fingergw", "launcher", "merger", "scheduler", "web"}

@@ -14,7 +14,7 @@ from headgate.gate.change import EventKind
 from headgate.gate.imagework import Body, body_of
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.images import ImageArtifact, ImageFile, ImageOrder, ImageUpload
-from headgate.map.inventory.machines import Installation
+from headgate.map.inventory.nodes import Installation
 from headgate.ports.cloud import Resource, Sending, Sent, State, WantedImage
 from headgate.recipes.lock import lock
 from headgate.services.context import Context

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.config.freeze.nodesets import flattened
+from headgate.config.freeze.resources import flattened_nodesets
 from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.places import InventoryMap
@@ -219,6 +219,6 @@ async def test_a_nodeset_that_is_too_large_to_be_written_down_fails_and_others_a
         assert "its 151 machines cannot be written down at once" in (build.error or "")
         push(repositories, text.replace(f"[{many}]", "box"))
         tenant = running.scheduler.tenants["example"]
-        await running.until(lambda: len(flattened(tenant.layouts.landed, "bare")[0].nodes[0].name) == 1)
+        await running.until(lambda: len(flattened_nodesets(tenant.layouts.landed, "bare")[0].nodes[0].name) == 1)
         repositories.propose("code/api", "again", {"hello": "hi\n"})
         assert (await running.history.result_of("again", "check")).result == "SUCCESS"

@@ -13,8 +13,8 @@ import pytest
 from headgate.adapters.git.forge import GitForge
 from headgate.config.model import TriggerFilter
 from headgate.gate.change import EventKind, Occasion
-from headgate.map.occasions import Begun
-from headgate.map.orders import TenantState
+from headgate.map.connections import Begun
+from headgate.map.queues import TenantState
 from headgate.ports.forge import Sighting
 from headgate.ports.occasions import NextOccasion, OccasionPartition
 from headgate.recipes.codec import encode

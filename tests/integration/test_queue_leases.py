@@ -16,7 +16,7 @@ from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.database import DatabaseDown
 from headgate.queue.messages.holders import LeaseMoment, LeaseRequest
 from headgate.queue.messages.postgres import PostgresDatabase
-from headgate.queueing.deadletters import dead_letter
+from headgate.queueing.message import dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.queues.harness import APP, OTHER_KEY

@@ -19,8 +19,8 @@ from headgate.queue.workers.calls import JobCaller, JobExit
 from headgate.queue.workers.processor import JobPace
 from headgate.queue.workers.storeless import LeaseWorker
 from headgate.queueing import Message, Reject, StopWorker
-from headgate.queueing.deadletters import dead_letter
 from headgate.queueing.ids import START
+from headgate.queueing.message import dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.testing.clock import DEADLINE_S

@@ -33,8 +33,8 @@ from headgate.queue.messages.database import Database
 from headgate.queue.messages.holders import DEFAULT_GROUP
 from headgate.queue.messages.leaseclient import MessageLeasing
 from headgate.queue.messages.records import NoQueue
-from headgate.queueing.deadletters import dead_letter
 from headgate.queueing.ids import START
+from headgate.queueing.message import dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving

@@ -48,11 +48,10 @@ from headgate.queueing import (
     TimeLimit,
 )
 from headgate.queueing import progress as steps
-from headgate.queueing.deadletters import DeadLetter, dead_letter
 from headgate.queueing.ids import START, make_id, ticks_of, unix_text
+from headgate.queueing.message import DeadLetter, dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS
-from headgate.queueing.progress import NEW, Progress
-from headgate.queueing.tally import Tally
+from headgate.queueing.progress import NEW, Progress, Tally
 from headgate.store.memory import MemoryBackend
 from headgate.store.sqlite import SqliteBackend
 from headgate.store.store import GuardLost, Store

@@ -15,8 +15,8 @@ from headgate.base.ids import fresh
 from headgate.gate.autohold import HoldRequest
 from headgate.gate.closures import Closing
 from headgate.map.check import check
-from headgate.map.orders import ReadAnew, TenantState
 from headgate.map.places import Map
+from headgate.map.queues import ReadAnew, TenantState
 from headgate.recipes.codec import decode
 from headgate.recipes.requestforms import Request
 from headgate.services.autohold import hold_requests

@@ -9,7 +9,7 @@ import hypothesis.internal.conjecture.utils  # noqa: F401  # else pytest's plugi
 import pytest
 from msgspec.structs import replace
 
-from headgate.map.inventory.machines import ENDING, MadeNode
+from headgate.map.inventory.nodes import ENDING, MadeNode
 from headgate.services.context import Context
 from headgate.services.nodes.accounts import CloudAccount, Hunting, Ours
 from headgate.services.nodes.errands import Errands

@@ -13,7 +13,7 @@ from headgate.queue.messages import leases, posts
 from headgate.queue.workers import turns
 from headgate.queue.workers.shares import SharingView
 from headgate.queue.workers.turns import Rank, StrandTurns
-from headgate.queueing.priorities import Next
+from headgate.queueing.partitions import Next
 from headgate.testing.queues import simulator as queuesim
 from headgate.testing.queues.leases import LeaseSimulation
 from headgate.testing.queues.simulator import simulate_priorities

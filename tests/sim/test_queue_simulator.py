@@ -12,10 +12,10 @@ import pytest
 from headgate.queue.workers import ownership
 from headgate.queue.workers.ownership import Ownership
 from headgate.queue.workers.partition import PartitionRunner
-from headgate.queueing import assignment
+from headgate.queueing import partitions
 from headgate.queueing import progress as steps
 from headgate.queueing.partitions import QueuePartition
-from headgate.queueing.tally import Tally
+from headgate.queueing.progress import Tally
 from headgate.store.store import Store
 from headgate.store.types import Op, Put, Unavailable
 from headgate.testing.queues import simulator as queuesim
@@ -86,7 +86,7 @@ def assignment_not_sticky(patch: pytest.MonkeyPatch) -> None:
         names, every = sorted(workers), sorted(partitions)
         return {name: tuple(every[n :: len(names)]) for n, name in enumerate(names)}
 
-    patch.setattr(assignment, "assign", dealt)
+    patch.setattr(partitions, "assign", dealt)
 
 
 def assignment_drops_the_remainder(patch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def assignment_drops_the_remainder(patch: pytest.MonkeyPatch) -> None:
         share = len(every) // max(len(names), 1)
         return {name: tuple(every[n * share : (n + 1) * share]) for n, name in enumerate(names)}
 
-    patch.setattr(assignment, "assign", floored)
+    patch.setattr(partitions, "assign", floored)
 
 
 def recorded_before_it_is_run(patch: pytest.MonkeyPatch) -> None:

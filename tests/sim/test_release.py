@@ -11,7 +11,7 @@ from headgate.base.tasks import end
 from headgate.gate.model import State
 from headgate.map.check import check
 from headgate.map.places import Map
-from headgate.map.state.state import load
+from headgate.map.state import load
 from headgate.testing.clock import run_virtual
 from tests.sim.recorded import Office, read
 

@@ -15,7 +15,7 @@ from headgate.gate.actions import Cancel
 from headgate.gate.model import Build, BuildSet, Carried
 from headgate.gate.work import RepoState
 from headgate.gate.world import World
-from headgate.map.state import state
+from headgate.map import state
 from headgate.services.scheduler import bygone, turn
 from headgate.testing.clock import tidily
 from headgate.testing.sim.kinds import SimKind

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.config.forges import people
+from headgate.config.forges import git
 from headgate.gate import absorb, decide, landings, readiness, trial, words
 from headgate.gate.actions import Resume
 from headgate.gate.leave import leave
@@ -111,11 +111,11 @@ def the_server_does_not_hold_what_people_say(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_person_is_two(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(people, "person", lambda name: name)
+    patch.setattr(git, "person", lambda name: name)
 
 
 def who_proposed_it_approves(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(people, "authors", lambda change_state: set())
+    patch.setattr(git, "authors", lambda change_state: set())
 
 
 def what_is_needed_is_not_asked_for_again(patch: pytest.MonkeyPatch) -> None:

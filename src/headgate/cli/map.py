@@ -11,11 +11,9 @@ from headgate.base.errors import UserError
 from headgate.cli.settings import find, read
 from headgate.cli.store.urls import open_to_read, user_error
 from headgate.cli.terminal.say import say
-from headgate.map.check import check
-from headgate.map.page import page
+from headgate.map.check import check, show_tree
 from headgate.map.places import ROOT
-from headgate.map.show import show
-from headgate.map.trees import StoreTree, trees
+from headgate.map.trees import StoreTree, page, trees
 from headgate.store.types import Entry, StoreError
 
 _store = click.option(
@@ -42,7 +40,7 @@ def command(context: click.Context) -> None:
 @click.argument("prefix", default="")
 def tree(store: str, root: str, prefix: str) -> None:
     """Show the entries at and below PREFIX with their contents."""
-    lines = list(show(_entries(store, trees(root)), trees(root), prefix))
+    lines = list(show_tree(_entries(store, trees(root)), trees(root), prefix))
     if not lines:
         raise UserError(f"nothing is stored at or below {prefix or root}; `headgate map` lists the places")
     for line in lines:

@@ -5,15 +5,30 @@ Keys are checked even for a driver that Headgate cannot connect to, so that any 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
 from headgate.config.files.check import Check, Keys, StanzaKey, count, flag, many, mapping, text
-from headgate.config.forges.git import UNTOLD
+from headgate.config.forges.gerrit import GERRIT
+from headgate.config.forges.git import GIT, UNTOLD
+from headgate.config.forges.github import GITEA, GITHUB
+from headgate.config.forges.gitlab import GITLAB
 from headgate.config.forges.keyterms import Dialect, forms
-from headgate.config.forges.table import DIALECTS
+from headgate.config.forges.pagure import PAGURE
 from headgate.config.keys.forms import any_of, events, queue, texts, time, words
 from headgate.queueing.partitions import TTL_MAX_S
+
+DIALECTS: Mapping[str, Dialect] = {
+    "git": GIT,
+    "gerrit": GERRIT,
+    "github": GITHUB,
+    "gitlab": GITLAB,
+    "gitea": GITEA,
+    "pagure": PAGURE,
+}
+"""Name of each forge's driver -> its dialect. A new one needs a row here, a module with its keys in `config/forges`,
+and a package below `adapters/forges`."""
 
 
 class Driver(NamedTuple):

@@ -10,14 +10,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from headgate.config.assembly.links import exchanged
-from headgate.config.branches import included
 from headgate.config.definitions import Branches
 from headgate.config.files.source import NO_EFFECT
 from headgate.config.freeze.freeze import reuses
-from headgate.config.layout import Layout, build_layout
+from headgate.config.layout import Layout, build_layout, exchanged
 from headgate.config.model import ConfigError, FrozenGraph
-from headgate.config.operator.model import Tenant, TenantProject
+from headgate.config.operator.model import Tenant, TenantProject, included
 from headgate.config.parse import TOO_LARGE, ParseCache, ParsedBranch
 
 Texts = Mapping[str, Mapping[str, Mapping[str, str]]]
@@ -91,8 +89,8 @@ class TenantLayouts:
     _landed_errors: frozenset[ConfigError]
     """Errors of the landed layout."""
     contents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Project -> branch -> digest of its landed files (`config.branches.content_of`). It includes files that are held
-    back, in whose place the layout uses the earlier ones."""
+    """Project -> branch -> digest of its landed files (`config.operator.model.content_of`). It includes files that are
+    held back, in whose place the layout uses the earlier ones."""
     refused: tuple[ConfigError, ...] = ()
     """Errors in the branches that are held back."""
     _known: dict[tuple[str, ...], _Proposal] = field(default_factory=dict)

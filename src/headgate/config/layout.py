@@ -1,21 +1,27 @@
-"""Assemble a tenant's configuration into a layout, and answer questions about it: jobs, queues, and which projects take
-part."""
+"""Assemble a tenant's configuration into a layout by exchanging files, and answer questions about it.
+
+Every stanza is a claim to a key, such as the job `unit`. Which of the claims to a key are admitted depends only on
+these claims. The keys that an admitted stanza refers to are recorded, so that the stanza is checked again when one of
+them changes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
-from headgate.config.assembly.links import exchanged
+from headgate.config.assembly.admission import Admission
+from headgate.config.assembly.references import References, seen_from_outside
 from headgate.config.budgets import DEFAULTS, Budgets
-from headgate.config.definitions import Branches, Index, LayoutDefinitions
+from headgate.config.definitions import PATTERNS, Branches, Index, Key, LayoutDefinitions, Place
 from headgate.config.files.check import as_list
+from headgate.config.files.source import MEANING
 from headgate.config.freeze.freeze import FreezeQuestion, freeze
-from headgate.config.freeze.matchers import FreezeTarget, project_applies
-from headgate.config.freeze.sections import sections
-from headgate.config.model import FrozenGraph
-from headgate.config.operator.model import Tenant
+from headgate.config.freeze.sections import FreezeTarget, project_applies, sections
+from headgate.config.model import ConfigError, FrozenGraph, Pipeline
+from headgate.config.operator.model import Tenant, TenantProject
 from headgate.config.parse import Stanza
 from headgate.config.patterns import Undecided
 
@@ -108,3 +114,221 @@ def branch_of(layout: Layout, queue: str) -> str | None:
     # Names of queues and branches may contain `@`, too: the first cut that leaves a per-branch queue is right.
     cuts = (at for at, c in enumerate(queue) if c == "@" and layout._queue_type(queue[:at]) == "per-branch")
     return next((queue[at + 1 :] for at in cuts), None)
+
+
+T = TypeVar("T")
+D = TypeVar("D", bound=LayoutDefinitions)
+
+HELPED_MAX = 100
+"""Number of errors that suggest a similar name."""
+_NONE: tuple[Stanza, ...] = ()
+
+
+def exchanged(layout: D, branches: Branches, gone: Collection[Place] = (), *, keep: bool) -> D:
+    """Return the layout with the files of `branches` exchanged and the branches in `gone` removed.
+
+    With `keep`, further layouts can be derived from the result; `layout` itself must have been made in that way.
+    """
+    return _Exchange(layout, branches, gone, keep=keep).layout
+
+
+class _Exchange(Generic[D]):
+    def __init__(self, base: D, branches: Branches, gone: Collection[Place], *, keep: bool) -> None:
+        assert base.index is not None, "a layout that others are made from keeps its index"
+        self._base, self._from = base, base.index
+        self._tenant = base.tenant
+        self._come = {(p, branch): parsed for p, found in branches.items() for branch, parsed in found.items()}
+        self._gone = gone
+        self.layout = _copied(base, branches, gone)
+        self._findings = self.layout.findings
+        old, new = self._files()
+        # References are checked only after all keys are decided, because they may point at any of them.
+        self._checked(self._claimed(old, new))
+        self.layout.errors = tuple(self._errors())
+        if keep:
+            self.layout.index = self._index(old)
+
+    # --- files
+
+    def _files(self) -> tuple[list[Stanza], list[Stanza]]:
+        """Return the removed and the added stanzas, and record the errors of the exchanged files in the findings."""
+        old: list[Stanza] = []
+        new: list[Stanza] = []
+        for place in (*self._come, *self._gone):
+            before, parsed = self._from.parsed.get(place), self._come.get(place)
+            self._findings.files.pop(place, None)
+            if parsed is not None and parsed.errors:
+                self._findings.files[place] = parsed.errors
+            if before is not parsed:
+                old += before.stanzas if before is not None else ()
+                new += parsed.stanzas if parsed is not None else ()
+        return old, new
+
+    # --- claims
+
+    def _claimed(self, old: Iterable[Stanza], new: Iterable[Stanza]) -> list[Stanza]:
+        """Decide again which claims to each affected key are admitted, and return the admitted stanzas whose references
+        must be checked."""
+        gone = set(old)
+        come: dict[Key, list[Stanza]] = {}
+        admission = Admission(self._tenant)
+        # A key that only loses a claim is decided again, too: another branch may now have the first definition.
+        for stanza in gone:
+            come.setdefault(admission.key(stanza), [])
+        for stanza in new:
+            come.setdefault(admission.key(stanza), []).append(stanza)
+        self._touched = {}
+        again: dict[Stanza, None] = {}
+        for key in come:
+            staying = [s for s in self._from.claims.get(key, _NONE) if s not in gone]
+            # Those that stay are in order already.
+            claims = sorted([*staying, *come[key]], key=self.rank) if come[key] else staying
+            self._touched[key] = tuple(claims)
+            before = self._base.admitted(key)
+            self._admit(admission, key, claims)
+            after = self.layout.admitted(key)
+            again.update((s, None) for s in after if s not in before)
+            # Most edits change what only the stanza itself says, and then its readers, perhaps thousands, need no look.
+            if seen_from_outside(key, before) != seen_from_outside(key, after):
+                again.update((s, None) for s in self._from.readers.get(key, ()) if s not in gone)
+        # The tables were edited in place, and the order of pipelines is that of their definitions.
+        if any(kind == "pipeline" for kind, _ in come):
+            stanzas = sorted((s for (s,) in self.layout.pipeline_stanzas.values()), key=self.rank)
+            self.layout.pipelines = {s.name: self.layout.pipelines[s.name] for s in stanzas}
+        # A stanza noted under one key may have been refused under another since.
+        return [s for s in again if s in self.layout.admitted(admission.key(s))]
+
+    def _admit(self, admission: Admission, key: Key, claims: list[Stanza]) -> None:
+        admitted: list[Stanza] = []
+        pipeline: Pipeline | None = None
+        before = self._from.claims.get(key, _NONE)
+        for stanza in before:
+            self._findings.refused.pop(stanza, None)
+        for stanza in claims:
+            verdict = admission.verdict(stanza, admitted)
+            if verdict.errors:
+                self._findings.refused[stanza] = verdict.errors
+            if verdict.admitted:
+                admitted.append(stanza)
+                pipeline = pipeline or verdict.pipeline
+        _enter(self.layout, key, admitted, pipeline)
+        for stanza in before:
+            if stanza not in admitted:
+                self._findings.references.pop(stanza, None)
+
+    # --- references
+
+    def _checked(self, stanzas: list[Stanza]) -> None:
+        self._reads: dict[Stanza, frozenset[Key]] = {}
+        errors_total = 0
+        for stanza in stanzas:
+            references = References(self.layout, helpful=errors_total < HELPED_MAX)
+            found = tuple(references.check(stanza))
+            errors_total += len(found)
+            self._findings.references.pop(stanza, None)
+            if found:
+                self._findings.references[stanza] = found
+            self._reads[stanza] = frozenset(references.read)
+
+    def _index(self, old: list[Stanza]) -> Index:
+        claims = self._from.claims | self._touched
+        parsed = {place: one for place, one in (self._from.parsed | self._come).items() if place not in self._gone}
+        reads = dict(self._from.reads)
+        dropped: dict[Key, set[Stanza]] = defaultdict(set)
+        added: dict[Key, set[Stanza]] = defaultdict(set)
+        for stanza in (*old, *self._reads):
+            for key in reads.pop(stanza, ()):
+                dropped[key].add(stanza)
+        for stanza, keys in self._reads.items():
+            reads[stanza] = keys
+            for key in keys:
+                added[key].add(stanza)
+        readers = dict(self._from.readers)
+        for key in {**dropped, **added}:
+            readers[key] = (readers.get(key, frozenset()) - dropped[key]) | added[key]
+        return Index({k: c for k, c in claims.items() if c}, readers, reads, parsed)
+
+    # --- errors
+
+    def rank(self, stanza: Stanza) -> tuple[int, bool, str, int]:
+        """Return a sort key: the order of the projects in the tenant (config-projects first), then the default branch
+        before others."""
+        return (*self._place_rank((stanza.source.project, stanza.source.branch)), stanza.position)
+
+    def _place_rank(self, place: Place) -> tuple[int, bool, str]:
+        project, branch = place
+        return self._tenant.order[project], branch != next(iter(self.layout.branches.get(project, ())), ""), branch
+
+    def _errors(self) -> Iterator[ConfigError]:
+        yield from self._tenant.idle
+        for project in self._tenant.projects:
+            yield from _shadows(self._tenant, project)
+        for place in sorted(self._findings.files, key=self._place_rank):
+            yield from self._findings.files[place]
+        for found in (self._findings.refused, self._findings.references):
+            for stanza in sorted(found, key=self.rank):
+                yield from found[stanza]
+        yield from self._default_parent()
+
+    def _default_parent(self) -> Iterator[ConfigError]:
+        """Report once that the default parent is not defined. Without it, jobs that name no parent are left out of
+        every graph."""
+        name, jobs = self._tenant.default_parent, self.layout.jobs
+        if name in jobs or name == "noop":
+            return
+        orphans = (s for variants in jobs.values() for s in variants if "parent" not in s.body)
+        first = min(orphans, key=self.rank, default=None)
+        if first is not None:
+            text = f"the default parent {name!r} is not defined: jobs that name no parent are left out of every graph"
+            yield first.source.error(MEANING, text, first.line, "warning")
+
+
+def _copied(base: D, branches: Branches, gone: Collection[Place]) -> D:
+    carried = dict(base.branches)
+    for project in {*branches, *(project for project, _ in gone)}:
+        known, come = carried.get(project, ()), tuple(branches.get(project, ()))
+        first = next(iter(known or come), "")
+        left = {*known, *come} - {branch for p, branch in gone if p == project}
+        carried[project] = tuple(sorted(left, key=lambda branch: (branch != first, branch)))
+    return replace(
+        base,
+        branches=carried,
+        pipelines=dict(base.pipelines),
+        pipeline_stanzas=dict(base.pipeline_stanzas),
+        jobs=dict(base.jobs),
+        projects=dict(base.projects),
+        templates=dict(base.templates),
+        singles={kind: dict(table) for kind, table in base.singles.items()},
+        findings=base.findings.copy(),
+        index=None,
+        # Answers of the base do not hold here.
+        remembered={},
+    )
+
+
+def _shadows(tenant: Tenant, project: TenantProject) -> Iterator[ConfigError]:
+    for name in project.shadow:
+        if tenant.find(name) is None:
+            text = f"{tenant.why_not(name)}; the tenant file says that {project.name} is shadowed by it"
+            yield ConfigError("Project Not Found", text, project.project)
+
+
+def _enter(layout: LayoutDefinitions, key: Key, stanzas: list[Stanza], pipeline: Pipeline | None) -> None:
+    """Set the admitted stanzas of a key."""
+    kind, name = key
+    if key == PATTERNS:
+        layout.patterns = stanzas
+    elif kind in layout.singles:
+        _set(layout.singles[kind], name, stanzas[0] if stanzas else None)
+    else:
+        tables = {"job": layout.jobs, "project-template": layout.templates, "project": layout.projects}
+        _set(tables.get(kind, layout.pipeline_stanzas), name, stanzas or None)
+    if kind == "pipeline":
+        _set(layout.pipelines, name, pipeline)
+
+
+def _set(table: dict[str, T], name: str, value: T | None) -> None:
+    if value is None:
+        table.pop(name, None)
+    else:
+        table[name] = value

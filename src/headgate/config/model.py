@@ -28,7 +28,7 @@ ANSIBLE = (".yaml", ".yml")
 
 
 class PlaybookSecret(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent a secret that one playbook may read, still encrypted; `config.secrets.revealed` opens it."""
+    """Represent a secret that one playbook may read, still encrypted; `config.files.document.revealed` opens it."""
 
     name: str
     """Name of the variable that holds it."""

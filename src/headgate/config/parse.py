@@ -16,13 +16,11 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.config.budgets import BRANCH_MAX_BYTES, DEFAULTS, FILES_MAX, Budgets, sized
-from headgate.config.files.document import Table, load
-from headgate.config.files.roots import roots
-from headgate.config.files.source import Source, Wrong, nearest
+from headgate.config.files.document import SecretOpener, Table, load
+from headgate.config.files.source import Source, Wrong, nearest, roots
 from headgate.config.keys.objects import KINDS, PROJECT, TEMPLATE
-from headgate.config.kinds.checks import check_stanza
+from headgate.config.kinds.stanza import check_stanza
 from headgate.config.model import ConfigError
-from headgate.config.secrets import SecretOpener
 from headgate.config.tenants import TenantProject
 
 CACHE_MAX = 40_000

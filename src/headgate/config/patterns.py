@@ -1,9 +1,9 @@
 """Match users' regular expressions with RE2, or in Python's dialect if RE2 does not support a pattern.
 
 A pattern is text, or `{regex: text, negate: true|false}`. Compiled patterns are cached, within a limit. No match takes
-long: a pattern that RE2 does not support is matched by Python's engine if that is proved to be fast (`regex.bound`),
-and otherwise by `regex.walk`. If even that does not finish within its limit of steps, the match is Undecided, which is
-an error of the configuration and never a result.
+long: a pattern that RE2 does not support is matched by Python's engine if that is proved to be fast
+(`regex.steps_max`), and otherwise by `regex.Walk`. If even that does not finish within its limit of steps, the match is
+Undecided, which is an error of the configuration and never a result.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 import re2
 
-from headgate.config.regex import tree
-from headgate.config.regex.bound import steps_max
-from headgate.config.regex.walk import Exhausted, Walk
+from headgate.config import regex
+from headgate.config.regex import Exhausted, Walk, steps_max
 
 COMPILED_MAX = 4_096
 """Number of compiled patterns that are cached."""
@@ -71,9 +70,9 @@ class Legacy:
 
     def __init__(self, text: str) -> None:
         """Compile the pattern. Raise BadPattern, re.error, RecursionError, OverflowError."""
-        self._text, self._tree = text, tree.parsed(text)
+        self._text, self._tree = text, regex.parsed(text)
         # Before the engine compiles it: the compiler visits every character of a range.
-        if tree.range_lengths(self._tree) > RANGES_MAX:
+        if regex.range_lengths(self._tree) > RANGES_MAX:
             raise BadPattern(f"{text[:80]!r} has ranges of more than {RANGES_MAX} characters")
         self._engine = re.compile(text)
         self._answer = lru_cache(maxsize=ANSWERS_MAX)(self._found)

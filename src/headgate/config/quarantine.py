@@ -12,9 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from headgate.config.assembly.admission import Admission
-from headgate.config.assembly.links import exchanged
 from headgate.config.definitions import Branches, Key, Place
-from headgate.config.layout import Layout
+from headgate.config.layout import Layout, exchanged
 from headgate.config.model import ConfigError
 from headgate.config.parse import ParsedBranch, Stanza
 

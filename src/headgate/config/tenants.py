@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headgate.config.files.roots import STANDARD_PATHS
+from headgate.config.files.source import STANDARD_PATHS
 from headgate.config.operator.file import parse_tenant_file
-from headgate.config.operator.model import (
-    ConfigErrors,
-    Connection,
-    Protection,
-    Tenant,
-    TenantFile,
-    TenantProject,
-)
+from headgate.config.operator.model import ConfigErrors, Connection, Protection, Tenant, TenantFile, TenantProject
 
 __all__ = [
     "STANDARD_PATHS",

@@ -7,8 +7,8 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from headgate.config.branches import content_of
 from headgate.config.model import Window
+from headgate.config.operator.model import content_of
 from headgate.gate.actions import Action, Record, Report
 from headgate.gate.change import Change
 from headgate.gate.model import Item, Queue, State, Unfollowed, with_queue

@@ -296,7 +296,7 @@ class Unfollowed(msgspec.Struct, frozen=True):
 
     connection: str
     branches: Mapping[str, str]
-    """branch -> digest of its files (`config.branches.content_of`)"""
+    """branch -> digest of its files (`config.operator.model.content_of`)"""
 
 
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.config.forges.people import person
+from headgate.config.forges.git import person
 from headgate.gate.change import ChangeState
 
 

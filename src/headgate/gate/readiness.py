@@ -12,7 +12,7 @@ from collections.abc import Collection, Set
 from enum import StrEnum
 from typing import NamedTuple
 
-from headgate.config.forges.people import counted
+from headgate.config.forges.git import counted
 from headgate.config.model import Pipeline
 from headgate.gate.change import Change, ChangeState
 from headgate.gate.model import Item

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from itertools import chain
 
+from headgate.config.drivers import DIALECTS
 from headgate.config.forges.keyterms import Dialect, TermSubject, hindering, missing, triggered
-from headgate.config.forges.table import DIALECTS
 from headgate.config.model import Pipeline, TriggerFilter
 from headgate.gate.change import Change, ChangeState, TriggerEvent
 from headgate.gate.work import Demands

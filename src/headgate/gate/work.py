@@ -71,7 +71,7 @@ class MergeRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge")
     config_heads: dict[str, tuple[str, ...]] = {}
     """project -> branches whose text is wanted as it is at their heads, when nothing is merged there."""
     config_known: dict[str, dict[str, str]] = {}
-    """project -> branch -> digest of texts that are known (`config.branches.content_of`) and need not be sent."""
+    """project -> branch -> digest of texts that are known (`config.operator.model.content_of`) and need not be sent."""
     at: RefAt | None = None
     """Ref of the item; None when the item is a change."""
     landed: str = ""

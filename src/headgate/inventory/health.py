@@ -8,7 +8,7 @@ from decimal import Decimal
 import msgspec
 from msgspec.structs import replace
 
-from headgate.inventory.numbers import number
+from headgate.inventory.names import number
 
 FAILURES_MAX = 3
 """Number of failures in a row after which an object is set aside until a person declares it well."""

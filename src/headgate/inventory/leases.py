@@ -10,8 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.inventory.model import Object
-from headgate.inventory.names import Invalid, name, value
-from headgate.inventory.numbers import number, shown
+from headgate.inventory.names import Invalid, name, number, number_text, value
 
 WAITING, HELD, CLEANING, ENDED = "waiting", "held", "cleaning", "ended"
 PRECEDENCE = 200
@@ -164,7 +163,7 @@ def lacking(wanted: ObjectLease, object: Object, others: Sequence[ObjectLease]) 
         capacity = number(object.properties.get(key, ""))
         left = (capacity or Decimal()) - used(others, key)
         if capacity is None or (number(amount) or Decimal()) > left:
-            return f"of {key} {shown(max(left, Decimal()))} is left"
+            return f"of {key} {number_text(max(left, Decimal()))} is left"
     return ""
 
 
@@ -188,7 +187,9 @@ def within(
         have = sum((weight(quota, one) for one in own), Decimal())
         most = number(quota.most) or Decimal()
         if have + weight(quota, lease) > most:
-            return f"quota {quota.name}: {shown(most)} {_unit(quota)} at a time, of which {shown(have)} taken"
+            return (
+                f"quota {quota.name}: {number_text(most)} {_unit(quota)} at a time, of which {number_text(have)} taken"
+            )
     if quota.hours:
         since_ms = now_ms - quota.window_hours * _HOUR_MS
         # Hours that a lease in force may still use count as spent, or two leases could promise the same hours.
@@ -200,8 +201,8 @@ def within(
         hours = number(quota.hours) or Decimal()
         if spent + wanted > hours:
             return (
-                f"quota {quota.name}: {shown(hours)} hours of {_unit(quota)} in {quota.window_hours} hours, of which "
-                f"{float(spent):.2f} are spent or promised"
+                f"quota {quota.name}: {number_text(hours)} hours of {_unit(quota)} in {quota.window_hours} hours, of "
+                f"which {float(spent):.2f} are spent or promised"
             )
     return ""
 

@@ -1,8 +1,10 @@
-"""Check names, and normalise uuids to the form in which they are stored."""
+"""Check names and values, and normalise uuids and numbers to one form."""
 
 from __future__ import annotations
 
 import re
+from decimal import Decimal
+from functools import lru_cache
 
 from headgate.inventory.model import Object
 
@@ -79,3 +81,20 @@ def check(object: Object) -> Object:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:59]}…")
+
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?")
+_NUMBERS_CACHED_MAX = 10_000
+
+
+@lru_cache(_NUMBERS_CACHED_MAX)
+def number(text: str) -> Decimal | None:
+    """Return the exact number; None for a text that is not a number, such as one with a unit."""
+    # Decimal itself also accepts NaN, Infinity, underscores and digits of other scripts.
+    return Decimal(text) if _NUMBER.fullmatch(text) else None
+
+
+def number_text(number: Decimal) -> str:
+    """Return the shortest text for the number, without an exponent where it is an integer of a usual size."""
+    plain = number.normalize()
+    return f"{plain:f}" if -20 < plain.adjusted() < 20 else str(plain)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from headgate.inventory.definitions import without
 from headgate.inventory.health import PROBE, PROBE_INTERVAL
 from headgate.inventory.model import HOST_KEY, READ, WRITE, Caller, Definition, Object, Permission
-from headgate.inventory.schema import without
 
 
 def mask(rules: tuple[Permission, ...], caller: Caller) -> int | None:

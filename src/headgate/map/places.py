@@ -9,17 +9,17 @@ from headgate.config.model import FrozenJob
 from headgate.gate.change import ChangeState
 from headgate.gate.model import Build
 from headgate.gate.work import BuildSpec, RepoState
+from headgate.map.connections import AccountLimits, OccasionPlaces
 from headgate.map.forms import BUILDSET, ITEM, PIPELINE, QUEUE
 from headgate.map.inventory.images import Images, ImageUploads
 from headgate.map.inventory.nodes import Nodes
-from headgate.map.limits import AccountLimits
-from headgate.map.locks import Locks
-from headgate.map.occasions import OccasionPlaces
-from headgate.map.orders import HoldPlace, TenantState
+from headgate.map.projects import BranchRules, ConfigPlace, ProjectRefs
 from headgate.map.queues import (
     BuildRequests,
     ConnectionQueue,
     History,
+    HoldPlace,
+    Locks,
     ManagedQueue,
     ManagementQueue,
     MergerRequests,
@@ -28,6 +28,7 @@ from headgate.map.queues import (
     ReportsQueue,
     ResultQueue,
     SystemQueue,
+    TenantState,
     TriggerQueue,
 )
 from headgate.map.records import (
@@ -47,8 +48,6 @@ from headgate.map.records import (
     SystemConf,
     ZoneLabels,
 )
-from headgate.map.refs import BranchRules, ProjectRefs
-from headgate.map.texts import ConfigPlace
 from headgate.map.tree import Address, Dir, below, each, place
 
 ROOT = "/zuul"

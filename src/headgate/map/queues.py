@@ -1,14 +1,16 @@
-"""The queues: of events, and of requests for work."""
+"""Declare queues of events, orders and requests for work, and the locks of those who process them."""
 
 from __future__ import annotations
 
 from functools import cached_property
 
+import msgspec
+
+from headgate.gate.autohold import HoldRequest
 from headgate.gate.change import TriggerEvent
+from headgate.gate.closures import Closing
 from headgate.gate.work import Answer, BuildSpec, MergerAnswer, MergerWork
-from headgate.map.hints import HintsQueue
-from headgate.map.occasions import PublishedObjectsPlace
-from headgate.map.orders import ReadAnew
+from headgate.map.connections import HintsQueue, PublishedObjectsPlace
 from headgate.map.outbox import OutboxMessages, PublishedEvents
 from headgate.map.records import (
     Empty,
@@ -21,9 +23,102 @@ from headgate.map.records import (
     Raw,
     RepositoryProblem,
 )
-from headgate.map.tree import Dir, below, place, union
+from headgate.map.tree import Dir, below, each, place, union
 from headgate.recipes.requestforms import Request, RequestPlaces
 from headgate.recipes.stream import Stream, StreamEntry
+
+
+class TriggerLock(Dir):
+    """Lock the trigger events of one tenant."""
+
+    lock = place(Empty, "Held while trigger events are moved on to pipelines.", by="scheduler", node="lock", own=True)
+
+
+class ManagementLock(Dir):
+    """Lock the management events of one tenant."""
+
+    lock = place(Empty, "Held while management events are acted on.", by="scheduler", node="lock", own=True)
+
+
+class EventLocks(Dir):
+    """Lock the event queues of a tenant for their consumer."""
+
+    trigger = each(TriggerLock, key="tenant")
+    management = each(ManagementLock, key="tenant")
+
+
+class PipelineLock(Dir):
+    """Lock one pipeline."""
+
+    lock = place(
+        Empty,
+        "Held by the scheduler that runs the pipeline; the guard of every turn.",
+        by="scheduler",
+        node="lock",
+        own=True,
+    )
+
+
+class PipelineLocks(Dir):
+    """Lock the pipelines of one tenant."""
+
+    pipeline = each(PipelineLock, key="pipeline", bare=True)
+
+
+class TenantLock(Dir):
+    """Hold the locks of one tenant."""
+
+    lock = place(
+        Empty,
+        "Held while the configuration in effect changes; it is read without.",
+        by="scheduler",
+        node="lock",
+        own=True,
+    )
+
+
+class Locks(Dir):
+    """Hold the locks of tenants, pipelines and event queues."""
+
+    events = below(EventLocks)
+    pipeline = each(PipelineLocks, key="tenant", doc="Who runs the pipelines.")
+    tenant = each(TenantLock, key="tenant", doc="Who changes, or takes up, a configuration.")
+
+
+class TenantState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Record what people have paused in a tenant; without the record, nothing is paused."""
+
+    trigger_queue_discarding: bool = False
+    """Events start nothing and are not kept for later. Landed configuration is applied all the same."""
+    trigger_queue_paused: bool = False
+    """Events are kept and start nothing until the pause ends."""
+    result_queue_paused: bool = False
+    """Answers of mergers and executors are kept and processed when the pause ends."""
+    reason: str = ""
+    info: str = ""
+    """Notice for users, as the operator wrote it."""
+    closings: tuple[Closing, ...] = ()
+    """Pipelines and queues from which nothing lands."""
+
+
+class ReadAnew(msgspec.Struct, frozen=True, omit_defaults=True, tag="anew"):
+    """Request, on a person's order, that the tenant file is read again."""
+
+    result: str = ""
+    """Path at which somebody waits for the outcome; empty if nobody waits."""
+    full: bool = False
+    """Whether to read the configuration of every project again, too."""
+
+
+class HoldPlace(Dir):
+    """Hold one request to keep the machines of builds that fail."""
+
+    record = place(
+        HoldRequest,
+        "Which builds are to be held, and which are: executors and launchers give back what it does not name.",
+        by="web, executor, scheduler",
+        own=True,
+    )
 
 
 class ConnectionQueue(Dir):

@@ -48,7 +48,7 @@ class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Record the settings of a queue."""
 
     priorities: int = 1
-    """Number of the queue's partitions that form a strand, see `queueing.priorities`."""
+    """Number of the queue's partitions that form a strand, see `queueing.partitions`."""
 
 
 class QueueShapePlace(Dir):

@@ -16,7 +16,7 @@ import msgspec
 from headgate.config.tenants import Protection, TenantProject
 from headgate.gate.change import Change, ChangeState, TriggerEvent
 from headgate.gate.work import Landing, LandRequest
-from headgate.map.hints import ButtonOrder, Hint
+from headgate.map.connections import ButtonOrder, Hint
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 

@@ -17,7 +17,7 @@ from headgate.base.ids import fresh
 from headgate.ports.messages import NewMessage, QueueGone
 from headgate.queue.messages.calendar import Calendar
 from headgate.queue.messages.client import MessageClient
-from headgate.queueing.priorities import shape_for
+from headgate.queueing.partitions import shape_for
 
 T = TypeVar("T")
 

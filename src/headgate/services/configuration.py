@@ -12,16 +12,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from headgate.config.assembly.links import exchanged
-from headgate.config.branches import content_of, included
 from headgate.config.dynamic import TenantLayouts
-from headgate.config.layout import Layout
+from headgate.config.layout import Layout, exchanged
 from headgate.config.model import ConfigError
+from headgate.config.operator.model import content_of, included
 from headgate.config.parse import ParseCache, ParsedBranch
 from headgate.config.quarantine import held
 from headgate.config.tenants import Protection, Tenant, TenantProject
+from headgate.map.projects import layout_at
 from headgate.map.records import ConfigBranch, HeldConfiguration, LayoutRecord
-from headgate.map.state.layouts import layout_at
 from headgate.map.tree import Undecodable, unescape
 from headgate.recipes import blob
 from headgate.recipes.codec import decode, readable

@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from headgate.map.limits import AccountLimit, AccountLimits
+from headgate.map.connections import AccountLimit, AccountLimits
 from headgate.ports.limits import NO_LIMIT, QuietUntil
 from headgate.recipes.codec import readable
 from headgate.services.context import Context

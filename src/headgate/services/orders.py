@@ -1,4 +1,4 @@
-"""Record people's orders that hold for a while, and report their effect: see `map.orders`."""
+"""Record people's orders that hold for a while, and report their effect: see `map.queues`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from headgate.gate.closures import Closing, closing_of
-from headgate.map.orders import TenantState
+from headgate.map.queues import TenantState
 from headgate.recipes.codec import readable
 from headgate.recipes.patience import answered
 from headgate.services.context import Context

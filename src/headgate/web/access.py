@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.adapters.identity.tokens import Authenticator, BadToken, read
-from headgate.config.operator.access import holds
-from headgate.config.operator.model import ApiRoot, AuthorizationRule, Role, Tenant
+from headgate.config.operator.model import ApiRoot, AuthorizationRule, Role, Tenant, holds
 from headgate.rest import Connection, HTTPException, HttpRequest
 from headgate.web.login.cookies import CSRF, SESSION, PageOrigin, may_write, ours, reads
 from headgate.web.login.sessions import LoginSessions, named

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headgate.map.inventory.machines import NodeAccount
+from headgate.map.inventory.nodes import NodeAccount
 from headgate.services.context import Context
 from headgate.services.nodes.machines.survey import seen
 from headgate.web.shapes import ProblemShape

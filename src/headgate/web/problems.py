@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from headgate.config.dynamic import NOT_IN_FORCE, TenantLayouts
 from headgate.config.tenants import Tenant
 from headgate.gate.alarms import Parted, Strayed
+from headgate.map.projects import layout_at
 from headgate.map.records import RepositoryProblem, RepositoryProblems
-from headgate.map.state.layouts import layout_at
 from headgate.recipes.codec import readable
 from headgate.services.context import Context
 from headgate.services.quarantine.quarantine import Quarantine

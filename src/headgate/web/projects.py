@@ -10,7 +10,7 @@ from headgate.config.explain.variants import context_of, parameter, variant
 from headgate.config.files.check import as_list
 from headgate.config.files.document import Table
 from headgate.config.freeze.sections import Section, is_dropped, parameters
-from headgate.config.kinds.project import section_jobs
+from headgate.config.kinds.stanza import section_jobs
 from headgate.config.layout import Layout
 from headgate.config.parse import Stanza
 from headgate.config.tenants import TenantProject

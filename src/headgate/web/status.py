@@ -18,9 +18,9 @@ from headgate.config.layout import branch_of
 from headgate.config.tenants import Tenant
 from headgate.gate.model import Build, Item
 from headgate.map.places import PipelineDir
+from headgate.map.projects import layout_at
 from headgate.map.records import SemaphoreRecord
-from headgate.map.state.layouts import layout_at
-from headgate.map.state.state import KnownItem, LoadedState, load
+from headgate.map.state import KnownItem, LoadedState, load
 from headgate.map.tree import unescape
 from headgate.recipes.codec import readable
 from headgate.recipes.mirror import Mirror

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from headgate.gate.model import Item, Phase
-from headgate.map.inventory.machines import NodeWait
-from headgate.map.inventory.nodes import NodeRequest
+from headgate.map.inventory.nodes import NodeRequest, NodeWait
 from headgate.ports.history import time_text
 from headgate.recipes.codec import readable
 from headgate.services.context import Context

@@ -15,7 +15,7 @@ from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.git import engine
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
-from headgate.map.state.state import load
+from headgate.map.state import load
 from headgate.services.reports import courier
 from headgate.services.scheduler.changestates import ChangeStates
 from headgate.store.memory import MemoryBackend

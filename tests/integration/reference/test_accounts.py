@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.base.ids import derived
-from headgate.map.inventory.machines import MadeNode, NodeAccount
+from headgate.map.inventory.nodes import MadeNode, NodeAccount
 from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, TERM_TAG, MachineSpec
 from headgate.store.types import Delete
 from headgate.testing.nodes.machineworld import label

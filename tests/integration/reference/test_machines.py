@@ -9,8 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.cli.main import group
-from headgate.map.inventory.machines import MadeNode, NodeWait
-from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
+from headgate.map.inventory.nodes import MadeNode, NodeAnswer, NodeRequest, NodeWait
 from headgate.map.records import ComponentFacts, ComponentRecord, OwnMachine
 from headgate.recipes.codec import encode
 from headgate.store.types import Put

@@ -16,7 +16,7 @@ from headgate.cli.main import group
 from headgate.config.files.document import Table
 from headgate.config.files.source import Source
 from headgate.config.parse import Stanza
-from headgate.map.inventory.machines import NodeAccount
+from headgate.map.inventory.nodes import NodeAccount
 from headgate.web.app import create_app
 from headgate.web.serve import serve
 

@@ -15,9 +15,9 @@ from headgate.gate.change import Change, ChangeState
 from headgate.gate.closures import Closing
 from headgate.gate.work import LandAnswer, Landing, LandRequest, RepoState
 from headgate.map.check import check
-from headgate.map.orders import TenantState
 from headgate.map.outbox import OutboxMessage
 from headgate.map.places import Map
+from headgate.map.queues import TenantState
 from headgate.map.trees import StoreTree
 from headgate.ports.forge import Abilities, MergeLanded, NotLanded, ReporterAway, ReportPutOff, ReportRefused
 from headgate.recipes.mirror import Mirror

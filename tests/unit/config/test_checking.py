@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.config.check.causes import causes, left_out, stanzas_in
-from headgate.config.check.findings import GraphFinding, frozen, graphs, layout_findings
+from headgate.config.check.findings import GraphFinding, causes, frozen, graphs, layout_findings, left_out, stanzas_in
 from headgate.config.check.uses import uses
 from headgate.config.dynamic import TenantLayouts
 from headgate.config.parse import ParseCache

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from headgate.config.explain import compare, describe
+from headgate.config.explain import describe
 from headgate.config.model import FrozenGraph
 
 from .places import TENANTS, layout
@@ -30,8 +30,8 @@ def test_differences_go_both_ways():
     every = graphs()
     assert len(every) > 100
     for old, new in pairwise(every):
-        assert not compare.graphs(old, old)
-        there, back = compare.graphs(old, new), compare.graphs(new, old)
+        assert not describe.difference(old, old)
+        there, back = describe.difference(old, new), describe.difference(new, old)
         assert bool(there) == bool(back)
         assert there.new == back.gone and there.gone == back.new
         assert there.errors_new == back.errors_gone and there.errors_gone == back.errors_new
@@ -47,7 +47,7 @@ def test_differences_go_both_ways():
 @pytest.mark.long
 @pytest.mark.heavy
 def test_what_is_told_is_json_with_the_same_keys_for_every_job():
-    told = [job for graph in graphs() for job in describe.graph(graph)]
+    told = [job for graph in graphs() for job in describe.jobs(graph)]
     assert json.loads(json.dumps(told)) == told
     assert {tuple(job) for job in told if "error" not in job} == {
         tuple(next(job for job in told if "error" not in job))

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
+from headgate.config.drivers import DIALECTS
 from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, PipelineCheck, ProgramStatus, Vote, Word
 from headgate.config.forges.keyterms import TermSubject, refused, triggered, unmet
-from headgate.config.forges.table import DIALECTS
 from headgate.gate.change import ZEROS, Change, ChangeState
 
 NOW_MS = 1_700_000_000_000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.config.files.marks import extent
+from headgate.config.explain.marks import extent
 from headgate.config.model import ConfigError
 
 TEXT = """\

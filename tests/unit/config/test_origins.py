@@ -8,7 +8,7 @@ import pytest
 
 from headgate.config.explain import describe
 from headgate.config.explain.origins import Attribute, Elements, explained
-from headgate.config.freeze.matchers import FreezeTarget
+from headgate.config.freeze.sections import FreezeTarget
 from headgate.config.model import FrozenJob
 
 from .places import TENANTS, layout

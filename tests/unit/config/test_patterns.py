@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.config import regex
 from headgate.config.patterns import BadPattern, Undecided, compiled, matches, matches_whole
-from headgate.config.regex import tree
-from headgate.config.regex.bound import steps_max
-from headgate.config.regex.walk import Exhausted, Walk
+from headgate.config.regex import Exhausted, Walk, steps_max
 from tests.tiers import share
 
 from .places import layouts
@@ -67,7 +66,7 @@ def test_a_walk_finds_what_pythons_engine_finds(flags: str, text: str, subjects:
     for subject in subjects:
         for whole in (False, True):
             found = engine.fullmatch(subject) if whole else engine.match(subject)
-            walked = Walk(tree.parsed(flags + text), subject, steps_max=1_000_000).matches(full=whole)
+            walked = Walk(regex.parsed(flags + text), subject, steps_max=1_000_000).matches(full=whole)
             assert walked == (found is not None), (flags + text, subject, whole)
 
 
@@ -86,7 +85,7 @@ def test_references_mean_what_they_mean_to_python(first: str, text: str, last: s
         for whole in (False, True):
             found = engine.fullmatch(subject) if whole else engine.match(subject)
             try:
-                walked = Walk(tree.parsed(pattern), subject, steps_max=200_000).matches(full=whole)
+                walked = Walk(regex.parsed(pattern), subject, steps_max=200_000).matches(full=whole)
             except Exhausted:
                 continue
             assert walked == (found is not None), (pattern, subject, whole)
@@ -96,7 +95,7 @@ def test_references_mean_what_they_mean_to_python(first: str, text: str, last: s
 @given(PATTERNS, SUBJECTS)
 def test_what_is_said_to_be_quick_is_quick(text: str, subject: str) -> None:
     engine = python(text)
-    if engine is None or steps_max(tree.parsed(text), 12 * len(subject)) > 1_000_000:
+    if engine is None or steps_max(regex.parsed(text), 12 * len(subject)) > 1_000_000:
         return
     began = time.process_time()
     engine.fullmatch(subject * 12)

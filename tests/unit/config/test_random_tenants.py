@@ -11,12 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate.config.dynamic import LayoutRequest, TenantLayouts
-from headgate.config.explain import compare
+from headgate.config.explain import describe
+from headgate.config.files.document import SecretClosed, revealed
 from headgate.config.layout import Layout, build_layout
 from headgate.config.model import FrozenGraph
 from headgate.config.operator.model import Tenant
 from headgate.config.parse import ParseCache
-from headgate.config.secrets import SecretClosed, revealed
 from tests.tiers import share
 
 from .places import BASE, Files, branches, tenant, texts
@@ -249,13 +249,13 @@ def test_what_lands_is_what_it_would_be_anew(acme: Tenant, states: list[Files]) 
             same_all_the_way(graph)
         for key, graph in after.items():
             differs(before.get(key, FrozenGraph()), graph)
-            assert not compare.graphs(graph, anew.freeze(*key, files=("zuul.yaml",)))
+            assert not describe.difference(graph, anew.freeze(*key, files=("zuul.yaml",)))
         before = after
 
 
 def differs(old: FrozenGraph, new: FrozenGraph) -> None:
     """There and back it is the same; and what is told is what is different."""
-    there, back = compare.graphs(old, new), compare.graphs(new, old)
+    there, back = describe.difference(old, new), describe.difference(new, old)
     assert [job["name"] for job in there.new] == [job["name"] for job in back.gone]
     assert there.changed.keys() == back.changed.keys()
     if not old.errors and not new.errors:

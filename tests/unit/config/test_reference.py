@@ -7,13 +7,12 @@ from pathlib import Path
 import yaml
 
 from headgate.cli.pages import differences
+from headgate.config.drivers import DIALECTS
 from headgate.config.explain.page import page
+from headgate.config.files.source import ERRORS
 from headgate.config.forges.keyterms import forms
-from headgate.config.forges.table import DIALECTS
-from headgate.config.keys.errors import ERRORS
 from headgate.config.keys.job import CONTROLLED, JOB
-from headgate.config.keys.objects import KINDS
-from headgate.config.keys.pipeline import PIPELINE
+from headgate.config.keys.objects import KINDS, PIPELINE
 from headgate.config.keys.tenant import TENANT
 
 CASES = Path(__file__).parent / "cases"

@@ -9,11 +9,9 @@ import msgspec
 import pytest
 import yaml
 
-from headgate.config.branches import included
 from headgate.config.model import ConfigError
-from headgate.config.operator.access import holds
 from headgate.config.operator.file import parse_tenant_file
-from headgate.config.operator.model import AuthorizationRule, ConfigErrors
+from headgate.config.operator.model import AuthorizationRule, ConfigErrors, holds, included
 
 from .places import CONNECTIONS, tenant
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from headgate.gate.model import State
 from headgate.map.places import Map
-from headgate.map.state.state import load, writes
+from headgate.map.state import load, writes
 from headgate.store.types import Append, Delete, Entry, Op, Put
 from headgate.testing.plays import Play
 

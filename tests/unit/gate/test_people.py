@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.forges.facts import Word
-from headgate.config.forges.people import counted, lacking
+from headgate.config.forges.git import counted, lacking
 from headgate.gate.change import Change, ChangeState
 from headgate.gate.people import named
 from headgate.gate.work import Enqueue

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from headgate.config.branches import content_of
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
+from headgate.config.operator.model import content_of
 from headgate.gate.advance import holders
 from headgate.gate.change import EventKind
 from headgate.gate.room import LEAVES_MAX

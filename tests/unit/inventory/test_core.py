@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.inventory import definitions, names
-from headgate.inventory.expressions import Expression, parse
-from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter, Sort, ordered
+from headgate.inventory.definitions import Nonconforming, Schema
+from headgate.inventory.filters import Expression, Filter, PropertyConditions, PropertyFilter, Sort, ordered, parse
 from headgate.inventory.journal import (
     HISTORY_MAX,
     InventoryEvent,
@@ -26,7 +26,6 @@ from headgate.inventory.journal import (
 from headgate.inventory.model import READ, WRITE, Caller, Definition, Object, Permission
 from headgate.inventory.names import Invalid
 from headgate.inventory.permissions import may_read, unwritable, visible
-from headgate.inventory.schema import Nonconforming, Schema
 from headgate.inventory.wire import inventory_pb2, runm_pb2
 from tests.unit.inventory.objects import an_object
 

@@ -11,12 +11,11 @@ from headgate.cli.map import command
 from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.work import RepoState
-from headgate.map.check import check
+from headgate.map.check import check, show_tree
 from headgate.map.forms import ITEM, PIPELINE
 from headgate.map.keys import KeyStorage, ProjectKeyPairs
 from headgate.map.places import Map
 from headgate.map.records import Finished
-from headgate.map.show import show
 from headgate.recipes import blob
 from headgate.store.sqlite import SqliteBackend
 from headgate.store.types import Append, Entry, Lease, Put
@@ -107,7 +106,7 @@ def test_looks_at_different_times_add_up():
 
 def test_shown_by_depth_with_values_and_problems():
     shown = list(
-        show(
+        show_tree(
             entries(
                 GATE.record.put(PIPELINE.type(failures=3)),
                 MAP.tenant("acme").pipeline("a/b").record.put(PIPELINE.type()),
@@ -160,4 +159,4 @@ def test_every_tree_of_the_store_is_on_the_map():
     good, bad = keys.put(ProjectKeyPairs(())), Put(f"{KeyStorage().path}/hub/app/other", b"")
     findings = check(entries(good, bad, Put(MAP.ltime.path, b"")))
     assert [f.path for f in findings.unknown] == [bad.path]
-    assert [line.strip() for line in show(entries(good), prefix=KeyStorage().path)][-1].startswith("secrets")
+    assert [line.strip() for line in show_tree(entries(good), prefix=KeyStorage().path)][-1].startswith("secrets")

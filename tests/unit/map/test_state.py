@@ -11,9 +11,9 @@ from headgate.gate.actions import Cancel, Land
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
 from headgate.gate.work import LandRequest, MergeItem, RepoState
+from headgate.map import state as pipeline_state
 from headgate.map.places import Map
-from headgate.map.state import state as pipeline_state
-from headgate.map.state.state import KnownItem, garbage, load, writes
+from headgate.map.state import KnownItem, garbage, load, writes
 from headgate.recipes import blob
 from headgate.recipes.codec import encode
 from headgate.recipes.mirror import Mirror

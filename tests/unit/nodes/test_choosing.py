@@ -9,8 +9,7 @@ from typing import Any
 from msgspec import structs
 
 from headgate.config.machines import FlatLabel, FlatProvider
-from headgate.map.inventory.machines import MadeNode, NodeWait
-from headgate.map.inventory.nodes import NodeRequest
+from headgate.map.inventory.nodes import MadeNode, NodeRequest, NodeWait
 from headgate.ports.cloud import Amounts
 from headgate.services.nodes.machines.choice import Choosing, Later, Never, NodePlan
 from headgate.services.nodes.machines.demand import NodeSurvey

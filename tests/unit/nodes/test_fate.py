@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.config.machines import FlatLabel, FlatProvider
-from headgate.map.inventory.machines import MadeNode, NodeOrder
+from headgate.map.inventory.nodes import MadeNode, NodeOrder
 from headgate.services.nodes.machines.fate import Fate
 from headgate.services.nodes.machines.survey import SeenMachines
 from headgate.services.nodes.status import NodeState

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from headgate.map.inventory.machines import NodeWait
+from headgate.map.inventory.nodes import NodeWait
 from headgate.services.nodes.requester import NoNodes
 from headgate.web.waits import awaited
 from tests.unit.nodes.test_holding import At

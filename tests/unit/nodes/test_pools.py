@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from headgate.config.machines import FlatProvider
-from headgate.map.inventory.machines import MadeNode
+from headgate.map.inventory.nodes import MadeNode
 from headgate.services.nodes.machines.choice import Choosing, Later
 from headgate.services.nodes.machines.fate import Fate
 from headgate.services.nodes.machines.pools import IDLE_S, ReadyPools

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.config.machines import FlatLabel, FlatProvider
-from headgate.map.inventory.machines import MadeNode, NodeOrder
+from headgate.map.inventory.nodes import MadeNode, NodeOrder
 from headgate.ports.cloud import Amounts
 from headgate.services.nodes.machines.choice import Choosing, Later, Never, NodePlan
 from headgate.services.nodes.machines.fate import Fate

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from headgate.config.machines import STATIC, FlatProvider
-from headgate.map.inventory.machines import MadeNode, NodeWait
+from headgate.map.inventory.nodes import MadeNode, NodeWait
 from headgate.services.nodes.machines.choice import Choosing, Later, NodePlan
 from headgate.services.nodes.machines.demand import NodeSurvey
 from headgate.services.nodes.machines.records import host_nodes

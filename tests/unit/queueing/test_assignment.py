@@ -7,7 +7,7 @@ from math import ceil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.queueing.assignment import assign
+from headgate.queueing.partitions import assign
 
 workers = st.sets(st.integers(0, 40).map(lambda n: f"worker-{n:010d}"), min_size=1, max_size=9)
 partitions = st.sets(st.tuples(st.sampled_from("abcdef"), st.integers(1, 12)), max_size=60)

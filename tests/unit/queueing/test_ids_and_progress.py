@@ -25,8 +25,7 @@ from headgate.queueing.ids import (
 )
 from headgate.queueing.partitions import QueuePartition, parse_partition
 from headgate.queueing.policy import Policy, Routing, RoutingRule
-from headgate.queueing.progress import NEW, Parked, Progress, position
-from headgate.queueing.tally import Tally, Unheard
+from headgate.queueing.progress import NEW, Parked, Progress, Tally, Unheard, position
 
 ids = st.builds(make_id, st.integers(0, TICKS_MAX), st.integers(0, (1 << 14) - 1), st.integers(0, (1 << 48) - 1))
 

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.queueing.partitions import QueuePartition
-from headgate.queueing.priorities import comes_next, head_of, partition_of, priority_named, priority_of, strand_of
+from headgate.queueing.partitions import (
+    QueuePartition,
+    comes_next,
+    head_of,
+    partition_of,
+    priority_named,
+    priority_of,
+    strand_of,
+)
 
 
 def test_partitions_that_follow_one_another_are_a_strand_the_highest_priority_first() -> None:

@@ -187,7 +187,7 @@ FORGES: dict[str, ForgeDriver] = {
         "headgate.adapters.forges.pagure.forge", _PAGURE, ("api_token", "a token of its account there")
     ),
 }
-"""Name of the driver, as settings and `config.forges.table` use it -> its row."""
+"""Name of the driver, as settings and `config.drivers` use it -> its row."""
 
 
 def without_effect(driver: str) -> dict[str, str]:

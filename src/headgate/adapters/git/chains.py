@@ -12,7 +12,7 @@ from headgate.adapters.git.command import GitError, GitImpossible, RemoteError
 from headgate.adapters.git.merge import MergeConflict
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
-from headgate.config.branches import content_of
+from headgate.config.operator.model import content_of
 from headgate.gate.change import HEADS
 from headgate.gate.trees import Trees
 from headgate.gate.work import MergeItem, MergeRequest, RepoState

@@ -14,8 +14,8 @@ from prometheus_client.registry import Collector
 
 from headgate import __version__
 from headgate.map.places import Map
+from headgate.map.projects import layout_at
 from headgate.map.records import ComponentRecord, Finished, Quarantined
-from headgate.map.state.layouts import layout_at
 from headgate.map.tree import locate, unescape
 from headgate.ports.observer import WorkDone
 from headgate.recipes.codec import decode, readable

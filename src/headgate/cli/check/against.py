@@ -19,7 +19,7 @@ from headgate.cli.offline.graphs import GraphPlace, default_branch, frozen
 from headgate.cli.offline.reader import LoadedTenant
 from headgate.config.budgets import sized
 from headgate.config.explain import answers
-from headgate.config.explain.compare import AttributeDifference
+from headgate.config.explain.describe import AttributeDifference
 from headgate.config.model import FrozenGraph
 from headgate.config.tenants import TenantProject
 

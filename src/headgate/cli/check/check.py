@@ -28,8 +28,7 @@ from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptio
 from headgate.cli.offline.repositories import on_disk
 from headgate.cli.settings import find, read
 from headgate.cli.terminal.say import say
-from headgate.config.check.causes import causes
-from headgate.config.check.findings import GraphFinding
+from headgate.config.check.findings import GraphFinding, causes
 from headgate.config.model import ConfigError
 from headgate.config.tenants import ConfigErrors
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from headgate.base.texts import listed
 from headgate.cli.offline.graphs import GraphPlace
 from headgate.cli.terminal.say import style
-from headgate.config.explain.compare import AttributeDifference
+from headgate.config.explain.describe import AttributeDifference
 
 VALUE_MAX_CHARS = 160
 

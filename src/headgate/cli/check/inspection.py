@@ -8,10 +8,18 @@ from typing import NamedTuple
 from headgate.base.errors import UserError
 from headgate.cli.offline.parallel import spread
 from headgate.cli.offline.reader import LoadedTenant, LoadedTenants, RefusedTenant
-from headgate.config.check.affected import reached
-from headgate.config.check.causes import Cause, causes, left_out
-from headgate.config.check.findings import CheckedGraph, GraphFinding, frozen, graphs, layout_findings
-from headgate.config.files.marks import Extent, extent
+from headgate.config.check.findings import (
+    Cause,
+    CheckedGraph,
+    GraphFinding,
+    causes,
+    frozen,
+    graphs,
+    layout_findings,
+    left_out,
+)
+from headgate.config.check.uses import reached
+from headgate.config.explain.marks import Extent, extent
 from headgate.config.model import ConfigError
 
 

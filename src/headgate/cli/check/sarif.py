@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from headgate import __version__
 from headgate.cli.check.inspection import TenantProblem
-from headgate.config.check.causes import Cause
-from headgate.config.keys.errors import CHECKED, ERRORS
+from headgate.config.check.findings import Cause
+from headgate.config.files.source import CHECKED, ERRORS
 from headgate.config.model import ConfigError
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

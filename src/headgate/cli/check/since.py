@@ -9,7 +9,7 @@ from headgate.base.errors import UserError
 from headgate.cli.offline.graphs import default_branch
 from headgate.cli.offline.reader import LoadedTenant
 from headgate.cli.offline.repositories import Files, UnreadableRepository, at_revision, place_of, read
-from headgate.config.branches import included
+from headgate.config.operator.model import included
 from headgate.config.tenants import TenantProject
 
 Trees = Mapping[str, Path]

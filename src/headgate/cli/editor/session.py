@@ -14,13 +14,11 @@ from headgate.cli.offline.reader import LoadedTenant
 from headgate.cli.offline.report import place
 from headgate.cli.offline.repositories import checked_out
 from headgate.cli.terminal.say import unstyled
-from headgate.config.check.affected import reached
-from headgate.config.check.causes import left_out, missed
-from headgate.config.check.findings import GraphFinding, frozen, graphs, layout_findings
-from headgate.config.explain.names import at, key_of
+from headgate.config.check.findings import GraphFinding, frozen, graphs, layout_findings, left_out, missed
+from headgate.config.check.uses import reached
+from headgate.config.explain.marks import Extent, extent, key_of, word_at
 from headgate.config.explain.origins import explained
-from headgate.config.files.marks import Extent, extent
-from headgate.config.files.roots import STANDARD_PATHS
+from headgate.config.files.source import STANDARD_PATHS
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza, parse_branches
 from headgate.config.tenants import TenantProject
@@ -195,7 +193,7 @@ class EditorSession:
 
     def _key(self, tenant: _Tenant, file: ProjectFile, line: int, column: int) -> tuple[str, str] | None:
         text = tenant.loaded.files.get(file.project, {}).get(file.branch, {}).get(file.path, "")
-        word = at(text, line, column)
+        word = word_at(text, line, column)
         return key_of(word) if word is not None else None
 
     def _job(self, loaded: LoadedTenant, name: str, file: ProjectFile) -> str:

@@ -20,8 +20,14 @@ from headgate.cli.identity.token import operator_token
 from headgate.cli.settings import FLAGS, Settings
 from headgate.inventory.model import LOCAL, STATIC
 from headgate.inventory.names import Invalid
-from headgate.map.inventory.discovery import PREFIX, PREFIX_VARIABLE, endpoint
-from headgate.map.inventory.places import ORIGINAL_PREFIX, InventoryMap, root
+from headgate.map.inventory.places import (
+    ORIGINAL_PREFIX,
+    REGISTRY_PREFIX,
+    REGISTRY_PREFIX_VARIABLE,
+    InventoryMap,
+    endpoint_path,
+    root,
+)
 from headgate.ports.cloud import Provider
 from headgate.services.context import Context
 from headgate.services.inventory.discovery import found_at
@@ -96,8 +102,8 @@ def _sessions(settings: Settings, inventory: Inventory) -> CallerSessions:
 async def _be_found(settings: Settings, host: str, served: asyncio.Future[int]) -> None:
     """Announce the inventory in etcd, to clients of the registry that runmachine's services use, until cancelled."""
     known = socket.getfqdn() if host in ("0.0.0.0", "::", "") else host
-    path = endpoint(settings.get("inventory", "service_name"), known, await served)
-    prefix = os.environ.get(PREFIX_VARIABLE) or PREFIX
+    path = endpoint_path(settings.get("inventory", "service_name"), known, await served)
+    prefix = os.environ.get(REGISTRY_PREFIX_VARIABLE) or REGISTRY_PREFIX
     backend = EtcdBackend.beside(settings.store_url, prefix.rstrip("/"))
     try:
         await found_at(Store(backend), path)

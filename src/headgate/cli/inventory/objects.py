@@ -13,8 +13,7 @@ from headgate.base.texts import plain_json
 from headgate.cli.inventory import documents, tables
 from headgate.cli.inventory.client import InventoryClient, ServiceAddress, connected
 from headgate.cli.terminal.say import say
-from headgate.inventory.expressions import Expression, parse
-from headgate.inventory.filters import PropertyFilter
+from headgate.inventory.filters import Expression, PropertyFilter, parse
 from headgate.inventory.model import KIND, PROVIDER
 from headgate.inventory.names import Invalid, is_uuid
 from headgate.inventory.wire import inventory_pb2 as pb

@@ -10,7 +10,7 @@ from headgate.base.texts import plain_json
 from headgate.cli.offline.graphs import ChangedGraph, GraphPlace
 from headgate.cli.offline.report import error_as_json
 from headgate.cli.terminal.say import style
-from headgate.config.explain.compare import AttributeDifference, GraphDifference
+from headgate.config.explain.describe import AttributeDifference, GraphDifference
 
 NAMES_MAX = 4
 """Jobs or projects listed by name; of more, only the number is shown."""

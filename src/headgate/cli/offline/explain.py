@@ -18,13 +18,11 @@ from headgate.cli.offline.report import as_text, error_as_json, remind
 from headgate.cli.offline.report import place as error_place
 from headgate.cli.offline.uses import command as uses
 from headgate.cli.terminal.say import say, style
-from headgate.config.check.causes import left_out
-from headgate.config.explain.explain import Explainer
-from headgate.config.explain.origins import Attribute, Elements, Explained, Origin, OriginStep, explained
+from headgate.config.check.findings import left_out
+from headgate.config.explain.origins import Attribute, Elements, Explained, Explainer, Origin, OriginStep, explained
 from headgate.config.files.check import as_list, deep_plain, plain
 from headgate.config.files.source import nearest
-from headgate.config.freeze.matchers import FreezeTarget, job_applies
-from headgate.config.freeze.sections import attached, sections
+from headgate.config.freeze.sections import FreezeTarget, attached, job_applies, sections
 from headgate.config.patterns import Undecided
 from headgate.config.tenants import ConfigErrors
 

@@ -17,8 +17,8 @@ from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptio
 from headgate.cli.offline.report import as_text, error_as_json, remind
 from headgate.cli.offline.tree import tree
 from headgate.cli.terminal.say import say, style
-from headgate.config.check.affected import reached
-from headgate.config.explain import compare
+from headgate.config.check.uses import reached
+from headgate.config.explain import describe
 from headgate.config.tenants import ConfigErrors
 
 
@@ -149,7 +149,7 @@ def _diff(tenants: Mapping[str, LoadedTenant], chosen: Chosen, directory: Path, 
             place for state in (loaded, new) for place in _places(state, chosen) if place.project.project in projects
         )
         changes = list(changed(loaded, new, list(pairs), chosen.files))
-        fresh, mended = compare.errors(loaded.errors, new.errors), compare.errors(new.errors, loaded.errors)
+        fresh, mended = describe.new_errors(loaded.errors, new.errors), describe.new_errors(new.errors, loaded.errors)
         good = good and not any(error.severity == "error" for error in fresh)
         good = good and not any(change.difference.errors_new for change in changes)
         if json_:

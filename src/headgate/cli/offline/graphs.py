@@ -12,9 +12,9 @@ from headgate.base.errors import UserError
 from headgate.cli.offline.parallel import spread
 from headgate.cli.offline.reader import LoadedTenant
 from headgate.cli.offline.repositories import Files, UnreadableRepository, is_repository, on_disk, place_of, read
-from headgate.config.explain import compare, describe
-from headgate.config.explain.compare import GraphDifference
-from headgate.config.explain.explain import Explainer
+from headgate.config.explain import describe
+from headgate.config.explain.describe import GraphDifference
+from headgate.config.explain.origins import Explainer
 from headgate.config.files.source import nearest
 from headgate.config.model import FrozenGraph
 from headgate.config.tenants import TenantProject
@@ -85,7 +85,7 @@ def _jobs(
     loaded: LoadedTenant, place: GraphPlace, graph: FrozenGraph, files: tuple[str, ...] | None
 ) -> Iterator[dict[str, Any]]:
     explainer = Explainer(loaded.layout, place.pipeline, place.project.project, place.branch, files)
-    for job in describe.graph(graph):
+    for job in describe.jobs(graph):
         yield job if "error" in job else {**job, "files_decision": explainer.decision(job["name"])._asdict()}
 
 
@@ -149,7 +149,7 @@ def changed(
     """Yield the graphs that differ between both."""
 
     def one(place: GraphPlace) -> GraphDifference:
-        return compare.graphs(frozen(old, place, files), frozen(new, place, files))
+        return describe.difference(frozen(old, place, files), frozen(new, place, files))
 
     for place, difference in zip(pairs, spread(one, pairs), strict=True):
         if difference:

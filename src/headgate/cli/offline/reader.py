@@ -23,12 +23,11 @@ from headgate.cli.offline.repositories import Files, UnreadableRepository, place
 from headgate.cli.process import connections, known_connections, tenant_text
 from headgate.cli.settings import find
 from headgate.cli.settings import read as read_settings
-from headgate.config.assembly.links import exchanged
-from headgate.config.branches import included
 from headgate.config.budgets import DEFAULTS, Budgets
 from headgate.config.definitions import Branches
-from headgate.config.layout import Layout, build_layout
+from headgate.config.layout import Layout, build_layout, exchanged
 from headgate.config.model import ConfigError
+from headgate.config.operator.model import included
 from headgate.config.parse import ParsedBranch, parse_branches
 from headgate.config.tenants import ConfigErrors, Tenant, TenantFile, TenantProject, parse_tenant_file
 from headgate.gate.work import CatAnswer, CatRequest

@@ -9,9 +9,8 @@ from headgate.base.texts import line as one_line
 from headgate.base.texts import listed, visible
 from headgate.cli.offline.reader import LoadedTenant, RefusedTenant
 from headgate.cli.terminal.say import say, style
-from headgate.config.check.causes import Cause
-from headgate.config.check.findings import CheckedGraph
-from headgate.config.files.marks import Extent, in_line
+from headgate.config.check.findings import Cause, CheckedGraph
+from headgate.config.explain.marks import Extent, in_line
 from headgate.config.model import ConfigError
 
 # Texts of errors end with such a hint, which is split off and shown as a line of its own.

@@ -12,7 +12,7 @@ from headgate.cli.offline.reader import LoadedTenant
 from headgate.cli.offline.report import as_text
 from headgate.cli.terminal.say import style
 from headgate.config.explain import describe
-from headgate.config.explain.explain import Explainer
+from headgate.config.explain.origins import Explainer
 from headgate.config.model import FrozenGraph, FrozenJob
 
 _PHASES = (("pre-run", "pre_run"), ("run", "run"), ("post-run", "post_run"), ("cleanup", "cleanup_run"))

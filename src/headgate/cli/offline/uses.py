@@ -13,7 +13,7 @@ from headgate.base.texts import listed, plain_json
 from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptions, given
 from headgate.cli.offline.report import block, error_as_json, notes
 from headgate.cli.terminal.say import say, style
-from headgate.config.check.causes import Cause, causes
+from headgate.config.check.findings import Cause, causes
 from headgate.config.check.uses import Uses
 from headgate.config.check.uses import uses as uses_of
 from headgate.config.files.source import nearest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from headgate.config.files.source import CHECKED, ERRORS
 from headgate.config.freeze.freeze import UNDECIDED
-from headgate.config.keys.errors import CHECKED, ERRORS
 from headgate.config.parse import TOO_LARGE
 
 

@@ -14,7 +14,7 @@ from headgate.cli.queue.workeroptions import reference as worker
 from headgate.cli.settings import reference
 from headgate.cli.terminal.say import say
 from headgate.config.explain.page import page as configuration
-from headgate.map.page import page
+from headgate.map.trees import page
 
 
 def pages() -> dict[str, str]:

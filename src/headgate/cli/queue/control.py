@@ -16,8 +16,7 @@ from headgate.cli.terminal.say import say
 from headgate.ports.messages import NewMessage, QueueGone
 from headgate.queue.messages.calendar import Calendar
 from headgate.queueing.ids import is_id, parse_last
-from headgate.queueing.partitions import PARTITIONS_MAX, QueuePartition
-from headgate.queueing.priorities import PRIORITIES_MAX, shape_for
+from headgate.queueing.partitions import PARTITIONS_MAX, PRIORITIES_MAX, QueuePartition, shape_for
 
 
 @click.command()

@@ -13,8 +13,8 @@ from headgate.cli.queue.operator import Operator, operator
 from headgate.cli.queue.views import config_option, json_option, show
 from headgate.cli.terminal.say import pass_on, say
 from headgate.ports.messages import NewMessage, QueueGone
-from headgate.queueing.deadletters import DeadLetter, dead_letter
 from headgate.queueing.ids import START, position_of
+from headgate.queueing.message import DeadLetter, dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 
 PAGE = 500

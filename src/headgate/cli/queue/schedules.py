@@ -15,8 +15,7 @@ from headgate.cli.queue.views import SHOWN_MAX, config_option, json_option, show
 from headgate.cli.terminal.say import say
 from headgate.ports.messages import QueueGone
 from headgate.queue.messages.calendar import Calendar
-from headgate.queueing.partitions import PARTITIONS_MAX
-from headgate.queueing.priorities import shape_for
+from headgate.queueing.partitions import PARTITIONS_MAX, shape_for
 
 
 @click.command()

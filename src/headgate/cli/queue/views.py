@@ -21,8 +21,7 @@ from headgate.queue.messages.calendar import Calendar
 from headgate.queue.messages.holders import DEFAULT_GROUP
 from headgate.queue.workers.status import PartitionStatus, shape
 from headgate.queueing.ids import START
-from headgate.queueing.partitions import RESERVED, QueuePartition, parse_partition
-from headgate.queueing.priorities import priority_of
+from headgate.queueing.partitions import RESERVED, QueuePartition, parse_partition, priority_of
 from headgate.queueing.progress import position
 
 config_option = click.option(

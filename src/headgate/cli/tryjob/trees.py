@@ -13,7 +13,7 @@ from headgate.base.errors import UserError
 from headgate.cli.offline.graphs import default_branch
 from headgate.cli.offline.reader import LoadedTenant
 from headgate.cli.offline.repositories import on_disk
-from headgate.config.explain import compare
+from headgate.config.explain import describe
 from headgate.config.tenants import ConfigErrors, TenantProject
 
 
@@ -93,7 +93,7 @@ def laid_over(loaded: LoadedTenant, found: Sequence[ProjectWorkTree]) -> LoadedT
         return loaded
     fresh = loaded.with_files(files)
     # Only what the work trees break counts: errors that are there already concern somebody else.
-    broken = tuple(e for e in compare.errors(loaded.errors, fresh.errors) if e.severity == "error")
+    broken = tuple(e for e in describe.new_errors(loaded.errors, fresh.errors) if e.severity == "error")
     if broken:
         raise ConfigErrors(broken)
     return fresh

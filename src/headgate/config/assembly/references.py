@@ -12,11 +12,10 @@ from headgate.config.definitions import Key, LayoutDefinitions
 from headgate.config.files.check import deep_plain, entries
 from headgate.config.files.document import Table
 from headgate.config.files.source import MEANING, nearest
-from headgate.config.freeze.nodesets import UnknownNodeset, flattened
+from headgate.config.freeze.resources import UnknownNodeset, flattened_nodesets
 from headgate.config.freeze.sections import is_dropped
 from headgate.config.keys.forms import BY_DEFAULT
-from headgate.config.kinds.job import BOOK_KEYS
-from headgate.config.kinds.project import section_jobs
+from headgate.config.kinds.stanza import BOOK_KEYS, section_jobs
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza
 from headgate.config.patterns import Undecided
@@ -151,7 +150,7 @@ class References:
             return
         named: set[str] = set()
         try:
-            found = flattened(self._layout, nodeset, named)
+            found = flattened_nodesets(self._layout, nodeset, named)
         except UnknownNodeset as unknown:
             at = line if isinstance(nodeset, str) else nodeset.at("alternatives")
             yield stanza.source.error(unknown.kind, str(unknown), at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from headgate.config.explain.compare import AttributeDifference
+from headgate.config.explain.describe import AttributeDifference
 from headgate.config.explain.variants import nodeset
 from headgate.config.model import FrozenGraph, FrozenJob, Playbook
 

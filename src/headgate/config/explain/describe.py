@@ -1,13 +1,13 @@
-"""Describe frozen jobs as plain data with the names of the configuration language, for other programs to read and
-compare."""
+"""Describe frozen jobs as plain data in the names of the language, and compare two job graphs."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
-from headgate.config.model import FrozenGraph, FrozenJob, Nodeset, Playbook
+from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Nodeset, Playbook
 
 _RENAMED = {
     "timeout_s": "timeout",
@@ -56,7 +56,7 @@ _UNSET = (
 """Attributes for which an empty text means that nothing is set."""
 
 
-def graph(found: FrozenGraph) -> list[dict[str, Any]]:
+def jobs(found: FrozenGraph) -> list[dict[str, Any]]:
     """Return the jobs of a graph in order, or its errors (JSON)."""
     if found.errors:
         return [{"error": {"name": error.name, "message": error.text}} for error in found.errors]
@@ -118,3 +118,74 @@ def _plain(value: Any) -> Any:  # JSON
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     return value
+
+
+_WHERE = ("inheritance",)
+"""Attributes that are ignored because they only name places in files; moved lines are no difference."""
+
+
+class AttributeDifference(NamedTuple):
+    """Describe the difference of one attribute. `path` separates nested keys by dots; None means absent."""
+
+    path: str
+    old: Any
+    new: Any
+
+
+class GraphDifference(NamedTuple):
+    """Describe what a graph gains, what it loses and what changes in it."""
+
+    new: list[dict[str, Any]]
+    gone: list[dict[str, Any]]
+    changed: dict[str, list[AttributeDifference]]
+    """Job name -> attributes that differ."""
+    order: list[str]
+    """Jobs in both graphs, in their new order; empty if the order is the same."""
+    errors_new: list[ConfigError]
+    errors_gone: list[ConfigError]
+
+    def __bool__(self) -> bool:
+        return any(self)
+
+
+def difference(old: FrozenGraph, new: FrozenGraph) -> GraphDifference:
+    """Return the differences between two graphs. If either has errors, only the errors are compared."""
+    if old == new:
+        return GraphDifference([], [], {}, [], [], [])
+    both = not old.errors and not new.errors
+    before, after = (_by_name(graph) if both else {} for graph in (old, new))
+    old_common, new_common = [name for name in before if name in after], [name for name in after if name in before]
+    return GraphDifference(
+        new=[job for name, job in after.items() if name not in before],
+        gone=[job for name, job in before.items() if name not in after],
+        changed={name: found for name in old_common if (found := job_differences(before[name], after[name]))},
+        order=new_common if old_common != new_common else [],
+        errors_new=new_errors(old.errors, new.errors),
+        errors_gone=new_errors(new.errors, old.errors),
+    )
+
+
+def job_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[AttributeDifference]:
+    return [
+        d for key in dict.fromkeys((*old, *new)) if key not in _WHERE for d in _values(key, old.get(key), new.get(key))
+    ]
+
+
+def _values(path: str, old: Any, new: Any) -> Iterator[AttributeDifference]:
+    if old == new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys((*old, *new)):
+            yield from _values(f"{path}.{key}", old.get(key), new.get(key))
+    else:
+        yield AttributeDifference(path, old, new)
+
+
+def _by_name(graph: FrozenGraph) -> dict[str, dict[str, Any]]:
+    return {job["name"]: job for job in jobs(graph)}
+
+
+def new_errors(old: Sequence[ConfigError], new: Sequence[ConfigError]) -> list[ConfigError]:
+    """Return the errors of `new` that are not in `old`, regardless of their lines."""
+    known = {(e.name, e.text, e.project, e.branch, e.path) for e in old}
+    return [e for e in new if (e.name, e.text, e.project, e.branch, e.path) not in known]

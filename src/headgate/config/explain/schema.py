@@ -11,8 +11,8 @@ from headgate.config.drivers import ANY, driver_named
 from headgate.config.files.check import Keys, Schema, object_schema
 from headgate.config.keys import objects, tenant
 from headgate.config.keys.job import CONTROLLED, JOB
-from headgate.config.keys.pipeline import PIPELINE, REPORTERS
-from headgate.config.kinds.checks import TABLES
+from headgate.config.keys.objects import PIPELINE, REPORTERS
+from headgate.config.kinds.stanza import TABLES
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 

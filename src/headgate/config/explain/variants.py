@@ -9,9 +9,8 @@ import msgspec
 
 from headgate.config.files.check import as_list, deep_plain, entries
 from headgate.config.files.document import Table
-from headgate.config.freeze.nodesets import UnknownNodeset, flattened
-from headgate.config.freeze.playbooks import Books, UnknownSecret
-from headgate.config.kinds.job import semaphore_names
+from headgate.config.freeze.resources import Books, UnknownNodeset, UnknownSecret, flattened_nodesets
+from headgate.config.kinds.stanza import semaphore_names
 from headgate.config.layout import Layout
 from headgate.config.model import JobRole, Nodeset, Parameter, Playbook
 from headgate.config.parse import Stanza
@@ -197,7 +196,7 @@ def _nodesets(layout: Layout, body: Table) -> Json:
     if given is None:
         return {}
     try:
-        found = flattened(layout, given)
+        found = flattened_nodesets(layout, given)
     except UnknownNodeset:
         found = [Nodeset(given if isinstance(given, str) else "")]
     nodesets = [nodeset(one) for one in found]

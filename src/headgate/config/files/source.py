@@ -1,14 +1,59 @@
-"""Represent where a piece of configuration comes from, and errors that point there."""
+"""Determine which files contain configuration, and represent its places, and errors that point there."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from headgate.base.texts import line as one_line
 from headgate.base.texts import visible
 from headgate.config.model import ConfigError
+
+STANDARD_PATHS = ("zuul.yaml", "zuul.d/", ".zuul.yaml", ".zuul.d/")
+"""Roots of a project's configuration; the first one that exists counts."""
+IGNORE = ".zuul.ignore"
+"""Name of a file that excludes its directory, and everything below it, from the configuration."""
+
+
+class Roots(NamedTuple):
+    read: tuple[str, ...]
+    """Files in the order in which they are read."""
+    spurned: tuple[str, ...]
+    """First file of each root that is ignored because an earlier root exists."""
+
+
+def roots(files: Iterable[str], extra: Iterable[str]) -> Roots:
+    """Return the configuration files among `files`. `extra` names further files, and directories with a trailing slash,
+    that are read, too."""
+    files = list(files)
+    ignored = tuple(path.removesuffix(IGNORE) for path in files if path.endswith(f"/{IGNORE}"))
+    # With an empty tuple, `startswith` is false for every path.
+    usable = sorted(path for path in files if not path.startswith(ignored))
+    known = set(usable)
+
+    def under(root: str) -> list[str]:
+        if not root.endswith("/"):
+            return [root] if root in known else []
+        return [path for path in usable if path.startswith(root) and path.endswith(".yaml")]
+
+    found = [paths for root in STANDARD_PATHS if (paths := under(root))]
+    chosen = found[0] if found else []
+    chosen = chosen + [path for root in extra for path in under(root)]
+    return Roots(tuple(dict.fromkeys(chosen)), tuple(paths[0] for paths in found[1:]))
+
+
+def touches(files: Iterable[str], extra: Iterable[str]) -> bool:
+    """Return whether a change of these files changes the configuration."""
+    return any(_is_at(path, root) for root in (*STANDARD_PATHS, *extra) for path in files)
+
+
+def _is_at(path: str, root: str) -> bool:
+    if not root.endswith("/"):
+        return path == root
+    return path.startswith(root) and (path.endswith(".yaml") or path.endswith(f"/{IGNORE}"))
+
 
 CONTEXT_LINES = 4
 """Number of lines shown above and below the line of an error."""
@@ -129,3 +174,72 @@ def nearest(word: str, known: Collection[str]) -> str:
     if close:
         return f"; did you mean {min(close)[1]!r}?"
     return f"; known are {', '.join(sorted(known))}" if 0 < len(known) <= NAMED_MAX else ""
+
+
+class ErrorClass(NamedTuple):
+    when: str
+    costs: str
+    severity: str = "error"
+
+
+_STANZA = "the stanza"
+_ITEM = "what it is in stays; an item that would run it reports the error"
+ERRORS: dict[str, ErrorClass] = {
+    SCHEMA: ErrorClass(
+        "no YAML, an unknown key, a value of the wrong form", "its file if that is not a list, else the stanza"
+    ),
+    MEANING: ErrorClass(
+        "a clash of definitions, a name that refers to nothing, whatever has no other name", "see below"
+    ),
+    "Base Job Not Permitted": ErrorClass("`parent: null` outside of a config-project that may", _STANZA),
+    "Duplicate Node": ErrorClass("two nodes of a nodeset have one name", _STANZA),
+    "Duplicate Nodeset Group": ErrorClass("two groups of a nodeset have one name", _STANZA),
+    "Node From Group Not Found": ErrorClass("a group names a node that is not in its nodeset", _STANZA),
+    "Nodeset Not Found": ErrorClass("a job or an alternative names an undefined nodeset", _ITEM),
+    "Label Forbidden": ErrorClass("the tenant file does not allow the label", _STANZA),
+    "Label Not Found": ErrorClass("with `use-nodepool: false`, an undefined label", "nothing but the error"),
+    "Max Timeout Exceeded": ErrorClass("a timeout above max-job-timeout", _STANZA),
+    "Pre-Timeout Exceeds Timeout": ErrorClass("pre-timeout above timeout in one stanza", _STANZA),
+    "Max OIDC TTL Exceeded": ErrorClass("ttl of a secret above max-oidc-ttl", _STANZA),
+    "OIDC issuer not allowed": ErrorClass("iss of a secret is not in allowed-oidc-issuers", _STANZA),
+    "Pipeline Forbidden": ErrorClass("a pipeline outside of config-projects; told once a file", _STANZA),
+    "Project Forbidden": ErrorClass("a project stanza for somebody else without leave to", _STANZA),
+    "Project Not Found": ErrorClass(
+        "a project that is not in the tenant, or a short name two connections have", _STANZA
+    ),
+    "Reporter Job Not Permitted": ErrorClass("a job of type reporter attached by a project that may not", _ITEM),
+    "Template Not Found": ErrorClass("a project names an undefined template", "no job of the project runs"),
+    "Unknown Connection": ErrorClass(
+        "a connection the tenant may not use", "the pipeline; in the tenant file, the file"
+    ),
+    "AuthZ Rule Not Found": ErrorClass("the tenant file names a rule it does not define", "the tenant"),
+    "Role Not Found": ErrorClass("the tenant file names a role it does not define", "the tenant"),
+    "Global Semaphore Not Found": ErrorClass("the tenant file names a semaphore it does not define", "the tenant"),
+    "Multiple Project Configurations": ErrorClass(
+        "a branch has several of the standard roots", "the later ones", "warning"
+    ),
+    "Regex Deprecation": ErrorClass("a pattern only Python's dialect knows", "nothing", "warning"),
+    "Cleanup Run Deprecation": ErrorClass("cleanup-run instead of post-run with `cleanup: true`", "nothing", "warning"),
+    NO_EFFECT: ErrorClass(
+        "something that is accepted and has no effect here; reports of changes do not mention it", "nothing", "warning"
+    ),
+    UNKNOWN_WORD: ErrorClass("a word that the connection's driver does not know", "nothing", "warning"),
+    NEVER: ErrorClass("a trigger of plain git names a ref that causes no events", "nothing", "warning"),
+    "Github Trigger Configuration Warning": ErrorClass(
+        "a trigger of GitHub has an unknown word, or the wrong form", "nothing, or that trigger", "warning"
+    ),
+    "Gerrit Deprecation": ErrorClass("a key of a trigger that has a successor", "nothing", "warning"),
+    "GitHub Deprecation": ErrorClass("a key of a trigger that has a successor", "nothing", "warning"),
+}
+_NOTHING = "nothing: `headgate check` alone tells of it"
+CHECKED: dict[str, ErrorClass] = {
+    "Pipeline Not Found": ErrorClass("a project has a section for a pipeline that no tenant has", _NOTHING),
+    "Parents In A Circle": ErrorClass("a job inherits from itself through others", _NOTHING),
+    "Queue Not Found": ErrorClass(
+        "a project names an undeclared queue: one is used for all branches", _NOTHING, "warning"
+    ),
+    "Semaphore Not Found": ErrorClass(
+        "a job names an undeclared semaphore: one build at a time holds it", _NOTHING, "warning"
+    ),
+}
+"""Problems that only a check reports: no change is rejected for them."""

@@ -1,18 +1,128 @@
-"""Define the keys of GitHub."""
+"""Define the keys of GitHub, and of Gitea and Forgejo, which are the same where these forges agree."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from headgate.config.files.check import StanzaKey, flag, text
-from headgate.config.forges.facts import ForgeEvent
-from headgate.config.forges.keyterms import Dialect, TermSubject, TriggerTerm
-from headgate.config.forges.reviews import REQUIRE, trigger
-from headgate.config.forges.terms import has_foreign_status, has_status, one_of, removed, whole_of
-from headgate.config.keys.forms import events, patterns, texts, words
+from headgate.config.files.check import Keys, StanzaKey, as_list, flag, inner, many, regex, text
+from headgate.config.forges.facts import ForgeEvent, Vote
+from headgate.config.forges.git import UNTOLD
+from headgate.config.forges.keyterms import Dialect, Terms, TermSubject, TriggerTerm, forms, refused, unmet
+from headgate.config.forges.terms import (
+    action,
+    added,
+    always,
+    any_decided,
+    asks_of_us,
+    commented,
+    counts,
+    fact,
+    happened_to_what_is_there,
+    has_foreign_status,
+    has_label,
+    has_status,
+    is_current,
+    is_draft,
+    is_merged,
+    is_open,
+    labelled,
+    on_branch,
+    on_ref,
+    one_of,
+    others,
+    permitted,
+    removed,
+    whole_of,
+)
+from headgate.config.keys.forms import age, events, patterns, permissions, texts, words
 
-_ACTIONS = (
+_STATES = ("approved", "commented", "changes_requested", "dismissed", "pending")
+REVIEW: Keys = {
+    "username": StanzaKey(regex),
+    "email": StanzaKey(regex),
+    "older-than": StanzaKey(age),
+    "newer-than": StanzaKey(age),
+    "type": StanzaKey(words(*_STATES, "approval")),
+    "permission": StanzaKey(permissions),
+}
+_TYPES = {"approval": "approved"}
+"""Alternative spellings of types of reviews."""
+
+
+def _reviewed(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
+    """Return whether at least one review meets all conditions."""
+    return any_decided(partial(_is, vote, wanted, seen.now_ms) for vote in others(seen))
+
+
+def _is(vote: Vote, wanted: Mapping[str, Any], now_ms: int | None) -> bool:
+    kind = wanted.get("type")
+    return (kind is None or vote.value == _TYPES.get(kind, kind)) and counts(vote, wanted, now_ms)
+
+
+def _all_reviewed(wanted: object, seen: TermSubject) -> bool:
+    return all(asks_of_us(one, seen) or _reviewed(one, seen) for one in as_list(wanted))
+
+
+def _any_reviewed(unwanted: object, seen: TermSubject) -> bool:
+    return any(not asks_of_us(one, seen) and _reviewed(one, seen) for one in as_list(unwanted))
+
+
+REQUIRE: Terms = {
+    "status": TriggerTerm(StanzaKey(patterns), has_status, has_foreign_status),
+    "review": TriggerTerm(StanzaKey(many(inner(REVIEW, "review"))), _all_reviewed, _any_reviewed),
+    "open": TriggerTerm(StanzaKey(flag), fact(is_open)),
+    "merged": TriggerTerm(StanzaKey(flag), fact(is_merged)),
+    "current-patchset": TriggerTerm(StanzaKey(flag), fact(is_current)),
+    "draft": TriggerTerm(StanzaKey(flag), fact(is_draft)),
+    "label": TriggerTerm(StanzaKey(texts), labelled, has_label),
+}
+
+
+def _required(requirement: Mapping[str, Any], seen: TermSubject) -> bool:
+    return not unmet(REQUIRE, requirement, seen)
+
+
+def _not_rejected(requirement: Mapping[str, Any], seen: TermSubject) -> bool:
+    return not refused(REQUIRE, requirement, seen)
+
+
+def _statuses(check: bool, seen: TermSubject) -> list[str]:
+    return [one.spelled for one in seen.what.statuses if one.check is check]
+
+
+ALIASES = {"requested": "rerequested"}
+"""Old names of actions."""
+
+
+def _old(actions: tuple[str, ...]) -> Mapping[str, str]:
+    return {old: new for old, new in ALIASES.items() if new in actions}
+
+
+def _acted(wanted: object, seen: TermSubject) -> bool:
+    return not {ALIASES.get(one, one) for one in as_list(wanted)}.isdisjoint(action(seen))
+
+
+def trigger(named: StanzaKey, actions: tuple[str, ...]) -> Terms:
+    """Return the keys of a trigger, with these events (`named`) and actions."""
+    return {
+        "event": TriggerTerm(named, happened_to_what_is_there),
+        "action": TriggerTerm(StanzaKey(many(words(*actions, old=_old(actions)))), _acted),
+        "branch": TriggerTerm(StanzaKey(patterns), on_branch),
+        "ref": TriggerTerm(StanzaKey(patterns), on_ref),
+        "comment": TriggerTerm(StanzaKey(patterns), commented),
+        "label": TriggerTerm(StanzaKey(texts), one_of(lambda seen: (*added(seen), *removed(seen)))),
+        "status": TriggerTerm(StanzaKey(patterns), lambda rules, seen: whole_of(rules, _statuses(False, seen))),
+        "state": TriggerTerm(StanzaKey(many(words(*_STATES))), one_of(lambda seen: (seen.what.state,))),
+        "permission": TriggerTerm(StanzaKey(many(permissions)), lambda wanted, seen: permitted(wanted, seen.what.who)),
+        "require": TriggerTerm(StanzaKey(inner(forms(REQUIRE), "requirement")), _required),
+        "reject": TriggerTerm(StanzaKey(inner(forms(REQUIRE), "requirement")), _not_rejected),
+        "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), always),
+    }
+
+
+_GITHUB_ACTIONS = (
     "opened",
     "changed",
     "edited",
@@ -56,7 +166,7 @@ def _closes(started: Sequence[Mapping[str, Any]], ended: Sequence[Mapping[str, A
 GITHUB = Dialect(
     forgiven="Github Trigger Configuration Warning",
     trigger={
-        **trigger(events("pull_request", "pull_request_review", "push", "check_run"), _ACTIONS),
+        **trigger(events("pull_request", "pull_request_review", "push", "check_run"), _GITHUB_ACTIONS),
         "check": TriggerTerm(StanzaKey(patterns), lambda rules, seen: whole_of(rules, _checks(seen))),
         "unlabel": TriggerTerm(StanzaKey(texts), one_of(removed)),
         "require-status": TriggerTerm(StanzaKey(patterns, note="deprecated: require"), has_status),
@@ -86,4 +196,40 @@ GITHUB = Dialect(
     sets=sets,
     nobody=frozenset({"push", "changed", "edited", "check_run", "dismissed", "rerequested", "requested", "completed"}),
     closes=_closes,
+)
+
+_GITEA_ACTIONS = (
+    "opened",
+    "changed",
+    "edited",
+    "closed",
+    "reopened",
+    "comment",
+    "labeled",
+    "unlabeled",
+    "status",
+    "submitted",
+)
+
+GITEA = Dialect(
+    trigger=trigger(events("pull_request", "pull_request_review", "push"), _GITEA_ACTIONS),
+    require=REQUIRE,
+    reporter={
+        "status": StanzaKey(words("pending", "success", "failure", "error", "warning")),
+        "status-url": StanzaKey(text),
+        "comment": StanzaKey(flag, "true"),
+        "merge": StanzaKey(flag, "false"),
+        "label": StanzaKey(texts),
+        "unlabel": StanzaKey(texts),
+        "review": StanzaKey(words("approve", "request-changes", "comment")),
+        "review-body": StanzaKey(text),
+    },
+    events_of={
+        "change-proposed": (ForgeEvent("pull_request", "opened"), ForgeEvent("pull_request", "changed")),
+        "change-abandoned": (ForgeEvent("pull_request", "closed"),),
+        "change-merged": (ForgeEvent("pull_request", "closed"),),
+        "ref-updated": (ForgeEvent("push"),),
+    },
+    sets=sets,
+    nobody=frozenset({"push", "changed", "edited", "closed", "reopened", "labeled", "unlabeled"}),
 )

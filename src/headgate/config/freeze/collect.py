@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.check import entries
 from headgate.config.files.document import Table
-from headgate.config.freeze.matchers import FreezeTarget, job_applies
 from headgate.config.freeze.mix import VariantRefused
-from headgate.config.freeze.sections import SectionEntry
+from headgate.config.freeze.sections import FreezeTarget, SectionEntry, job_applies
 from headgate.config.parse import Stanza
 
 ANCESTORS_MAX = 200

@@ -9,11 +9,10 @@ from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.check import as_list, deep_plain, entries
 from headgate.config.files.document import Table, Tagged
 from headgate.config.files.source import MEANING
-from headgate.config.freeze.nodesets import UnknownNodeset, flattened, unusable
-from headgate.config.freeze.playbooks import Books
+from headgate.config.freeze.resources import Books, UnknownNodeset, flattened_nodesets, unusable_nodeset
 from headgate.config.freeze.sections import deep_merge
 from headgate.config.keys.job import ANSIBLE_DEFAULT, EXECUTION, JOB, MergeRule
-from headgate.config.kinds.job import semaphore_names
+from headgate.config.kinds.stanza import semaphore_names
 from headgate.config.model import (
     FrozenJob,
     IncludeVars,
@@ -279,10 +278,10 @@ class Mix:
             return [Nodeset()]
         given, stanza = self._nodeset
         try:
-            found = flattened(self._layout, given)
+            found = flattened_nodesets(self._layout, given)
         except UnknownNodeset as unknown:
             raise VariantRefused(f"job {self.name}: {unknown}", stanza, "nodeset", unknown.kind) from unknown
-        if why := next(filter(None, map(unusable, found)), ""):
+        if why := next(filter(None, map(unusable_nodeset, found)), ""):
             raise VariantRefused(f"job {self.name}: {why}", stanza, "nodeset")
         return found
 

@@ -1,7 +1,8 @@
-"""Define the records of the operator's file. Pure data."""
+"""Define the records of the operator's file; decide who fulfils its rules, which branches it includes."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -9,8 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from headgate.config.files.roots import STANDARD_PATHS, touches
-from headgate.config.files.source import nearest
+from headgate.config.files.source import STANDARD_PATHS, nearest, touches
 from headgate.config.keys.objects import CONFIG_KINDS
 from headgate.config.model import ConfigError
 from headgate.config.patterns import Rule, any_whole
@@ -260,3 +260,64 @@ class ConfigErrors(Exception):
     def __init__(self, errors: tuple[ConfigError, ...]) -> None:
         super().__init__("\n\n".join(error.render() for error in errors))
         self.errors = errors
+
+
+BUILT_IN_ROLES = ("admin", "read")
+"""Roles with all permissions, and with permission to read only."""
+UID_CLAIM = "zuul_uid"
+"""Placeholder for the claim that names the user."""
+_MISSING = object()
+
+
+def holds(rule: AuthorizationRule, claims: Mapping[str, Any], tenant: str = "", uid: str = "sub") -> bool:
+    """Return whether the claims fulfil the rule for `tenant`. `uid` is the name of the claim that names the user."""
+    return any(
+        all(_claim(_found(claims, uid if name == UID_CLAIM else name), wanted, tenant) for name, wanted in one.items())
+        for one in rule.conditions
+    )
+
+
+def _found(claims: Mapping[str, Any], name: str) -> Any:
+    """Return the claim of this name or, if there is none, the value at this dotted path; `_MISSING` if there is
+    neither."""
+    # The whole name comes first: names of claims may be URLs, which contain dots.
+    if name in claims:
+        return claims[name]
+    value: Any = claims
+    for part in name.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return _MISSING
+        value = value[part]
+    return value
+
+
+def _claim(value: Any, wanted: Any, tenant: str) -> bool:
+    if value is _MISSING:
+        return False
+    if isinstance(wanted, Mapping):
+        return isinstance(value, Mapping) and all(
+            _claim(value.get(key, _MISSING), one, tenant) for key, one in wanted.items()
+        )
+    if isinstance(wanted, str):
+        wanted = wanted.replace("{tenant.name}", tenant)
+    # In Python, `1 == True`: without the types, a claim of another kind would fulfil the rule.
+    values = value if isinstance(value, list) else [value]
+    return any(type(one) is type(wanted) and one == wanted for one in values)
+
+
+def included(source: TenantProject, branch: str) -> bool:
+    """Return whether configuration is read from the branch. Of a config-project, only `load_branch` is read. Of other
+    projects, a branch is read unless it is always dynamic, ruled out by its forge, or not selected by include-branches
+    or exclude-branches of the tenant file."""
+    if source.trusted:
+        return branch == source.load_branch
+    if source.is_dynamic(branch) or source.is_kept_out(branch):
+        return False
+    if source.include_branches:
+        return any_whole(source.include_branches, branch)
+    return not any_whole(source.exclude_branches, branch)
+
+
+def content_of(files: Mapping[str, str]) -> str:
+    """Return a digest of configuration files, which is equal only for the same paths with the same texts."""
+    return hashlib.sha256(msgspec.json.encode(sorted(files.items()))).hexdigest()[:16]

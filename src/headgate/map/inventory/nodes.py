@@ -1,4 +1,4 @@
-"""Machines for builds: requests, claims and answers."""
+"""Declare machines for builds: requests, claims and answers, and the machines that are made on demand."""
 
 from __future__ import annotations
 
@@ -7,18 +7,195 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from headgate.config.machines import FlatProvider
 from headgate.gate.returns.secrets import Sealed
 from headgate.inventory.leases import PRECEDENCE
 from headgate.inventory.model import HOST_KEY
-from headgate.map.inventory.machines import (
-    AccountPlace,
-    Installation,
-    MadePlace,
-    OrderPlace,
-    TenantProviders,
-    WaitPlace,
-)
 from headgate.map.tree import Dir, each, place
+
+FREE = ("ready", "building", "requested")
+"""States in which a machine can be given to a request, the best first."""
+ARRIVING = ("registering", "rebuilding")
+"""States of static machines that may not answer yet."""
+ENDING = ("used", "failed", "outdated")
+"""States of machines that are about to be removed."""
+
+
+class MadeNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Record a machine, from before its cloud is called until nothing is left there."""
+
+    id: str
+    provider: str
+    """Canonical name of the provider."""
+    connection: str
+    label: str
+    """The provider's name of the label; the build may have used an alias."""
+    state: str = "requested"
+    """requested | building | ready | in-use | used | failed | outdated | hold. A static machine is also
+    registering, until it answers, and rebuilding, after each build. A machine with slots is slot-host instead of
+    ready and in-use."""
+    said: dict[str, Any] = {}
+    """Settings that the machine is made from: label, image, flavor, and the other keys of the provider. They are kept
+    here because the configuration may lose them."""
+    digest: str = ""
+    tags: dict[str, str] = {}
+    uses: dict[str, float] = {}
+    """Amounts that the machine takes of its account."""
+    driver: dict[str, str] = {}
+    """Progress of the machine, in terms of its driver."""
+    why: str = ""
+    """Why the machine waits, or what went wrong."""
+    tenant: str = ""
+    """The tenant that it was made for."""
+    project: str = ""
+    request: str = ""
+    """The request that the machine belongs to; empty if none."""
+    node: str = ""
+    """Name of the machine in the request's nodeset."""
+    build: str = ""
+    asked_ms: int = 0
+    since_ms: int = 0
+    """Time at which the machine reached this state."""
+    begun_ms: int = 0
+    """Time of the first request to the cloud for the machine."""
+    served: int = 0
+    """Number of builds that have used the machine."""
+    external_id: str = ""
+    host: dict[str, Any] | None = None
+    """Ansible variables of the machine once it exists; None if it is not a host."""
+    about: dict[str, Any] = {}
+    resources: dict[str, Any] = {}
+    secrets: Sealed | None = None
+    comment: str = ""
+    """Why the machine is held."""
+    until_ms: int = 0
+    """End of the hold; 0: somebody has to release the machine."""
+    fixed: bool = False
+    """Whether the machine is static: Headgate neither makes nor removes it."""
+    slot: int | None = None
+    """Number of this slot, where the machine serves several builds at a time; None: not a slot."""
+    slots: int = 0
+    """Number of builds that the machine serves at a time. No build gets the machine itself: builds get its slots, each
+    a node of its own."""
+    opened: int = 0
+    """Number of the machine's slots that were ever recorded."""
+    main: str = ""
+    """The machine that a slot is part of."""
+    share: dict[str, float] = {}
+    """The part of the machine's resources that a slot takes, which counts for its tenant."""
+
+
+class NodeWait(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Record why a request has no machines yet."""
+
+    request: str
+    why: str = ""
+    since_ms: int = 0
+    """Time at which `why` became the reason."""
+    tried: tuple[str, ...] = ()
+    """Failures so far, in order."""
+    failed: dict[str, dict[str, int]] = {}
+    """Name of a node -> provider -> number of failures there."""
+    at: str = ""
+    """The provider where the request waits for room."""
+    room_ms: int = 0
+    """Time since which the request has waited for room."""
+    held: int = 0
+    """Largest number of its machines that the request had, or could have had, while it waits for room that others
+    use."""
+    held_ms: int = 0
+    """Time since which that number has not grown."""
+    gave: int = 0
+    """Number of times that the request gave its machines back."""
+    again_ms: int = 0
+    """Time at which the request tries again."""
+
+
+class NodeOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Record what a person wants done with a machine."""
+
+    state: str
+    """hold | used | outdated"""
+    comment: str = ""
+    until_ms: int = 0
+    """End of the hold at the latest, for releases that do not know `hold_s`."""
+    by: str = ""
+    hold_s: int = 0
+    """Length of the hold, which begins when no build uses the machine any more; 0: the hold ends at `until_ms`."""
+
+
+class Installation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Identify what belongs to this installation in accounts that others use, too."""
+
+    id: str
+    terms: tuple[str, ...] = ()
+    """The terms of its launchers, the newest last."""
+
+
+class NodeAccount(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Record an account in which machines were made. It is watched until nothing of ours is left there, even after it
+    leaves the configuration."""
+
+    connection: str
+    region: str = ""
+    said: dict[str, Any] = {}
+    """Settings of a provider in this account, which the driver needs."""
+    lacking_ms: int = 0
+    """Time since which the launcher's settings lack the connection; 0: they have it."""
+    strange: tuple[str, ...] = ()
+    """Machines in the account that have our tag but are not ours: another installation uses the same store, or a copy
+    of it."""
+    strange_ms: int = 0
+    given_up: str = ""
+    """The person who gave the account up."""
+
+
+class ProviderPlace(Dir):
+    """Hold one provider."""
+
+    record = place(
+        FlatProvider, "What machines are made there, as the tenant's configuration says it.", by="scheduler", own=True
+    )
+
+
+class TenantProviders(Dir):
+    """Hold the providers of one tenant."""
+
+    provider = each(ProviderPlace, key="provider", bare=True)
+
+
+class MadePlace(Dir):
+    """Hold one machine."""
+
+    record = place(
+        MadeNode,
+        "A machine that was made, written before anything is asked of its cloud; gone once nothing is left of it.",
+        by="launcher",
+        own=True,
+    )
+
+
+class WaitPlace(Dir):
+    """Hold the reason why one request waits."""
+
+    record = place(NodeWait, "Why it waits, and what was tried.", by="launcher", own=True)
+
+
+class OrderPlace(Dir):
+    """Hold the order for one machine."""
+
+    record = place(NodeOrder, "What somebody wants done with it.", by="web, launcher", own=True)
+
+
+class AccountPlace(Dir):
+    """Hold one account in one region."""
+
+    record = place(
+        NodeAccount,
+        "Where machines were made; gone once neither a provider nor anything of ours is there.",
+        by="launcher, web",
+        own=True,
+    )
 
 
 class NodeRequest(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""The places of the inventory. Paths and values follow the layout of runm-metadata; additions are marked."""
+"""Declare the places of the inventory, and of the addresses of services that clients look up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from headgate.inventory.health import ObjectHealth, Probed
 from headgate.inventory.journal import ObjectHistory, Recorded
 from headgate.inventory.leases import ObjectLease, Quota
 from headgate.inventory.model import Definition, Object, ObjectType, Partition, ProviderType
-from headgate.map.tree import Dir, below, each, place
+from headgate.map.records import Empty
+from headgate.map.tree import Dir, Each, below, each, place
 
 PREFIX = "/"
 ORIGINAL_PREFIX = "runm-metadata/"
@@ -322,3 +323,32 @@ class InventoryMap(Dir):
         PageKey, "What page tokens are sealed with: they may name what is hidden from who holds them.", by="inventory",
         seed=False,
     )  # fmt: skip
+
+
+REGISTRY_PREFIX_VARIABLE = "GSR_KEY_PREFIX"
+REGISTRY_PREFIX = "gsr/"
+"""Prefix of the registry's keys, byte for byte: there is no slash before it."""
+
+
+class EndpointPlace(Dir):
+    """Hold one endpoint, `host:port`."""
+
+    record = place(Empty, "A service answers there.", by="inventory", node="ephemeral", own=True)
+
+
+class ServicePlace(Dir):
+    """Hold the endpoints of one service."""
+
+    endpoint = each(EndpointPlace, key="endpoint", bare=True)
+
+
+class ServiceRegistry(Dir):
+    """Hold the services that clients can find."""
+
+    services = each(ServicePlace, key="service")
+
+
+def endpoint_path(service: str, host: str, port: int) -> str:
+    """Return the path of one endpoint below the prefix. It is not escaped: clients read host and port from it."""
+    registry: Each[ServicePlace] = ServiceRegistry("").services
+    return f"{registry(service).path}/{host}:{port}"

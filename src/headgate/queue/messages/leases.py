@@ -34,8 +34,7 @@ from headgate.queue.messages.pages import read_ids
 from headgate.queue.messages.records import InvalidPost, KeyReused, StoredMessage
 from headgate.queue.messages.retries import alone, as_handed, due_one, fail, forget
 from headgate.queueing.ids import START, Position, position_of, unix_ms_of
-from headgate.queueing.partitions import QueuePartition
-from headgate.queueing.priorities import comes_next, head_of
+from headgate.queueing.partitions import QueuePartition, comes_next, head_of
 
 
 def take(database: Database, wanted: LeaseRequest, moment: LeaseMoment) -> MessageLease | None:

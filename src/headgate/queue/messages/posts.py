@@ -24,8 +24,7 @@ from headgate.queue.messages.records import (
     QueueRecord,
 )
 from headgate.queueing.ids import ticks_of_unix_ns, unix_text
-from headgate.queueing.partitions import partition_of_key
-from headgate.queueing.priorities import partition_of, priority_named
+from headgate.queueing.partitions import partition_of, partition_of_key, priority_named
 
 _REUSED = "this Idempotency-Key was used for other messages"
 

@@ -115,7 +115,7 @@ class QueueRecord(msgspec.Struct, frozen=True):
     age_max_s: int = 0
     """Longest time, in seconds, for which the queue keeps any message; 0: each message's TTL decides."""
     priorities: int = 1
-    """Number of priorities; each strand of partitions has as many, see `queueing.priorities`."""
+    """Number of priorities; each strand of partitions has as many, see `queueing.partitions`."""
 
     def kept_s(self, ttl_s: int) -> int:
         """Return how long a message with this TTL is kept, in seconds."""

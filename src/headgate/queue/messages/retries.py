@@ -8,7 +8,7 @@ from headgate.queue.messages.holders import PLACE, USUAL, Failure, Handed, HeldL
 from headgate.queue.messages.pages import read_ids
 from headgate.queue.messages.posts import MessagePost, post_group
 from headgate.queue.messages.records import MessageDraft, NoQueue, QueueRecord, StoredMessage
-from headgate.queueing.deadletters import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, format_dead_letter
+from headgate.queueing.message import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, format_dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 
 _VANISHED = "Vanished: its lease ran out, each time, before its job had ended"

@@ -18,8 +18,7 @@ from headgate.queue.messages.holders import LeaseMoment
 from headgate.queue.messages.later import seconds
 from headgate.queue.messages.posts import MessagePost, post_group
 from headgate.queue.messages.records import TTL_DEFAULT_S, InvalidPost, MessageDraft
-from headgate.queueing.partitions import QueuePartition
-from headgate.queueing.priorities import priority_named
+from headgate.queueing.partitions import QueuePartition, priority_named
 
 SCHEDULES_MAX = 1_000
 """Limit on the schedules of one queue."""

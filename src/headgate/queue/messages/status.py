@@ -6,7 +6,7 @@ import msgspec
 
 from headgate.queue.messages.database import Database
 from headgate.queue.messages.records import QueueRecord
-from headgate.queueing.priorities import priority_of
+from headgate.queueing.partitions import priority_of
 
 WAITING_MAX = 1_000
 """Number up to which messages behind a group are counted; above it, answers say "at least"."""

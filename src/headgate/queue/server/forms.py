@@ -25,8 +25,7 @@ from headgate.queue.messages.records import (
     wrong_with_body,
 )
 from headgate.queueing.ids import START, TICKS_MAX, Position, is_id, position_of, ticks_of_unix
-from headgate.queueing.partitions import DEAD_LETTERS, PARTITIONS_MAX, QUEUE_NAME, TTL_MAX_S
-from headgate.queueing.priorities import PRIORITIES_MAX, PRIORITY
+from headgate.queueing.partitions import DEAD_LETTERS, PARTITIONS_MAX, PRIORITIES_MAX, PRIORITY, QUEUE_NAME, TTL_MAX_S
 
 T = TypeVar("T")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.queue.messages.records import BODY_MAX_BYTES, DELAY_MAX_S, TTL_DEFAULT_S
-from headgate.queueing.partitions import PARTITIONS_MAX, TTL_MAX_S
-from headgate.queueing.priorities import PRIORITIES_MAX
+from headgate.queueing.partitions import PARTITIONS_MAX, PRIORITIES_MAX, TTL_MAX_S
 
 Json = dict[str, Any]  # a JSON document
 

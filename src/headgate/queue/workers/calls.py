@@ -16,8 +16,7 @@ from typing import Any
 
 from headgate.base.tasks import end
 from headgate.queue.workers.turns import Rank
-from headgate.queueing.deadletters import ERROR_MAX_CHARS
-from headgate.queueing.message import RetryLater, TimeLimit
+from headgate.queueing.message import ERROR_MAX_CHARS, RetryLater, TimeLimit
 
 log = logging.getLogger("headgate.queueing")
 

@@ -17,13 +17,11 @@ from headgate.queue.workers.ownership import Ownership
 from headgate.queue.workers.processor import MessageProcessor
 from headgate.queue.workers.turns import Rank
 from headgate.queueing import progress as steps
-from headgate.queueing.deadletters import ERROR_MAX_CHARS
 from headgate.queueing.ids import position_of, unix_ms_of
-from headgate.queueing.message import Failed, Message, Reject, RetryLater, StopWorker, Vanished
+from headgate.queueing.message import ERROR_MAX_CHARS, Failed, Message, Reject, RetryLater, StopWorker, Vanished
 from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.policy import RoutingRule
-from headgate.queueing.progress import PARKED_MAX, Parked, Progress
-from headgate.queueing.tally import Ending, Tally
+from headgate.queueing.progress import PARKED_MAX, Ending, Parked, Progress, Tally
 from headgate.store.store import GuardLost
 from headgate.store.types import StoreError
 

@@ -10,12 +10,10 @@ from typing import Any
 from headgate.ports.messages import MessageSource, NewMessage, PostedAlready, PostRefused, QueueGone
 from headgate.queue.workers.calls import JobCaller, log
 from headgate.queue.workers.figures import WorkerMetrics
-from headgate.queueing.deadletters import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, format_dead_letter
-from headgate.queueing.message import Message
-from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
+from headgate.queueing.message import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, Message, format_dead_letter
+from headgate.queueing.partitions import DEAD_LETTERS, PATIENCE_S, QueuePartition
 from headgate.queueing.policy import Failure, Routing
-from headgate.queueing.priorities import PATIENCE_S
-from headgate.queueing.tally import Tally
+from headgate.queueing.progress import Tally
 
 
 @dataclass(frozen=True, slots=True)

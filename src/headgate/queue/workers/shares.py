@@ -23,10 +23,8 @@ from headgate.queue.workers.ownership import take
 from headgate.queue.workers.partition import PartitionRunner, WorkerView
 from headgate.queue.workers.processor import MessageProcessor
 from headgate.queue.workers.turns import Rank, StrandTurns
-from headgate.queueing.assignment import share_out
 from headgate.queueing.message import StopWorker
-from headgate.queueing.partitions import RESERVED, QueuePartition
-from headgate.queueing.priorities import head_of, priority_of, strand_of
+from headgate.queueing.partitions import RESERVED, QueuePartition, head_of, priority_of, share_out, strand_of
 from headgate.recipes.mirror import Mirror
 from headgate.store.store import Session, Store
 from headgate.store.types import Append, Entry, Put, StoreError, Unavailable

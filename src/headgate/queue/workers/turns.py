@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headgate.queueing.priorities import comes_next
+from headgate.queueing.partitions import comes_next
 
 
 @dataclass(slots=True)

@@ -9,11 +9,11 @@ from typing import assert_never
 import msgspec
 
 from headgate.inventory import names
+from headgate.inventory.definitions import schema
 from headgate.inventory.journal import InventoryEvent, JournalKind, ObjectChange, ObjectHistory
 from headgate.inventory.model import PROVIDER, Caller, Definition, Object
 from headgate.inventory.names import Invalid
 from headgate.inventory.permissions import hidden, operated, unwritable
-from headgate.inventory.schema import schema
 from headgate.map.inventory import entries
 from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.errors import AlreadyExists, NotFound, PermissionDenied, Stale, Unmet

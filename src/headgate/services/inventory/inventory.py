@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from headgate.inventory import filters, names
-from headgate.inventory.expressions import Expression
-from headgate.inventory.filters import Filter, Sort
+from headgate.inventory.filters import Expression, Filter, Sort
 from headgate.inventory.journal import InventoryEvent, ObjectChange
 from headgate.inventory.model import Caller, Object
 from headgate.inventory.names import Invalid

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from headgate.inventory import leases
-from headgate.inventory.expressions import Expression, parse
-from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter
+from headgate.inventory.filters import Expression, Filter, PropertyConditions, PropertyFilter, parse
 from headgate.inventory.health import ObjectHealth
 from headgate.inventory.leases import ObjectLease, Quota
 from headgate.inventory.model import ADMIN, LOCAL, PROVIDER, STATIC, Caller, Object
-from headgate.inventory.numbers import number
+from headgate.inventory.names import number
 from headgate.inventory.permissions import PROVIDED
 from headgate.map.inventory.entries import last
 from headgate.map.inventory.places import Marker

@@ -11,8 +11,7 @@ from typing import Self
 import msgspec
 
 from headgate.inventory import names
-from headgate.inventory.expressions import Expression
-from headgate.inventory.filters import Filter, Sort
+from headgate.inventory.filters import Expression, Filter, Sort
 from headgate.inventory.journal import JournalKind, ObjectChange
 from headgate.inventory.model import Caller, Definition, Object
 from headgate.inventory.names import Invalid, is_uuid, normal

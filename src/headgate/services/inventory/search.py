@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headgate.inventory import numbers
+from headgate.inventory import names
 from headgate.inventory.filters import PostingFilter
 from headgate.inventory.model import Object
 from headgate.map.inventory.places import InventoryMap
@@ -166,7 +166,7 @@ class Search:
             await self.turns.turn()
             read = await self._store.scan(directory, after=after, limit=1)
             if not read:
-                return tuple(sorted(found, key=lambda value: (numbers.number(value) or 0, value)))
+                return tuple(sorted(found, key=lambda value: (names.number(value) or 0, value)))
             component = read[0].path[len(directory) + 1 :].partition("/")[0]
             value = unescape(component)
             found += [value] if in_range(condition, posting.key, value) else []

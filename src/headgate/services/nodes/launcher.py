@@ -18,8 +18,7 @@ from headgate.config.machines import FlatProvider
 from headgate.inventory.leases import CLEANING, ObjectLease, level
 from headgate.inventory.model import HOST_KEY, ProviderType
 from headgate.inventory.names import Invalid
-from headgate.map.inventory.machines import NodeWait
-from headgate.map.inventory.nodes import NodeAnswer, NodeClaim
+from headgate.map.inventory.nodes import NodeAnswer, NodeClaim, NodeWait
 from headgate.ports.cloud import HOST_KEY_VARIABLE, Machine, MachineUnusable, Provider
 from headgate.recipes.codec import readable
 from headgate.recipes.lock import lock

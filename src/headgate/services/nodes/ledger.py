@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from headgate.map.inventory.machines import MadeNode
+from headgate.map.inventory.nodes import MadeNode
 from headgate.services.context import Context
 from headgate.store.store import GuardLost
 from headgate.store.types import At, Conflict, Op

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from headgate.config.operator.model import Label
-from headgate.inventory.expressions import Expression, parse
+from headgate.inventory.filters import Expression, parse
 from headgate.inventory.model import ADMIN, LOCAL, PROVIDER, STATIC, Caller, Object
 from headgate.inventory.names import Invalid
 from headgate.services.inventory.errors import NotFound, Unmet

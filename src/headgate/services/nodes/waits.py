@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.map.inventory.machines import NodeWait
+from headgate.map.inventory.nodes import NodeWait
 
 TRIED_MAX = 12
 """Limit of recent failures that people are shown."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from headgate.inventory.journal import JournalKind, ObjectChange
-from headgate.map.occasions import PublishedMoment
+from headgate.map.connections import PublishedMoment
 from headgate.map.outbox import PublishedObjectChange
 from headgate.ports.messages import PostRefused, QueueGone, SourceDown
 from headgate.recipes.lock import lock

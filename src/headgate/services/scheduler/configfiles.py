@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from headgate.config.branches import content_of, included
+from headgate.config.operator.model import content_of, included
 from headgate.config.tenants import TenantProject
 from headgate.gate.work import CatAnswer, CatRequest
+from headgate.map.projects import layout_at
 from headgate.map.records import ConfigBranch, ConfigRead
-from headgate.map.state.layouts import layout_at
 from headgate.map.tree import Address, escape, unescape
 from headgate.recipes import blob
 from headgate.recipes.codec import readable

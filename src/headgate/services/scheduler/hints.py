@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from headgate.base.ids import fresh
-from headgate.map.hints import Hint
+from headgate.map.connections import Hint
 from headgate.ports.forge import ForgeWatch
 from headgate.services.context import Context
 from headgate.store.types import Op

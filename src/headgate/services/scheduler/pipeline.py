@@ -28,7 +28,7 @@ from headgate.gate.work import Answer, BuildEnded, LayoutChanged
 from headgate.gate.world import World
 from headgate.map.places import PipelineEvents
 from headgate.map.records import ForPipeline, ManagementResult
-from headgate.map.state.state import Damaged, garbage, load
+from headgate.map.state import Damaged, garbage, load
 from headgate.recipes.lock import lock
 from headgate.recipes.mirrorpart import MirrorPart
 from headgate.recipes.requestforms import Open

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from headgate.base.ids import derived
 from headgate.gate.change import HEADS, TriggerEvent
 from headgate.map.places import ConnectionCache
-from headgate.map.refs import RefsLooked, RefsSeen
+from headgate.map.projects import RefsLooked, RefsSeen
 from headgate.map.tree import Undecodable, unescape
 from headgate.recipes import blob
 from headgate.recipes.codec import readable

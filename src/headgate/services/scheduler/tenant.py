@@ -10,11 +10,12 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.base.ids import derived, fresh
-from headgate.config.branches import included
+from headgate.config.operator.model import included
 from headgate.gate.change import HEADS, EventKind, TriggerEvent, whose
 from headgate.gate.enqueue import untaken
 from headgate.gate.triggers import triggers
 from headgate.gate.work import CatAnswer, ReportRequest
+from headgate.map.projects import layout_at, layout_ops
 from headgate.map.records import (
     Finished,
     ForPipeline,
@@ -24,7 +25,6 @@ from headgate.map.records import (
     Reconfigure,
     Reread,
 )
-from headgate.map.state.layouts import layout_at, layout_ops
 from headgate.map.tree import Undecodable
 from headgate.recipes.calls import call
 from headgate.recipes.lock import lock, write_lock

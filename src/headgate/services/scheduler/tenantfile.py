@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from headgate.base.errors import UserError
 from headgate.config.operator.model import ConfigErrors
 from headgate.config.tenants import Tenant
-from headgate.map.orders import ReadAnew
 from headgate.map.places import Map
+from headgate.map.queues import ReadAnew
 from headgate.map.records import ManagementResult, Reread, SystemConf
 from headgate.recipes import blob
 from headgate.recipes.lock import lock, write_lock

@@ -27,7 +27,7 @@ from headgate.gate.people import approvers
 from headgate.gate.work import BuildOutcome, Dequeue
 from headgate.map.places import Map
 from headgate.map.records import Finished, ForPipeline
-from headgate.map.state.state import writes
+from headgate.map.state import writes
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Open, Request
 from headgate.recipes.requests import Requests

@@ -18,8 +18,8 @@ from msgspec.structs import asdict, replace
 from headgate.base.ids import derived
 from headgate.base.tasks import about
 from headgate.base.texts import line
+from headgate.config.drivers import DIALECTS
 from headgate.config.files.check import as_list
-from headgate.config.forges.table import DIALECTS
 from headgate.config.model import Pipeline
 from headgate.config.operator.model import Tenant
 from headgate.gate.actions import Action, Land, Merge, Record

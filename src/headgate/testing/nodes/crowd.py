@@ -14,8 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.config.machines import STATIC, FlatLabel, FlatProvider
-from headgate.map.inventory.machines import MadeNode, NodeWait
-from headgate.map.inventory.nodes import NodeRequest
+from headgate.map.inventory.nodes import MadeNode, NodeRequest, NodeWait
 from headgate.services.nodes.machines.choice import Choosing, Later, Make, NodePlan
 from headgate.services.nodes.machines.demand import NodeSurvey
 from headgate.services.nodes.machines.records import host_nodes, new_node

@@ -20,7 +20,7 @@ from headgate.config.machines import FlatImage, FlatLabel, FlatProvider
 from headgate.gate.change import TriggerEvent
 from headgate.gate.imagework import body_of
 from headgate.map.inventory.images import UNDER_WAY, ImageFile, ImageOrder, ImageReport, ImageUpload
-from headgate.map.inventory.machines import MadeNode
+from headgate.map.inventory.nodes import MadeNode
 from headgate.map.places import Map
 from headgate.map.records import BranchCache
 from headgate.ports.cloud import (

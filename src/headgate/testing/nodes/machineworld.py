@@ -20,7 +20,7 @@ from headgate.config.machines import STATIC, FlatLabel, FlatProvider
 from headgate.config.operator.model import Tenant
 from headgate.gate.returns.secrets import Sealed
 from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
-from headgate.map.inventory.machines import Installation, MadeNode, NodeWait
+from headgate.map.inventory.nodes import Installation, MadeNode, NodeWait
 from headgate.map.places import Map
 from headgate.ports.cloud import NODE_TAG, Cloud, MachineUnusable
 from headgate.ports.work import Contact

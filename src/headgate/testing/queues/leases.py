@@ -25,8 +25,8 @@ from headgate.queue.messages.holders import (
 from headgate.queue.messages.pages import read
 from headgate.queue.messages.posts import MessagePost, post_group
 from headgate.queue.messages.records import MessageDraft, NoQueue, QueueRecord
-from headgate.queueing.deadletters import dead_letter
 from headgate.queueing.ids import START
+from headgate.queueing.message import dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.testing.sim.world import InvariantBroken
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from headgate.map.workers import Application
 from headgate.ports.messages import MessageNews, NewMessage, PartitionBacklog, QueueGone, SourceDown
-from headgate.queueing.deadletters import DeadLetter, dead_letter
 from headgate.queueing.ids import (
     TICKS_A_SECOND,
     UNIX_EPOCH_TICKS,
@@ -20,11 +19,10 @@ from headgate.queueing.ids import (
     ticks_of_unix_ns,
     unix_text,
 )
-from headgate.queueing.message import Message
+from headgate.queueing.message import DeadLetter, Message, dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 from headgate.queueing.policy import Policy
-from headgate.queueing.progress import Progress, position
-from headgate.queueing.tally import UNSURE_MORE
+from headgate.queueing.progress import UNSURE_MORE, Progress, position
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import EntryChanged, EntryGone
 from headgate.testing.sim.world import InvariantBroken

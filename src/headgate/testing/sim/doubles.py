@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from headgate.adapters.git.poll.moves import MovedRefs, moved_refs
 from headgate.base.ids import derived
 from headgate.base.tasks import unless
-from headgate.config.branches import content_of
 from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts
+from headgate.config.operator.model import content_of
 from headgate.config.tenants import TenantProject
 from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.gate.trees import Trees

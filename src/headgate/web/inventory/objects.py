@@ -8,8 +8,7 @@ import msgspec
 
 from headgate.base.ids import fresh
 from headgate.inventory import names
-from headgate.inventory.expressions import Expression
-from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter, Sort
+from headgate.inventory.filters import Expression, Filter, PropertyConditions, PropertyFilter, Sort
 from headgate.inventory.model import Caller, Object
 from headgate.inventory.names import Invalid
 from headgate.inventory.wire import runm_pb2 as pb

@@ -9,8 +9,7 @@ import msgspec
 
 from headgate.base.ids import fresh
 from headgate.inventory import names
-from headgate.inventory.expressions import Expression, parse
-from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter, Sort
+from headgate.inventory.filters import Expression, Filter, PropertyConditions, PropertyFilter, Sort, parse
 from headgate.inventory.journal import ObjectChange, message, of
 from headgate.inventory.model import Caller, Object
 from headgate.inventory.names import Invalid

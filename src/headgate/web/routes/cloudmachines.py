@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.map.inventory.machines import MadeNode, NodeOrder
-from headgate.map.inventory.nodes import NodeRequest
+from headgate.map.inventory.nodes import MadeNode, NodeOrder, NodeRequest
 from headgate.ports.history import time_text
 from headgate.rest import HTTPException, HttpRequest, JSONBody, put
 from headgate.services.nodes.machines.records import names_of

@@ -11,7 +11,7 @@ from headgate.config.explain.origins import explained
 from headgate.config.explain.variants import branches_of, parent_of, variant
 from headgate.config.files.check import as_list, deep_plain
 from headgate.config.files.source import nearest
-from headgate.config.freeze.matchers import FreezeTarget
+from headgate.config.freeze.sections import FreezeTarget
 from headgate.config.layout import Layout
 from headgate.config.model import FrozenGraph
 from headgate.config.parse import Stanza

@@ -14,7 +14,7 @@ from headgate.config.freeze.sections import completed, unaccepted
 from headgate.gate.change import is_called, numbered
 from headgate.gate.refs import is_parametrised, update
 from headgate.gate.work import ByHand, Dequeue, Enqueue, Promote
-from headgate.map.orders import ReadAnew
+from headgate.map.queues import ReadAnew
 from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, post
 from headgate.services.membership import want
 from headgate.store.types import Op

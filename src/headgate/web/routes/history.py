@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.config.files.source import nearest
-from headgate.map.state.layouts import layout_at
+from headgate.map.projects import layout_at
 from headgate.ports.history import (
     LIMIT_MAX,
     WILD,

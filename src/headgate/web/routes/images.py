@@ -15,7 +15,7 @@ from headgate.config.parse import Stanza
 from headgate.gate.change import EventKind
 from headgate.gate.imagework import Body
 from headgate.map.inventory.images import ImageArtifact, ImageFile, ImageOrder, ImageUpload
-from headgate.map.inventory.machines import MadeNode
+from headgate.map.inventory.nodes import MadeNode
 from headgate.ports.history import time_text
 from headgate.rest import HTTPException, HttpRequest, NotFoundException, delete, get, post
 from headgate.services.nodes.images.choice import UPLOAD as UPLOADED

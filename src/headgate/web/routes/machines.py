@@ -17,8 +17,7 @@ from headgate.config.files.document import Table
 from headgate.config.layout import Layout
 from headgate.config.parse import Stanza
 from headgate.gate.onebuild import CancelBuild
-from headgate.map.inventory.machines import NodeWait
-from headgate.map.inventory.nodes import NodeClaim, NodeRequest
+from headgate.map.inventory.nodes import NodeClaim, NodeRequest, NodeWait
 from headgate.map.tree import Address, Undecodable
 from headgate.ports.history import time_text
 from headgate.recipes.mirror import Mirror

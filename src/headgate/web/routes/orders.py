@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from headgate.base.texts import line
 from headgate.gate.closures import Closing
-from headgate.map.orders import TenantState
+from headgate.map.queues import TenantState
 from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, post
 from headgate.services.orders import landings_over, ordered, state_of
 from headgate.store.types import Op

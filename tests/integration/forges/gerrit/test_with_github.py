@@ -19,7 +19,7 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.gate.change import numbered
 from headgate.gate.model import Item
 from headgate.gate.work import BuildOutcome, BuildSpec, Landing, LandRequest, RepoState
-from headgate.map.state.state import load
+from headgate.map.state import load
 from headgate.ports.forge import Forge as Driver
 from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.services.reports import courier

@@ -10,7 +10,7 @@ from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.poll.names import APPROVALS, APPROVED, FOR, VETOES, Misfits
 from headgate.adapters.git.remote import Listing, Remote
 from headgate.adapters.git.series import changes, few
-from headgate.config.kinds.triggers import OURS
+from headgate.config.kinds.pipeline import OURS
 from headgate.gate.change import HEADS, TAGS, ZEROS, Change, ChangeState
 from headgate.gate.refs import NAME_MAX_BYTES, update
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from headgate.map.inventory.images import UNDER_WAY, ImageUpload
-from headgate.map.inventory.machines import FREE, MadeNode
+from headgate.map.inventory.nodes import FREE, MadeNode
 from headgate.ports.cloud import (
     CloudUnavailable,
     ImageCloud,

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from headgate.base.ids import derived
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.inventory.choice import choose
-from headgate.map.inventory.machines import FREE, MadeNode, NodeWait
-from headgate.map.inventory.nodes import NodeRequest
+from headgate.map.inventory.nodes import FREE, MadeNode, NodeRequest, NodeWait
 from headgate.ports.cloud import Amounts
 from headgate.services.nodes.machines.demand import NodeDemand, NodeSurvey, short
 from headgate.services.nodes.machines.limits import SHARED, NodeLimits

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from headgate.map.inventory.machines import ARRIVING, ENDING, FREE, MadeNode, NodeOrder
+from headgate.map.inventory.nodes import ARRIVING, ENDING, FREE, MadeNode, NodeOrder
 from headgate.services.nodes.machines.shared import SLOT_HOST, MachineSlots, with_machine
 from headgate.services.nodes.machines.survey import SeenMachines
 from headgate.services.nodes.status import NodeState

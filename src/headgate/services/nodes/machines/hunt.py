@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.base.ids import derived, fresh
-from headgate.map.inventory.machines import Installation, MadeNode, NodeAccount
+from headgate.map.inventory.nodes import Installation, MadeNode, NodeAccount
 from headgate.ports.cloud import TERM_TAG, CloudUnavailable, LaunchFailed, OverQuota
 from headgate.services.nodes.accounts import HUNT_S, CloudAccount, Hunting, Ours, region_of
 from headgate.services.nodes.errands import Errands

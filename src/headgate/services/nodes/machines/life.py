@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from headgate.config.keys.nodes import CONNECTIONS
 from headgate.config.machines import FlatProvider
 from headgate.gate.returns.secrets import Sealed
-from headgate.map.inventory.machines import ARRIVING, ENDING, FREE, MadeNode, NodeWait
+from headgate.map.inventory.nodes import ARRIVING, ENDING, FREE, MadeNode, NodeWait
 from headgate.ports.cloud import (
     HOST_KEY_VARIABLE,
     CloudUnavailable,

@@ -9,8 +9,7 @@ from typing import Protocol
 
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.inventory.choice import choose
-from headgate.map.inventory.machines import FREE, MadeNode
-from headgate.map.inventory.nodes import NodeRequest
+from headgate.map.inventory.nodes import FREE, MadeNode, NodeRequest
 from headgate.ports.cloud import Amounts
 from headgate.services.nodes.machines.demand import NodeSurvey, add, short
 from headgate.services.nodes.machines.reservations import PARTS, KeptHosts, ReservedRoom, is_open

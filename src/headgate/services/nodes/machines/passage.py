@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from headgate.map.inventory.machines import ENDING, FREE, MadeNode
-from headgate.map.inventory.nodes import NodeRequest
+from headgate.map.inventory.nodes import ENDING, FREE, MadeNode, NodeRequest
 from headgate.services.nodes.machines.demand import NodeSurvey, add
 from headgate.services.nodes.machines.fate import given_back
 from headgate.services.nodes.machines.limits import Key, NodeLimits, Uses

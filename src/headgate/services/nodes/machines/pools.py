@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headgate.config.machines import FlatProvider
-from headgate.map.inventory.machines import FREE, MadeNode
+from headgate.map.inventory.nodes import FREE, MadeNode
 from headgate.services.nodes.machines.choice import Choosing, Make
 from headgate.services.nodes.machines.fate import Fate
 from headgate.services.nodes.machines.records import names_of

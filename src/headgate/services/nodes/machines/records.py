@@ -11,8 +11,7 @@ import msgspec
 from headgate.base.ids import derived, fresh
 from headgate.config.keys.nodes import LISTED_MAX
 from headgate.config.machines import FlatLabel, FlatProvider
-from headgate.map.inventory.machines import MadeNode
-from headgate.map.inventory.nodes import NodeRequest
+from headgate.map.inventory.nodes import MadeNode, NodeRequest
 from headgate.ports.cloud import NODE_TAG, Amounts
 
 _WORD = re.compile(r"\{(\w+)\}")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.map.inventory.machines import ENDING, FREE, MadeNode
+from headgate.map.inventory.nodes import ENDING, FREE, MadeNode
 
 SLOT_HOST = "slot-host"
 """State of a machine with slots once it is usable."""

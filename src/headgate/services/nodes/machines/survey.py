@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 from headgate.config.machines import FlatLabel, FlatProvider
-from headgate.map.inventory.machines import MadeNode, NodeAccount, NodeOrder, NodeWait
-from headgate.map.inventory.nodes import NodeRequest
+from headgate.map.inventory.nodes import MadeNode, NodeAccount, NodeOrder, NodeRequest, NodeWait
 from headgate.map.places import Map
 from headgate.map.tree import Address, Undecodable, unescape
 from headgate.recipes.mirror import Mirror

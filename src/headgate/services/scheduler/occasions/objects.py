@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from headgate.base.texts import visible
 from headgate.config.model import TriggerFilter
 from headgate.gate.change import EventKind, Occasion
-from headgate.inventory.expressions import parse
-from headgate.inventory.filters import Filter
+from headgate.inventory.filters import Filter, parse
 from headgate.inventory.journal import JournalKind, ObjectChange
 from headgate.inventory.model import Caller, Object
 from headgate.inventory.names import Invalid

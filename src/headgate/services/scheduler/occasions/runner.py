@@ -20,8 +20,8 @@ from headgate.base.tasks import run_until
 from headgate.base.texts import line
 from headgate.config.model import Pipeline, TriggerFilter
 from headgate.gate.change import HEADS, Change, Occasion, TriggerEvent
+from headgate.map.connections import Begun, OccasionProgress
 from headgate.map.forms import ITEM
-from headgate.map.occasions import Begun, OccasionProgress
 from headgate.map.records import BranchCache, RepositoryProblem, RepositoryProblems
 from headgate.ports.occasions import NextOccasion, OccasionPartition, OccasionSource, SourceUnavailable
 from headgate.recipes import blob

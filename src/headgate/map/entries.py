@@ -1,4 +1,4 @@
-"""Records as they were listed, looked up by place."""
+"""Look up records as they were listed by their place."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
-"""Locate errors in their files to the column, so that editors can underline them."""
+"""Locate errors in their files to the column, and find what a word in a file names, for editors."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import yaml
 
 from headgate.config.budgets import DEFAULTS
+from headgate.config.definitions import Key
 from headgate.config.files.document import composed
 from headgate.config.files.source import Wrong
 from headgate.config.model import ConfigError
@@ -110,3 +111,40 @@ def _within(found: Extent, lines: list[str]) -> Extent:
     if found.end_line == found.line:
         return found
     return Extent(found.line, found.column, found.line, len(lines[found.line - 1].rstrip("\r")) + 1)
+
+
+_DEFINED = ("job", "nodeset", "secret", "project-template")
+
+
+def word_at(text: str, line: int, column: int) -> Spelled | None:
+    """Return the key or value at this place of a file (both from 1)."""
+    return next((one for one in spelled(text) if one.extent.holds(line, column)), None)
+
+
+def key_of(word: Spelled) -> Key | None:
+    """Return the key that a word defines or refers to in a layout, or None if it does neither."""
+    path, key = word.path, word.key
+    match path:
+        case (kind, "name") if kind in _DEFINED and not key:
+            return (kind, word.text)
+        case ("project" | "project-template", _, "jobs") if not key:
+            return ("job", word.text)
+        case ("project" | "project-template", _, "jobs", name) if key:
+            return ("job", name)
+        case ("project", "templates") if not key:
+            return ("project-template", word.text)
+    return None if key else _attribute(path, word.text)
+
+
+def _attribute(path: Sequence[str], text: str) -> Key | None:
+    """Return the key that an attribute of a job refers to, in a job stanza or in a project's section, or None."""
+    match tuple(path[-2:]):
+        case (_, "parent") if path[0] == "job" and len(path) == 2:
+            return ("job", text)
+        case (_, "dependencies") | ("dependencies", "name"):
+            return ("job", text)
+        case (_, "nodeset" | "alternatives"):
+            return ("nodeset", text)
+        case (_, "secrets") | ("secrets", "secret" | "name"):
+            return ("secret", text)
+    return None

@@ -1,4 +1,4 @@
-"""A pipeline's state as records in the store, and back.
+"""Convert a pipeline's state to records in the store, and back.
 
 The state is written as the difference of two frozen values: an unchanged part is the same object and costs nothing.
 `forms` defines the content of each record; this module defines the place of each record, and which entries must exist
@@ -18,11 +18,11 @@ from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
 from headgate.gate.work import RepoState
+from headgate.map.entries import Entries
 from headgate.map.forms import BUILDSET, GRAPH, ITEM, PIPELINE, QUEUE, Form
 from headgate.map.places import BuildSetPlace, JobPlace
 from headgate.map.places import PipelineDir as PipelinePlace
 from headgate.map.records import ProposedFiles
-from headgate.map.state.entries import Entries
 from headgate.map.tree import Undecodable, encode_plain
 from headgate.recipes import blob
 from headgate.store.types import Delete, Entry, Op, Put

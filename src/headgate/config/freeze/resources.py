@@ -1,4 +1,4 @@
-"""Collect the playbooks of a job, each with the roles and secrets that it runs with."""
+"""Resolve what a job runs with: its nodesets, and its playbooks with their roles and secrets."""
 
 from __future__ import annotations
 
@@ -8,11 +8,65 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from headgate.config.definitions import LayoutDefinitions
-from headgate.config.files.check import deep_plain, entries
+from headgate.config.files.check import as_list, deep_plain, entries
 from headgate.config.files.document import Table
-from headgate.config.kinds.job import BOOK_KEYS
-from headgate.config.model import JobRole, Playbook, PlaybookSecret
+from headgate.config.files.source import MEANING, nearest
+from headgate.config.kinds.stanza import BOOK_KEYS, misread
+from headgate.config.model import JobRole, Node, NodeGroup, Nodeset, Playbook, PlaybookSecret
 from headgate.config.parse import Stanza
+
+ALTERNATIVES_MAX = 200
+"""Largest number of alternatives of one nodeset, and of nested names that lead to one of them."""
+
+
+class UnknownNodeset(Exception):
+    """Report a nodeset that refers to a missing nodeset, or to itself. `kind` is the name of the error."""
+
+    def __init__(self, text: str, kind: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+def flattened_nodesets(layout: LayoutDefinitions, given: str | Table, named: set[str] | None = None) -> list[Nodeset]:
+    """Return the alternatives depth first, in the order of the lists, and add the names of the visited nodesets to
+    `named`. Raise UnknownNodeset."""
+    found: list[Nodeset] = []
+    _flatten_nodesets(layout, given, (), found, set() if named is None else named)
+    return found
+
+
+def unusable_nodeset(nodeset: Nodeset) -> str:
+    """Return why the name of a node or group would be misread in an Ansible inventory, or an empty string if none
+    would."""
+    nodes = (misread(name, "node") for node in nodeset.nodes for name in node.name)
+    return next(filter(None, (*nodes, *(misread(group.name, "group") for group in nodeset.groups))), "")
+
+
+def _flatten_nodesets(
+    layout: LayoutDefinitions, given: str | Table, path: tuple[str, ...], found: list[Nodeset], named: set[str]
+) -> None:
+    if isinstance(given, str):
+        named.add(given)
+        known = layout.singles["nodeset"]
+        if given in path:
+            raise UnknownNodeset(f"the alternatives of nodesets go in a circle: {' -> '.join((*path, given))}", MEANING)
+        if given not in known:
+            raise UnknownNodeset(f"the nodeset {given!r} is not defined{nearest(given, known)}", "Nodeset Not Found")
+        path, given = (*path, given), known[given].body
+    # Both: a chain of names is deep, and nodesets that each name two others double at each level.
+    if len(path) > ALTERNATIVES_MAX or len(found) > ALTERNATIVES_MAX:
+        raise UnknownNodeset(f"there are more than {ALTERNATIVES_MAX} alternatives", MEANING)
+    alternatives = entries(given.get("alternatives"), 0)
+    if not alternatives:
+        found.append(_nodeset(given))
+    for other, _ in alternatives:
+        _flatten_nodesets(layout, other, path, found, named)
+
+
+def _nodeset(body: Any) -> Nodeset:
+    nodes = tuple(Node(tuple(as_list(n["name"])), n["label"]) for n, _ in entries(body.get("nodes"), 0))
+    groups = tuple(NodeGroup(g["name"], tuple(as_list(g["nodes"]))) for g, _ in entries(body.get("groups"), 0))
+    return Nodeset(body.get("name", ""), nodes, groups)
 
 
 class JobSecrets(NamedTuple):

@@ -1,1 +1,0 @@
-"""Match, in bounded time, regular expressions that RE2 does not support."""

@@ -1,0 +1,131 @@
+"""Declare what is recorded of projects: refs, protected branches, configuration files, and their layouts."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headgate.config.operator.model import Protection
+from headgate.map.records import ConfigBranch, ConfigRead, Empty, LayoutRecord, Raw
+from headgate.map.tree import Address, Dir, each, place
+from headgate.recipes import blob
+from headgate.recipes.codec import decode, readable
+from headgate.recipes.mirror import Mirror
+from headgate.store.types import Delete, Op, Put
+
+
+class RefsLooked(msgspec.Struct, frozen=True):
+    """Record since when the refs of a project are watched: from then on, refs that appear, move or vanish cause
+    events."""
+
+    since_ms: int
+
+
+class RefsSeen(msgspec.Struct, frozen=True):
+    """Map each ref to the commit, tag or other object that it named when last seen."""
+
+    refs: dict[str, str]
+
+
+class RefsPart(Dir):
+    """Hold a part of the refs of one project, by the first two digits of the sha256 of their names."""
+
+    record = place(
+        RefsSeen,
+        "What they named; by the first digits of the sha256 of their names. Written with the events that tell of it.",
+        by="scheduler",
+        own=True,
+        seed=False,
+    )
+
+
+class ProjectRefs(Dir):
+    """Hold the tags and other refs of one project, without its branches."""
+
+    looked = place(RefsLooked, "Since when they are looked at.", by="scheduler", own=True, seed=False)
+    part = each(RefsPart, key="part", bare=True, seed=False)
+
+
+class BranchRules(Dir):
+    """Hold the protection of the branches of one project."""
+
+    record = place(
+        Protection,
+        "Its protected and its locked branches. Written with what has every tenant read its configuration anew.",
+        by="scheduler",
+        node="sharded",
+        own=True,
+        seed=False,
+    )
+
+
+class ConfigFile(Dir):
+    """Hold one configuration file."""
+
+    text = place(Raw, "The text of one configuration file, unparsed.", by="scheduler", node="sharded", own=True)
+
+
+class ConfigFiles(Dir):
+    """Hold the configuration files of one branch of one project."""
+
+    record = place(
+        ConfigBranch, "At which commit the files were read, and where they were looked for.", own=True, by="scheduler"
+    )
+    file = each(ConfigFile, key="file", bare=True, under="config/lock/<project>")
+
+
+class ConfigProject(Dir):
+    """Hold the configuration of one project, by branch."""
+
+    read = place(ConfigRead, "How it was read, or that it could not be.", own=True, by="scheduler")
+    branch = each(ConfigFiles, key="branch", bare=True)
+
+
+class FormerFiles(Dir):
+    """Hold the files of an earlier state of a branch, by their digest."""
+
+    file = each(ConfigFile, key="file", bare=True, under="config/lock/<project>")
+
+
+class FormerProject(Dir):
+    """Hold earlier configuration of the branches of one project."""
+
+    content = each(FormerFiles, key="digest", bare=True)
+
+
+class ConfigLock(Dir):
+    """Lock the configuration of one project."""
+
+    lock = place(
+        Empty, "Readers and writers of the cached configuration of one project.", by="scheduler", node="lock", own=True
+    )
+
+
+class ConfigPlace(Dir):
+    """Hold configuration as text, so that a layout can be built without calling mergers."""
+
+    cache = each(ConfigProject, key="project", doc="Texts by project, branch and file name.")
+    lock = each(ConfigLock, key="project", doc="Who reads or replaces those texts.")
+    former = each(
+        FormerProject, key="project", doc="Texts that a layout is made of though newer ones were read.", seed=False
+    )
+
+
+def layout_at(place: Address[LayoutRecord], mirror: Mirror) -> LayoutRecord | None:
+    """Return the record as the mirror shows it; None where there is none, or it is damaged, which is logged."""
+    entry = mirror.get(place.path)
+    if entry is None:
+        return None
+    try:
+        return decode(blob.assemble(entry, mirror.under(place.path)), LayoutRecord)
+    except ValueError:
+        # A pointer whose pieces are missing is no layout record either: this logs the damage, once, and returns None.
+        return readable(entry, LayoutRecord)
+
+
+def layout_ops(place: Address[LayoutRecord], record: LayoutRecord, mirror: Mirror) -> tuple[list[Op], Op, list[Op]]:
+    """Return the operations that write the record: its pieces, each in a commit of its own; the switch to them; and the
+    removal of the previous record's pieces."""
+    *pieces, pointer = place.blob(record)
+    written = {place.path, *(op.path for op in pieces if isinstance(op, Put))}
+    stale: list[Op] = [Delete(entry.path) for entry in mirror.under(place.path) if entry.path not in written]
+    return pieces, pointer, stale

@@ -1,1 +1,0 @@
-"""The state of a pipeline as it is stored."""
