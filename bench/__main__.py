@@ -32,8 +32,7 @@ from bench.tenant import REPOSITORIES
 from bench.tenant import measure as offline
 from bench.viewers import BUSY, NOBODY, VIEWERS, WATCHED
 from bench.viewers import measure as viewers
-from headgate.cli.terminal.screen import Terminal
-from headgate.cli.terminal.table import TextTable
+from headgate.cli.terminal.screen import Terminal, TextTable
 from headgate.testing.gate import cost_of_item
 from headgate.testing.month import CHANGES
 from headgate.testing.month import REPOSITORIES as PROJECTS

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headgate.cli.terminal.table import TextTable
+from headgate.cli.terminal.screen import TextTable
 from headgate.testing.repositories import run_git
 from tests.hostile.arena import ATTACKER, Arena
 

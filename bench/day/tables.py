@@ -6,7 +6,7 @@ import os
 from typing import NamedTuple
 
 from bench.day.measure import Day, measure
-from headgate.cli.terminal.table import TextTable
+from headgate.cli.terminal.screen import TextTable
 
 PROJECTS, CHANGES = 1_281, 2_000
 KINDS = ("scheduler", "merger", "machines", "store")

@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from headgate.cli.terminal.table import TextTable
+from headgate.cli.terminal.screen import TextTable
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.queues.harness import DisturbanceCost, disturbances, fleet, start_three
 from headgate.testing.servers.databases import SESSION_LEAST_S, ensemble, zookeeper

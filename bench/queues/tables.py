@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 
 from bench.queues import others, ours
-from headgate.cli.terminal.table import TextTable
+from headgate.cli.terminal.screen import TextTable
 from headgate.testing.servers.databases import postgres
 
 KINDS = ((1, 200), (10, 200), (1, 10_000), (10, 10_000))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import CDPSession, Page, async_playwright, expect
 
-from headgate.cli.board import board
+from headgate.cli.status import board
 from headgate.web.site import Site
 from headgate.web.status import timed
 from tests.e2e.browser import CHROMIUM, patient

@@ -11,8 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from headgate.cli.terminal.screen import Terminal
-from headgate.cli.terminal.table import TextTable
+from headgate.cli.terminal.screen import Terminal, TextTable
 from tests.faults.engines import ENGINES
 from tests.faults.faults import FAULTS, Outcome, on_the_map, suffer
 from tests.faults.fleet import KINDS, fleet

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgate.base.errors import UserError
-from headgate.cli.hook import MARKS, install_hook
-from headgate.cli.pushhook import install_poke
+from headgate.cli.hook import MARKS, install_hook, install_poke
 from headgate.testing.repositories import Repositories
 
 SAID = "root:x:0:0\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 
 from headgate.base.tasks import end
-from headgate.cli.queue.keyfile import KeyFile
+from headgate.cli.queue.serve import KeyFile
 from headgate.cli.settings import read
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.server.app import create_app

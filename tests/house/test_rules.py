@@ -37,7 +37,7 @@ TASKS = {
     "adapters/process/zygotes/pool.py": "what is begun ahead ends with the pool",
     "base/tasks.py": "this is where tasks get their parents",
     "cli/scenario/audience.py": "a server and a worker that end with the demo",
-    "cli/scenario/stage.py": "the gate beside its demonstration",
+    "cli/scenario/machines.py": "the gate beside its demonstration",
     "cli/scenario/demo.py": "the gate and the play",
     "services/merger.py": "work that takes long, and ends with its claim",
     "services/executor.py": "the watch for a cancel ends with its build",

@@ -9,9 +9,9 @@ from click.testing import CliRunner, Result
 
 from headgate.base.errors import UserError
 from headgate.cli.check.check import command as check
-from headgate.cli.connect import FORGES
+from headgate.cli.init import FORGES
 from headgate.cli.init import command as init
-from headgate.cli.process import connection_shapes, connections
+from headgate.cli.resources import connection_shapes, connections
 from headgate.cli.settings import read
 from headgate.testing.repositories import Repositories
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from headgate.adapters.process.joblog import follow
 from headgate.base.errors import UserError
 from headgate.base.tasks import end, run_until
-from headgate.cli.identity.tls import tls_of_finger
+from headgate.cli.identity.credentials import tls_of_finger
 from headgate.cli.settings import Settings
 from headgate.config.tenants import Tenant
 from headgate.map.places import Map

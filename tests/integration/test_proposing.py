@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from headgate.cli.approve import approve, recheck
-from headgate.cli.propose import propose, withdraw
+from headgate.cli.proposals import approve, propose, recheck, withdraw
 from headgate.testing.repositories import Repositories, run_git
 
 

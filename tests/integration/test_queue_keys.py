@@ -16,7 +16,7 @@ import pytest
 
 from headgate.base.errors import UserError
 from headgate.base.tasks import end
-from headgate.cli.queue.keyfile import KeyFile
+from headgate.cli.queue.serve import KeyFile
 from headgate.cli.settings import read
 from headgate.queue.server.access import AccessDenied, ApplicationKeys
 from headgate.testing.clock import DEADLINE_S

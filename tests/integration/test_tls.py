@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from headgate.base.errors import UserError
-from headgate.cli.identity.tls import tls_of
+from headgate.cli.identity.credentials import tls_of
 from headgate.cli.settings import Settings, read
 from headgate.queue import Message, Queues, SourceDown, Worker, job
 from headgate.queue.messages.board import MessageBoard

@@ -12,8 +12,7 @@ from headgate.adapters.ansible.install import install, known
 from headgate.cli.jobs import environments
 from headgate.cli.settings import find, read
 from headgate.cli.terminal.say import say
-from headgate.cli.terminal.screen import Terminal
-from headgate.cli.terminal.table import TextTable
+from headgate.cli.terminal.screen import Terminal, TextTable
 from headgate.config.keys.job import ANSIBLE_DEFAULT, ANSIBLE_VERSIONS
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")

@@ -8,9 +8,8 @@ from urllib.parse import quote
 import click
 import msgspec
 
+from headgate.cli.apicommands import common, either, show_answer
 from headgate.cli.identity.pages import pages
-from headgate.cli.spellings import either
-from headgate.cli.tables import common, show_answer
 from headgate.cli.terminal.say import say
 from headgate.cli.terminal.screen import Terminal
 from headgate.web.routes.autohold import HeldShape, HoldShape

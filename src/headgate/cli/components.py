@@ -13,8 +13,7 @@ from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.identity.pages import pages
 from headgate.cli.terminal.say import say
-from headgate.cli.terminal.screen import Terminal
-from headgate.cli.terminal.table import TextTable
+from headgate.cli.terminal.screen import Terminal, TextTable
 from headgate.cli.terminal.text import Style
 from headgate.web.shapes import ComponentShape, ProblemShape
 

@@ -1,27 +1,27 @@
-"""`headgate node`: machines that builds have, or that are made for them; builds that wait for machines, and why."""
+"""Implement `headgate node` and `headgate image`: machines, who waits for them, and the images they are made of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 import click
 
+from headgate.cli.apicommands import common, show_answer, table
 from headgate.cli.identity.pages import PageClient, pages
-from headgate.cli.tables import common, show_answer, table
 from headgate.cli.terminal.say import say
 
 WHY_MAX_CHARS = 100
 
 
 @click.group(name="node")
-def command() -> None:
+def node_commands() -> None:
     """Show machines of builds, and which builds wait for one and why; hold and delete machines."""
 
 
-@command.command(name="list")
+@node_commands.command(name="list")
 @common
 @click.option("--state", help="Only those in this state.")
 def listing(config: str | None, url: str | None, tenant: str | None, form: str | None, state: str | None) -> None:
@@ -42,7 +42,7 @@ def _about(node: dict[str, Any]) -> str:
     return "; ".join(filter(None, (going, node.get("comment"), node.get("why"))))
 
 
-@command.group(name="request")
+@node_commands.group(name="request")
 def request() -> None:
     """Show builds that wait for machines, or have them."""
 
@@ -67,7 +67,7 @@ def _why(request: dict[str, Any]) -> str:
     return f"{request.get('why') or ''}{since}{tried}"
 
 
-@command.command()
+@node_commands.command()
 @common
 @click.option("--reason", default="", help="The reason, shown with the machine.")
 @click.option("--for", "seconds", type=click.IntRange(0), metavar="SECONDS",
@@ -89,7 +89,7 @@ def hold(
     say(f"{node} is held once no build has it.")
 
 
-@command.command()
+@node_commands.command()
 @common
 @click.option("--reason", default="", help="The reason, recorded with the action.")
 @click.argument("node")
@@ -105,7 +105,7 @@ def _order(at: PageClient, tenant: str | None, node: str, body: dict[str, Any]) 
     at.put(f"{at.of(tenant)}/nodes/{quote(node, safe='')}", body)
 
 
-@command.command(name="accounts")
+@node_commands.command(name="accounts")
 @click.option("--config", metavar="FILE", help="The settings file.")
 @click.option("--url", metavar="URL", help="Where the pages are.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
@@ -125,7 +125,7 @@ def _wrong(account: dict[str, Any]) -> str:
     return "; ".join(filter(None, (lacking, strange)))
 
 
-@command.command()
+@node_commands.command()
 @click.option("--config", metavar="FILE", help="The settings file.")
 @click.option("--url", metavar="URL", help="Where the pages are.")
 @click.option("--reason", default="", help="The reason, recorded with the action.")
@@ -140,7 +140,7 @@ def forget(config: str | None, url: str | None, reason: str, account: str) -> No
 def _named(kind: str, about: Callable[[dict[str, Any]], str]) -> None:
     """Add the command that lists the providers, labels or flavors of the configuration."""
 
-    @command.command(name=f"{kind}s", help=f"List the {kind}s that the configuration of a tenant has.")
+    @node_commands.command(name=f"{kind}s", help=f"List the {kind}s that the configuration of a tenant has.")
     @common
     def listed(config: str | None, url: str | None, tenant: str | None, form: str | None) -> None:
         at = pages(config, url)
@@ -156,3 +156,78 @@ def _attached(provider: dict[str, Any]) -> str:
 _named("provider", _attached)
 _named("label", lambda one: one.get("description") or "")
 _named("flavor", lambda one: one.get("description") or "")
+
+
+@click.group(name="image")
+def image_commands() -> None:
+    """Show images of machines and where they are; build, validate, upload again and delete them."""
+
+
+@image_commands.command(name="list")
+@common
+@click.argument("image", required=False)
+def list_images(config: str | None, url: str | None, tenant: str | None, form: str | None, image: str | None) -> None:
+    """List images, the artifacts built for each, and where they are; the newest first."""
+    at = pages(config, url)
+    found = [one for one in at.get(f"{at.of(tenant)}/images") if image in (None, one["name"])]
+    rows = [row for one in found for row in _rows(one)]
+    heads = ("IMAGE", "TYPE", "ARTIFACT", "BUILT", "UPLOAD", "AT", "STATE", "VALIDATED", "ABOUT")
+    show_answer(found, form, partial(table, heads, rows, "There are no such images.", WHY_MAX_CHARS))
+
+
+def _rows(image: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each upload, and one for each artifact or image that has none."""
+    head, built = (image["name"], image["type"]), image.get("build_artifacts") or []
+    if not built:
+        yield *head, "", "", "", "", "", "", "nothing is built" if image["type"] == "zuul" else ""
+    for artifact in built:
+        of = (*head, artifact["uuid"], artifact["timestamp"])
+        if not artifact["uploads"]:
+            yield *of, "", "", artifact["state"], "", "it is nowhere"
+        for one in artifact["uploads"]:
+            valid = "yes" if one["validated"] else "no"
+            yield *of, one["uuid"], one["endpoint_name"], one["state"], valid, one.get("why") or ""
+
+
+@image_commands.command()
+@common
+@click.argument("image")
+def build(config: str | None, url: str | None, tenant: str | None, form: str | None, image: str) -> None:
+    """Run the jobs that build an image."""
+    at = pages(config, url)
+    at.post(f"{at.of(tenant)}/image/{quote(image, safe='')}/build", {})
+    say(f"Requested a build of {image}.")
+
+
+@image_commands.command(name="delete")
+@common
+@click.option("--upload", is_flag=True, help="ID names an upload: the artifact and its other uploads stay.")
+@click.argument("id")
+def delete_image(
+    config: str | None, url: str | None, tenant: str | None, form: str | None, upload: bool, id: str
+) -> None:
+    """Delete an artifact and its uploads, once no machine is made from it: the one before it is used again."""
+    at = pages(config, url)
+    kind = "image-upload" if upload else "image-build-artifact"
+    at.delete(f"{at.of(tenant)}/{kind}/{quote(id, safe='')}")
+    say(f"{id} is deleted once no machine is made of it.")
+
+
+@image_commands.command()
+@common
+@click.argument("upload")
+def validate(config: str | None, url: str | None, tenant: str | None, form: str | None, upload: str) -> None:
+    """Run the jobs that validate an upload again."""
+    at = pages(config, url)
+    at.post(f"{at.of(tenant)}/image-upload/{quote(upload, safe='')}/validate", {})
+    say(f"{upload} is tried again.")
+
+
+@image_commands.command()
+@common
+@click.argument("upload")
+def retry(config: str | None, url: str | None, tenant: str | None, form: str | None, upload: str) -> None:
+    """Try a failed upload again."""
+    at = pages(config, url)
+    at.post(f"{at.of(tenant)}/image-upload/{quote(upload, safe='')}/upload", {})
+    say(f"{upload} is uploaded again.")

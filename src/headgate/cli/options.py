@@ -8,11 +8,7 @@ from headgate.adapters.forges.registry import FORGES
 from headgate.adapters.nodes.clouds.registry import CLOUDS, settings_of
 from headgate.adapters.option import ConnectionOption
 from headgate.adapters.reporters.registry import REPORTERS
-from headgate.cli.authoptions import AUTH, PEOPLE
-from headgate.cli.images import IMAGES
-from headgate.cli.launcheroptions import LAUNCHER
-from headgate.cli.logoptions import LOGS
-from headgate.cli.option import Option
+from headgate.cli.sections import AUTH, IMAGES, LAUNCHER, LOGS, PEOPLE, Option
 from headgate.store.registry import shapes
 
 OTHERS = ("queue", "inventory")

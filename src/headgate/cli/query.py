@@ -12,9 +12,8 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.base.texts import line, visible
+from headgate.cli.apicommands import CELL_MAX_CHARS, common, show_answer, table, truth
 from headgate.cli.identity.pages import PageClient, pages
-from headgate.cli.spellings import truth
-from headgate.cli.tables import CELL_MAX_CHARS, common, show_answer, table
 from headgate.cli.terminal.say import say
 
 F = TypeVar("F", bound=Callable[..., Any])

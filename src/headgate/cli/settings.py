@@ -19,9 +19,9 @@ from headgate.adapters.nodes.clouds.registry import CLOUDS, settings_of
 from headgate.adapters.reporters.registry import REPORTERS
 from headgate.base.errors import UserError
 from headgate.cli.inifile import IniFile, read_ini
-from headgate.cli.option import Option
 from headgate.cli.options import OPTIONS
 from headgate.cli.reference import LACKING, NOTES, OptionNote, note
+from headgate.cli.sections import Option
 from headgate.config.budgets import Budgets
 from headgate.store.registry import SQLITE, scheme_of, shapes
 

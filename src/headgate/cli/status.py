@@ -1,20 +1,131 @@
-"""`headgate status`: show the queues of a running Headgate, live."""
+"""Implement `headgate status`: draw the queues of a running Headgate, live."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 
 import click
 import msgspec
 
 from headgate.base.errors import UserError
-from headgate.cli.board import board, unreachable
 from headgate.cli.identity.pages import pages
-from headgate.cli.terminal.screen import LiveDrawing, Terminal
-from headgate.web.shapes import StatusShape
+from headgate.cli.terminal.screen import Block, Drawing, LiveDrawing, Terminal, TextTable
+from headgate.cli.terminal.text import Style, Text, joined
+from headgate.gate.report import duration
+from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, StateShape, StatusShape
+
+_LOOK: Mapping[str, tuple[str, Style]] = {"SUCCESS": ("✔", "green"), "SKIPPED": ("-", "dim"), "CANCELED": ("×", "dim")}
+NAMED_MAX = 3
+"""Number of jobs up to which an item shows all of them by name; with more, only those that run or failed."""
+
+
+def board(status: StatusShape, rows_max: int | None = None) -> Drawing:
+    """Draw one block per pipeline, one line per item and one mark per job. If there are more than `rows_max` lines,
+    each pipeline shows its head and the number of the rest."""
+    counts = [len(_items(pipeline)) for pipeline in status.pipelines]
+    shares = counts if rows_max is None else _shares(counts, rows_max - 3 * len(counts) - len(status.problems))
+    problems = (Text(f"{problem.project}: {problem.text}", "red") for problem in status.problems)
+    pipelines = (_pipeline(p, share) for p, share in zip(status.pipelines, shares, strict=True))
+    return Block(*_change_state(status.state), *problems, *pipelines)
+
+
+def _change_state(state: StateShape) -> list[Text]:
+    """Return a line for each thing that an operator has stopped in the pipeline."""
+    stopped = {
+        "events start nothing and are discarded": state.trigger_queue_discarding,
+        "what happens starts nothing for now": state.trigger_queue_paused,
+        "results are not taken up for now": state.result_queue_paused,
+    }
+    why = f": {state.reason}" if state.reason else ""
+    return [Text(f"{text}{why}", "yellow") for text, stands in stopped.items() if stands]
+
+
+def _items(pipeline: PipelineShape) -> list[tuple[QueueShape, ItemShape]]:
+    return [(queue, item) for queue in pipeline.change_queues for head in queue.heads for item in head]
+
+
+def _shares(counts: list[int], rows: int) -> list[int]:
+    """Give each pipeline as many lines as it needs; when there are too few, give all the same number, and at least
+    one."""
+    shares = [0] * len(counts)
+    wanting = [n for n, count in enumerate(counts) if count]
+    rows = max(rows, len(wanting))
+    # Only pipelines that want more lines take part in the next round, so it ends when all are served or no line is
+    # left.
+    while wanting and rows >= len(wanting):
+        each = rows // len(wanting)
+        for n in wanting:
+            given = min(each, counts[n] - shares[n])
+            shares[n] += given
+            rows -= given
+        wanting = [n for n in wanting if shares[n] < counts[n]]
+    return shares
+
+
+def _pipeline(pipeline: PipelineShape, items_max: int) -> Drawing:
+    items = _items(pipeline)
+    noun = "item" if len(items) == 1 else "items"
+    title = Text(pipeline.name, "bold") + Text(f"  {pipeline.manager}, {len(items)} {noun}", "dim")
+    if pipeline.state == "error":
+        title += Text("  its records cannot be read; ask `headgate map check`", "red")
+    if pipeline.state == "disabled":
+        title += Text("  disabled after too many failures: nothing lands until its configuration is read again", "red")
+    if pipeline.closed:
+        title += Text(f"  nothing lands: {pipeline.closed}", "yellow")
+    table = TextTable(crop=True)
+    above: QueueShape | None = None
+    for queue, item in items[:items_max]:
+        if queue is not above and queue.window:  # without a window every change has a queue of its own
+            closed = f", nothing lands: {queue.closed}" if queue.closed else ""
+            table.add_line(Text(f"  {queue.name}, window {queue.window}{closed}", "cyan"))
+        above = queue
+        table.add_row(*_item(item))
+    hidden = len(items) - items_max
+    return Block(title, table, *([Text(f"  … and {hidden} more", "dim")] if hidden > 0 else []))
+
+
+def _item(item: ItemShape) -> tuple[Text, Text, Text]:
+    ref = item.refs[0]
+    style: Style = "red" if item.failing_reasons else "" if item.active and item.live else "dim"
+    chain = "  └ " if item.item_ahead else "  ● "
+    more = f" and {len(item.refs) - 1} more" if len(item.refs) > 1 else ""
+    name = Text(f"{chain}{ref.project} {ref.id or ref.ref}{more}", style)
+    brief = len(item.jobs) > NAMED_MAX
+    phase = Text(item.phase if item.live else "needed by the change below", "dim")
+    jobs = joined((_job(job, brief) for job in item.jobs), " ") if item.jobs else phase
+    if item.failing_reasons:
+        return name, jobs, Text("; ".join(item.failing_reasons), "red")
+    left = f"about {duration(item.remaining_time)} left" if item.remaining_time else ""
+    return name, jobs, Text(left, "dim")
+
+
+def _job(job: JobShape, brief: bool) -> Text:
+    """Show one job; when `brief`, name it only if it runs or failed."""
+    mark, style = _look(job)
+    if brief and not job.running and mark != "✘":
+        return Text(mark, style)
+    done = ""
+    if job.running and job.estimated_time and job.elapsed_time is not None:
+        done = f" {min(99, int(job.elapsed_time / (job.estimated_time * 10)))}%"
+    return Text(f"{mark} {job.name}{done}", style)
+
+
+def _look(job: JobShape) -> tuple[str, Style]:
+    if job.result:
+        return _LOOK.get(job.result, ("✘", "red"))
+    if job.running or job.paused:
+        return ("‖" if job.paused else "▶"), "blue"
+    return "·", "dim"
+
+
+def unreachable(last: Drawing, why: str) -> Drawing:
+    """Draw the queues as last seen, with a note that they cannot be read now."""
+    return Block(Text(f"{why}; looking again", "red"), last)
+
 
 INTERVAL_S = 0.5
 

@@ -9,8 +9,8 @@ import pytest
 from headgate.adapters.nodes.clouds.registry import CLOUDS, CloudDriver, settings_of
 from headgate.adapters.option import ConnectionOption
 from headgate.base.errors import UserError
-from headgate.cli.clouds import cloud
 from headgate.cli.options import OPTIONS, add
+from headgate.cli.resources import cloud
 from headgate.cli.settings import read
 from headgate.config.files.check import StanzaKey
 from headgate.config.keys.forms import words

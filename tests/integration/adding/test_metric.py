@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headgate.adapters.metrics.figures import GAUGES, ProcessMetrics, Series, SystemGauge
-from headgate.cli.pages import metrics
+from headgate.cli.pages import docs
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
 from headgate.store.memory import MemoryBackend
@@ -23,7 +23,7 @@ def aside(map: Map, mirror: Mirror) -> Series:
 def row(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [*GAUGES, SystemGauge("headgate_aside", "Set aside.", (), aside)]
     monkeypatch.setattr("headgate.adapters.metrics.figures.GAUGES", rows)
-    monkeypatch.setattr(metrics, "GAUGES", rows)
+    monkeypatch.setattr(docs, "GAUGES", rows)
 
 
 async def test_it_is_told_as_the_store_has_it_by_one_process() -> None:
@@ -43,4 +43,4 @@ async def test_it_is_told_as_the_store_has_it_by_one_process() -> None:
 
 
 def test_the_reference_page_has_it() -> None:
-    assert "| `headgate_aside` | gauge |  | Set aside. |" in metrics.page()
+    assert "| `headgate_aside` | gauge |  | Set aside. |" in docs.metrics_page()

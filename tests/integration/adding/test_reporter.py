@@ -15,7 +15,7 @@ from headgate.adapters.reporters.registry import REPORTERS, ReporterDriver, Repo
 from headgate.base.errors import UserError
 from headgate.cli.launch.outbox import outbox_senders
 from headgate.cli.options import OPTIONS, add
-from headgate.cli.process import connection_shapes
+from headgate.cli.resources import connection_shapes
 from headgate.cli.settings import read
 from headgate.config.drivers import DRIVERS, Driver
 from headgate.config.files.check import StanzaKey, text

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from headgate.base.errors import UserError
-from headgate.cli.process import open_store
+from headgate.cli.resources import open_store
 from headgate.cli.settings import Settings, read
 from headgate.store.registry import STORES, StoreKind
 from headgate.store.types import Append, Backend, Lease, Put

@@ -9,8 +9,7 @@ import pytest
 from headgate.adapters.forges.registry import FORGES, ForgeDriver
 from headgate.adapters.option import ConnectionOption
 from headgate.base.errors import UserError
-from headgate.cli.forges import connected
-from headgate.cli.process import connection_shapes, connections, known_connections
+from headgate.cli.resources import connected, connection_shapes, connections, known_connections
 from headgate.cli.settings import Settings
 
 from .board import HOST, Board

@@ -12,9 +12,8 @@ import httpx
 import pytest
 
 from headgate.cli.scenario import files
-from headgate.cli.scenario.forges.demoforge import Hosted
-from headgate.cli.scenario.forges.host import OWNER, REVIEWER, Host
-from headgate.cli.scenario.forges.table import STAND_INS
+from headgate.cli.scenario.forges.host import OWNER, REVIEWER, Host, Hosted
+from headgate.cli.scenario.venues import STAND_INS
 from headgate.cli.settings import read
 
 EVIL = "<img src=x onerror=alert(1)>\u202e & 'quotes' \"double\""

@@ -19,7 +19,7 @@ from headgate.adapters.logs.reader import KeptLogs
 from headgate.adapters.logs.retention import DAY_MS, RetentionPolicy, StoredBuild, chosen, prune
 from headgate.adapters.logs.upload import Uploads
 from headgate.adapters.sql.history import SqlHistory
-from headgate.cli.prune import command
+from headgate.cli.launch.retention import command
 from headgate.map.places import Map
 from headgate.map.records import FinishedBuild
 from headgate.ports.history import HistoryQuery

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.cli.pages.calls import CALLS
+from headgate.cli.pages.api import CALLS
 from headgate.web.app import ROUTES, create_app
 from headgate.web.description import paths_of
 

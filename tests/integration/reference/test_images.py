@@ -140,7 +140,7 @@ class Canned:
 async def test_the_command_line_lists_and_steers_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await furnished(world)
     canned = Canned(await world.get("T/images"))
-    monkeypatch.setattr("headgate.cli.artifacts.pages", lambda config, url: canned)
+    monkeypatch.setattr("headgate.cli.nodes.pages", lambda config, url: canned)
     listed = CliRunner().invoke(group, ["image", "list"])
     assert listed.exit_code == 0, listed.output
     assert "its server answers 503" in listed.output and "local/r" in listed.output and "bought" in listed.output

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from headgate.base.errors import UserError
-from headgate.cli.launch.tenantfile import begun
-from headgate.cli.process import connections
+from headgate.cli.launch.components import begun
+from headgate.cli.resources import connections
 from headgate.cli.settings import Settings, read
 from headgate.map.places import Map
 from headgate.map.records import RepositoryProblem, SystemConf

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.scenario.forges.demoforge import pipelines
-from headgate.cli.scenario.forges.table import HOSTS
+from headgate.cli.scenario.forges.host import pipelines
+from headgate.cli.scenario.venues import HOSTS
 
 PAGES = Path(__file__).parents[3] / "docs" / "how-to"
 

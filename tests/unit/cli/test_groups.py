@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.cli.main import COMMANDS, SECTIONS, group
-from headgate.cli.pages.man import roff
+from headgate.cli.pages.exports import roff
 
 
 def run(*words: str) -> str:

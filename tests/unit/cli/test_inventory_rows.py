@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.base.errors import UserError
-from headgate.cli.inventory import rows
+from headgate.cli.inventory import bulk
 from headgate.inventory.wire import inventory_pb2 as pb
 from tests.tiers import share
 
@@ -31,13 +31,13 @@ described = st.builds(
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("format", rows.FORMATS)
+@pytest.mark.parametrize("format", bulk.FORMATS)
 @given(st.lists(described, max_size=4))
 @settings(max_examples=share(100))
 def test_what_is_written_is_read_again(format: str, found: list[pb.Object]) -> None:
     target = io.StringIO(newline="")
-    rows.write(target, found, format, uuids=True)
-    again = [one for _, one in rows.read(io.StringIO(target.getvalue(), newline=""), "f", format, "")] if found else []
+    bulk.write(target, found, format, uuids=True)
+    again = [one for _, one in bulk.read(io.StringIO(target.getvalue(), newline=""), "f", format, "")] if found else []
     assert again == found
 
 
@@ -82,10 +82,10 @@ def test_what_cannot_be_read_is_told_by_its_line(format: str, text: str, why: st
 
 
 def test_a_format_that_is_not_said_is_asked_for() -> None:
-    assert rows.format_of("a.CSV", "") == "csv" and rows.format_of("-", "json") == "json"
+    assert bulk.format_of("a.CSV", "") == "csv" and bulk.format_of("-", "json") == "json"
     with pytest.raises(UserError, match="--format csv or json or yaml"):
-        rows.format_of("-", "")
+        bulk.format_of("-", "")
 
 
-def read(text: str, format: str) -> list[rows.Row]:
-    return list(rows.read(io.StringIO(text, newline=""), "f", format, "runm.machine"))
+def read(text: str, format: str) -> list[bulk.Row]:
+    return list(bulk.read(io.StringIO(text, newline=""), "f", format, "runm.machine"))

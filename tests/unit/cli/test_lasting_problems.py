@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headgate.cli.lastingproblems import FORGOTTEN_S, PROBLEMS_MAX, WORD_MAX, LastingProblems, cause_of
+from headgate.cli.logs import FORGOTTEN_S, PROBLEMS_MAX, WORD_MAX, LastingProblems, cause_of
 
 
 class Lines(logging.Handler):

@@ -9,8 +9,7 @@ import pytest
 from headgate.adapters.logs.bucket import LogBucket
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.base.errors import UserError
-from headgate.cli.jobs import runner_settings
-from headgate.cli.logstore import log_store, retention_policy
+from headgate.cli.jobs import log_store, retention_policy, runner_settings
 from headgate.cli.settings import Settings, read
 
 KEYS = "access_key = a\nsecret_key_file = secret"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.cli.process import connection_shapes, plain
+from headgate.cli.resources import connection_shapes, plain
 from headgate.cli.settings import read
 
 

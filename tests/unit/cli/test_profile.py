@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.base.errors import UserError
-from headgate.cli.identity.profile import profile
+from headgate.cli.apicommands import profile
 
 
 @pytest.fixture

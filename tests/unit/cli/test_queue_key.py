@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.base.errors import UserError
-from headgate.cli.queue.keyfile import own_key
+from headgate.cli.queue.serve import own_key
 from headgate.queue.server.access import AccessDenied, ApplicationKeys
 
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli.terminal.screen import LiveDrawing, Terminal
-from headgate.cli.terminal.table import Block, TextTable, paragraph
+from headgate.cli.terminal.screen import Block, LiveDrawing, Terminal, TextTable, paragraph
 from headgate.cli.terminal.text import Text, columns, joined
 
 ANYTHING = st.text(st.characters(codec=None), max_size=30) | st.text(

@@ -9,12 +9,10 @@ import msgspec
 import pytest
 
 from headgate.base.errors import UserError
-from headgate.cli import autohold, components, main
-from headgate.cli.board import board, unreachable
-from headgate.cli.inventory.client import ServiceAddress
-from headgate.cli.inventory.tables import one_object, show
-from headgate.cli.quarantine import quarantine, reports
-from headgate.cli.terminal.table import Drawing
+from headgate.cli import autohold, components, main, quarantine
+from headgate.cli.inventory.calls import ServiceAddress, one_object, show
+from headgate.cli.status import board, unreachable
+from headgate.cli.terminal.screen import Drawing
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.web.routes.autohold import HeldShape, HoldShape
 from headgate.web.routes.quarantine import AsideShape, DamagedShape, QuarantineShape
@@ -97,21 +95,24 @@ ANSWERS: Mapping[str, object] = {
 
 
 @pytest.mark.parametrize(
-    ("module", "asked"),
+    ("module", "command", "asked"),
     [
-        (autohold, ["list"]),
-        (components, []),
-        (components, ["pause", HOSTILE]),
-        (quarantine, ["list"]),
-        (quarantine, ["show", HOSTILE]),
-        (reports, ["list"]),
+        (autohold, autohold.command, ["list"]),
+        (components, components.command, []),
+        (components, components.command, ["pause", HOSTILE]),
+        (quarantine, quarantine.quarantine_commands, ["list"]),
+        (quarantine, quarantine.quarantine_commands, ["show", HOSTILE]),
+        (quarantine, quarantine.reports_commands, ["list"]),
     ],
 )
 def test_what_a_command_lists_is_harmless(
-    module: object, asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    module: object,
+    command: click.Command,
+    asked: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(module, "pages", lambda *_: Pages(ANSWERS))
-    command: click.Command = vars(module)["command"]
     command.main(asked, standalone_mode=False)
     shown = capsys.readouterr().out
     if asked[:1] == ["show"]:  # an error has the lines that it has

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from headgate.base.errors import UserError
 from headgate.cli.identity import pages as module
+from headgate.cli.identity.credentials import TokenFile, known_token, operator_token
 from headgate.cli.identity.pages import owners, pages, token_for
-from headgate.cli.identity.token import TokenFile, known_token, operator_token
 from headgate.cli.main import group
 from headgate.cli.settings import Settings
 

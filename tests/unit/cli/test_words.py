@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from headgate.cli.board import _pipeline, unreachable
 from headgate.cli.logs import TextFormatter
+from headgate.cli.status import _pipeline, unreachable
 from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, RefShape
 
 

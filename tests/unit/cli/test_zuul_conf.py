@@ -8,10 +8,10 @@ import pytest
 
 from headgate.adapters.forges.registry import FORGES, REFERENCE
 from headgate.base.errors import UserError
-from headgate.cli.forges import connected
-from headgate.cli.migration.page import WIDTH, is_of_the_reference, page
+from headgate.cli.check.migration import WIDTH, is_of_the_reference, page
 from headgate.cli.options import OPTIONS
 from headgate.cli.reference import LACKING, NEEDLESS, NOTES
+from headgate.cli.resources import connected
 from headgate.cli.settings import Settings, read
 
 WHOLE = """

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from headgate.adapters.nodes.clouds.registry import CLOUDS, CloudDriver, CloudDriverOptions, MissingLibrary, settings_of
 from headgate.adapters.option import ConnectionOption
 from headgate.base.errors import UserError
-from headgate.cli.clouds import cloud, cloud_names, rate
 from headgate.cli.main import group
 from headgate.cli.options import OPTIONS, add
+from headgate.cli.resources import cloud, cloud_names, rate
 from headgate.cli.settings import Settings, read
 from tests.unit.clouds.kennel import Kennel
 

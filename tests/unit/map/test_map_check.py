@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.base.errors import UserError
-from headgate.cli.map import command
+from headgate.cli.store.store import map_commands
 from headgate.config.model import FrozenJob
 from headgate.gate.change import Change
 from headgate.gate.work import RepoState
@@ -129,7 +129,7 @@ async def written(file, ops):
 
 
 def run(*words):
-    return CliRunner().invoke(command, [str(word) for word in words])
+    return CliRunner().invoke(map_commands, [str(word) for word in words])
 
 
 def test_the_command_reads_a_store(tmp_path):

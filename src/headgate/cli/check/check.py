@@ -1,36 +1,88 @@
-"""`headgate check`: check a configuration without a server, and print errors as a compiler does."""
+"""Implement `headgate check`: check a configuration without a server, and print errors as a compiler does."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import click
 import msgspec
 
 from headgate.adapters.nodes.clouds.registry import MissingLibrary
 from headgate.base.errors import UserError
-from headgate.base.texts import plain_json
+from headgate.base.texts import listed, plain_json
+from headgate.cli.ansible import row
 from headgate.cli.check import against as beside
-from headgate.cli.check import ansible, output, sarif, since
-from headgate.cli.check import comparison as holding
+from headgate.cli.check import output
 from headgate.cli.check.inspection import CheckScope, TenantProblem, pipelines_of, problems_of
-from headgate.cli.clouds import cloud, cloud_names
-from headgate.cli.keys.verification import unopenable
-from headgate.cli.logstore import log_store
-from headgate.cli.migration.page import is_of_the_reference, page
+from headgate.cli.check.migration import is_of_the_reference, page
+from headgate.cli.jobs import environments, log_store
+from headgate.cli.keys.secrets import unopenable
+from headgate.cli.offline import othertrees
 from headgate.cli.offline.graphs import default_branch
 from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptions, RefusedTenant, given
 from headgate.cli.offline.repositories import on_disk
-from headgate.cli.settings import find, read
+from headgate.cli.resources import cloud, cloud_names
+from headgate.cli.settings import FLAGS, Settings, find, read
 from headgate.cli.terminal.say import say
 from headgate.config.check.findings import GraphFinding, causes
+from headgate.config.keys.job import ANSIBLE_VERSIONS
 from headgate.config.model import ConfigError
 from headgate.config.tenants import ConfigErrors
+
+NAMED_MAX = 3
+
+
+def requested_versions(tenants: Iterable[LoadedTenant]) -> dict[str, list[str]]:
+    """Map each requested version to the places that request it."""
+    found: dict[str, dict[str, None]] = {}
+    for loaded in tenants:
+        layout = loaded.layout
+        requests = [(loaded.tenant.default_ansible_version, f"tenant {loaded.tenant.name}")]
+        requests += [(version, f"job {name}") for name in layout.jobs for version in _versions(layout.jobs[name])]
+        stanzas = (*layout.projects.items(), *layout.templates.items())
+        requests += [(version, f"a variant in {name}") for name, those in stanzas for version in _versions(those)]
+        for version, who in requests:
+            found.setdefault(version, {})[who] = None
+    return {version: list(found[version]) for version in ANSIBLE_VERSIONS if version in found}
+
+
+def _versions(stanzas: Iterable[Any]) -> Iterator[str]:
+    for stanza in stanzas:
+        yield from _within(stanza.body)
+
+
+def _within(value: Any) -> Iterator[str]:
+    """Yield each `ansible-version` of a stanza, and of the variants in it."""
+    if isinstance(value, dict):
+        if "ansible-version" in value:
+            yield str(value["ansible-version"])
+        for key, inner in value.items():
+            if "vars" not in key:
+                yield from _within(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _within(inner)
+
+
+def ansible_lines(tenants: Iterable[LoadedTenant], settings: Settings) -> Iterator[str]:
+    """Yield a line for each requested version."""
+    installed = environments(settings)
+    managed = FLAGS[settings.get("executor", "manage_ansible").lower()]
+    for version, who in requested_versions(tenants).items():
+        found = row(installed, version)
+        if found.state != "missing":
+            has = f"installed here (ansible-core {found.core})"
+        elif managed:
+            has = "not installed here; an executor installs it with the first build that needs it"
+        else:
+            has = f"not installed here; on every executor run: headgate ansible install {version}"
+        yield f"Ansible {version}, for {listed(who, NAMED_MAX)}: {has}"
+
 
 CAUSES_MAX = 30
 """Number of causes shown to people by default."""
@@ -125,7 +177,7 @@ def _tell_of_ansible(given: ReadingOptions, found: Mapping[str, TenantProblem]) 
         settings = read(find(given.config))
     except UserError:
         return
-    for line in ansible.lines(loaded, settings):
+    for line in ansible_lines(loaded, settings):
         say(f"{line}\n")
 
 
@@ -163,9 +215,9 @@ def _against(given: ReadingOptions, only: beside.Only, server: beside.ReferenceS
 
     held = asyncio.run(beside.compare_and_close(having, only, server, count))
     if json_:
-        say(plain_json(msgspec.json.format(msgspec.json.encode(holding.as_json(held))).decode()))
+        say(plain_json(msgspec.json.format(msgspec.json.encode(beside.as_json(held))).decode()))
     else:
-        for block in holding.as_text(held, server.url, limit):
+        for block in beside.as_text(held, server.url, limit):
             say(block)
     if held.apart and not held.graphs:
         raise UserError(f"{server.url}: nothing could be compared")
@@ -213,8 +265,8 @@ def _before(
     UserError."""
     at = {source.project: place for name, place in trees.items() if (source := loaded.tenant.find(name)) is not None}
     if given.repos is not None:
-        at = {**since.trees(loaded, given.repos), **at}
-    return since.earlier(landed if given.repos is None else loaded, since_what, at)
+        at = {**othertrees.trees_below(loaded, given.repos), **at}
+    return othertrees.earlier(landed if given.repos is None else loaded, since_what, at)
 
 
 def _show(found: Mapping[str, TenantProblem], how: _Shown) -> None:
@@ -222,7 +274,7 @@ def _show(found: Mapping[str, TenantProblem], how: _Shown) -> None:
         reports = {name: output.as_json(one) for name, one in found.items()}
         say(plain_json(msgspec.json.format(msgspec.json.encode(reports)).decode()))
     elif how.sarif:
-        say(plain_json(msgspec.json.format(msgspec.json.encode(sarif.log(found))).decode()))
+        say(plain_json(msgspec.json.format(msgspec.json.encode(output.sarif_log(found))).decode()))
     else:
         for name, one in found.items():
             for block in output.as_text(name, one, how.limit):

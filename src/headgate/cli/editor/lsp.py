@@ -10,12 +10,12 @@ import click
 from headgate.adapters.git.command import GitError
 from headgate.base.errors import UserError, needing
 from headgate.cli.check.inspection import pipelines_of
-from headgate.cli.check.since import trees as below
 from headgate.cli.editor.session import EditorSession
+from headgate.cli.offline.othertrees import trees_below as below
+from headgate.cli.offline.othertrees import work_trees_of
 from headgate.cli.offline.reader import LoadedTenant, LoadedTenants, ReadingOptions, given
-from headgate.cli.process import connections
+from headgate.cli.resources import connections
 from headgate.cli.settings import find, read
-from headgate.cli.tryjob.trees import trees
 from headgate.config.tenants import ConfigErrors
 
 
@@ -67,5 +67,5 @@ def _trees(given: ReadingOptions, found: LoadedTenants, work_trees: tuple[str, .
 def _edited(given: ReadingOptions, loaded: LoadedTenant, work_trees: tuple[str, ...]) -> dict[str, Path]:
     """Map projects to the given work trees, or to the one here. Raise UserError, GitError."""
     known = connections(read(find(given.config)))
-    edited = asyncio.run(trees(work_trees or (".",), loaded, known, None))
+    edited = asyncio.run(work_trees_of(work_trees or (".",), loaded, known, None))
     return {tree.source.project: tree.path for tree in edited}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.adapters.identity.tokens import Authenticator, authenticator
 from headgate.adapters.identity.trust import trusting
-from headgate.cli.identity.tls import authorities
+from headgate.cli.identity.credentials import authorities
 from headgate.cli.settings import Settings
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from headgate.base.errors import UserError
 from headgate.base.ids import fresh
 from headgate.base.texts import line
-from headgate.cli.process import connections, known_connections, open_store, tenant_text
+from headgate.cli.resources import connections, known_connections, open_store, tenant_text
 from headgate.cli.settings import Settings
 from headgate.config.tenants import ConfigErrors, parse_tenant_file
 from headgate.map.places import Map

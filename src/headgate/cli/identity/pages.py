@@ -19,9 +19,8 @@ from urllib.parse import quote, urlsplit
 
 from headgate.adapters.identity.trust import trusting
 from headgate.base.errors import AwayError, UserError
-from headgate.cli.identity.profile import chosen, everywhere
-from headgate.cli.identity.tls import authorities
-from headgate.cli.identity.token import VARIABLE, known_token, token_file
+from headgate.cli.apicommands import chosen, everywhere
+from headgate.cli.identity.credentials import VARIABLE, authorities, known_token, token_file
 from headgate.cli.settings import NAME, Settings, find, read
 from headgate.cli.terminal.say import say
 from headgate.services.requests import ANSWER_WAIT_MAX_S

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from headgate.cli.groups import LazyGroup
 from headgate.cli.identity.pages import token_for
 from headgate.cli.inventory import bulk, leases, places
-from headgate.cli.inventory.client import ServiceAddress
+from headgate.cli.inventory.calls import ServiceAddress
 from headgate.cli.inventory.objects import group, watch
 from headgate.cli.terminal.say import say
 from headgate.inventory.model import PROVIDER
@@ -28,9 +28,9 @@ ENVIRONMENT = {
     "HEADGATE_TOKEN": "A bearer token that identifies the caller.",
 }
 LATER = {
-    "demo": "headgate.cli.scenario.inventory:command",
-    "serve": "headgate.cli.inventory.serve:command",
-    "fsck": "headgate.cli.inventory.fsck:command",
+    "demo": "headgate.cli.scenario.machines:command",
+    "serve": "headgate.cli.inventory.service:serve_alone",
+    "fsck": "headgate.cli.inventory.service:fsck",
 }
 """Name of a command -> its place; these need the whole program and are imported only when used."""
 _path = click.Path(path_type=Path)

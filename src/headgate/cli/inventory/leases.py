@@ -11,8 +11,8 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
-from headgate.cli.inventory import tables
-from headgate.cli.inventory.client import InventoryClient, ServiceAddress, connected
+from headgate.cli.inventory import calls
+from headgate.cli.inventory.calls import InventoryClient, ServiceAddress, connected
 from headgate.cli.inventory.objects import find
 from headgate.cli.terminal.say import say
 from headgate.inventory.wire import inventory_pb2 as pb
@@ -114,7 +114,7 @@ def list_(address: ServiceAddress) -> None:
          _when(one.until_ms) or f"{one.ahead} before it", one.note)
         for one in found
     )  # fmt: skip
-    tables.show(address, found, ("id", "state", "what", "of it", "user", "project", "until", "note"), rows)
+    calls.show(address, found, ("id", "state", "what", "of it", "user", "project", "until", "note"), rows)
 
 
 @lease.command("get")
@@ -200,7 +200,7 @@ def list_quotas(address: ServiceAddress) -> None:
          f"{one.hours} in {one.window_hours} h" if one.hours else "")
         for one in found
     )  # fmt: skip
-    tables.show(address, found, ("name", "project", "user", "search", "of", "at a time", "hours"), rows)
+    calls.show(address, found, ("name", "project", "user", "search", "of", "at a time", "hours"), rows)
 
 
 @quota.command("delete")
@@ -225,7 +225,7 @@ def list_health(address: ServiceAddress) -> None:
         (one.name, one.uuid, _state(one), str(one.failures), str(one.missed), one.why, _when(one.seen_ms))
         for one in found
     )
-    tables.show(address, found, ("name", "uuid", "state", "failures", "missed", "last one", "last well"), rows)
+    calls.show(address, found, ("name", "uuid", "state", "failures", "missed", "last one", "last well"), rows)
 
 
 @health.command("get")
@@ -236,7 +236,7 @@ def get_health(address: ServiceAddress, named: str) -> None:
     client = address.open()
     one = client.call("GetHealth", uuid=find(client, "", named).uuid)
     if address.json:
-        say(plain_json(json.dumps(tables.as_dict(one), indent=1, ensure_ascii=False)))
+        say(plain_json(json.dumps(calls.as_dict(one), indent=1, ensure_ascii=False)))
     else:
         say(": ".join(filter(None, (f"{one.name} is {_state(one)}", one.why))))
 
@@ -264,7 +264,7 @@ def well(address: ServiceAddress, named: str) -> None:
 
 def _one(address: ServiceAddress, found: pb.Lease) -> None:
     if address.json:
-        say(plain_json(json.dumps(tables.as_dict(found), indent=1, ensure_ascii=False)))
+        say(plain_json(json.dumps(calls.as_dict(found), indent=1, ensure_ascii=False)))
         return
     rows = {
         "id": found.id, "state": _STATES.get(found.state, "?"), "search": found.search, "amounts": _amounts(found),

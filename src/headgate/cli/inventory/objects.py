@@ -10,8 +10,8 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
-from headgate.cli.inventory import documents, tables
-from headgate.cli.inventory.client import InventoryClient, ServiceAddress, connected
+from headgate.cli.inventory import calls, documents
+from headgate.cli.inventory.calls import InventoryClient, ServiceAddress, connected
 from headgate.cli.terminal.say import say
 from headgate.inventory.filters import Expression, PropertyFilter, parse
 from headgate.inventory.model import KIND, PROVIDER
@@ -111,13 +111,13 @@ def group(name: str, type: str, what: str) -> click.Group:
         found = list(search(address.open(), wanted(filters, type), sort, limit or 0))
         if not sort and limit is None:  # the order of an index means nothing to people
             found.sort(key=lambda one: (one.partition, one.type, one.project, one.name))
-        tables.objects(address, found)
+        calls.objects(address, found)
 
     @commands.command("get", help="Show one, by uuid or name.")
     @click.argument("named", metavar="UUID-OR-NAME")
     @connected
     def get(address: ServiceAddress, named: str) -> None:
-        tables.one_object(address, find(address.open(), type, named))
+        calls.one_object(address, find(address.open(), type, named))
 
     @commands.command("create", help="Create one from YAML, and print its uuid.")
     @click.option("--file", "-f", default="-", metavar="FILE", help="Default: standard input.")
@@ -127,7 +127,7 @@ def group(name: str, type: str, what: str) -> click.Group:
         step = pb.Step(create=documents.described(file, type))
         found = address.open().call("Apply", steps=[step], validate_only=dry_run).objects[0]
         if not dry_run:
-            tables.made(address, found)
+            calls.made(address, found)
         elif not address.quiet:
             say(f"{found.name} can be created")
 
@@ -159,7 +159,7 @@ def _set(type: str) -> click.Command:
                 patch.remove_properties.append(change[:-1])
             else:
                 raise UserError(f"{change!r} is not a change: KEY=VALUE, KEY-, +TAG or %TAG")
-        tables.made(address, client.call("Apply", steps=[pb.Step(update=patch)]).objects[0])
+        calls.made(address, client.call("Apply", steps=[pb.Step(update=patch)]).objects[0])
 
     return command
 
@@ -196,7 +196,7 @@ def _history(type: str) -> click.Command:
         client = address.open()
         changes = client.call("History", uuid=find(client, type, named).uuid).changes
         rows = ((_when(one.at_ms), one.user, KINDS.get(one.kind, "?"), _brief(one.new)) for one in changes)
-        tables.show(address, changes, ("when", "who", "what", "then"), rows)
+        calls.show(address, changes, ("when", "who", "what", "then"), rows)
 
     return command
 
@@ -221,7 +221,7 @@ def watch(address: ServiceAddress, filters: tuple[str, ...], revision: int, coun
     for answer in address.open().watch(any=wanted(filters, ""), revision=revision):
         for change in answer.changes:
             if address.json:
-                say(plain_json(json.dumps(tables.as_dict(change), ensure_ascii=False)))
+                say(plain_json(json.dumps(calls.as_dict(change), ensure_ascii=False)))
             else:
                 about = change.new if change.HasField("new") else change.old
                 when = f"{answer.revision} {_when(change.at_ms)} {change.user}"

@@ -8,8 +8,8 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
-from headgate.cli.inventory import documents, tables
-from headgate.cli.inventory.client import InventoryClient, ServiceAddress, connected
+from headgate.cli.inventory import calls, documents
+from headgate.cli.inventory.calls import InventoryClient, ServiceAddress, connected
 from headgate.cli.terminal.say import say
 from headgate.inventory.model import READ, WRITE
 from headgate.inventory.names import is_uuid, normal
@@ -31,7 +31,7 @@ def partition() -> None:
 def list_partitions(address: ServiceAddress, filters: tuple[str, ...]) -> None:
     """List the partitions."""
     found = [one for one in _partitions(address.open()) if not filters or any(_fits(one.name, f) for f in filters)]
-    tables.show(address, found, ("name", "uuid"), ((one.name, one.uuid) for one in found))
+    calls.show(address, found, ("name", "uuid"), ((one.name, one.uuid) for one in found))
 
 
 @partition.command("get")
@@ -40,7 +40,7 @@ def list_partitions(address: ServiceAddress, filters: tuple[str, ...]) -> None:
 def get_partition(address: ServiceAddress, named: str) -> None:
     """Show one partition."""
     found = _partition(address.open(), named)
-    tables.show(address, [found], ("name", "uuid"), [(found.name, found.uuid)])
+    calls.show(address, [found], ("name", "uuid"), [(found.name, found.uuid)])
 
 
 @partition.command("create")
@@ -52,7 +52,7 @@ def create_partition(address: ServiceAddress, file: str, name: str) -> None:
     wanted = pb.Partition(name=name) if name else documents.partition(file)
     found = address.open().call("SetPartition", partition=wanted)
     if address.verbose or address.json:
-        tables.show(address, [found], ("name", "uuid"), [(found.name, found.uuid)])
+        calls.show(address, [found], ("name", "uuid"), [(found.name, found.uuid)])
     elif not address.quiet:
         say(found.uuid)
 
@@ -114,7 +114,7 @@ def types(name: str, provider: bool, what: str) -> click.Group:
 
     def shown(address: ServiceAddress, found: list[pb.Type]) -> None:
         rows = ((one.code, "project" if one.per_project else "partition", one.description) for one in found)
-        tables.show(address, found, ("code", "names are unique in a", "description"), rows)
+        calls.show(address, found, ("code", "names are unique in a", "description"), rows)
 
     @commands.command("list", help=f"List {what}.")
     @click.option("--filter", "-f", "filters", multiple=True, metavar="CODE", help="* at the end: begins so.")
@@ -178,7 +178,7 @@ def _get(type: str) -> click.Command:
     def command(address: ServiceAddress, /, exact: bool, **options: str) -> None:
         found = address.open().call("GetDefinition", place=_place(type, address, options), exact=exact)
         if address.json:
-            say(plain_json(json.dumps(tables.as_dict(found), indent=1, ensure_ascii=False)))
+            say(plain_json(json.dumps(calls.as_dict(found), indent=1, ensure_ascii=False)))
             return
         at = f"partition {found.place.partition}" if found.place.partition else "every partition"
         say(f"definition {found.definition.uuid} of {found.place.type} {found.place.kind} in {at}")

@@ -22,7 +22,7 @@ from headgate.base.texts import line
 from headgate.cli.identity.byhand import ManualAction, recorded
 from headgate.cli.identity.pages import pages
 from headgate.cli.keys.backup import OpeningKeys, is_backup, read_backup
-from headgate.cli.process import connections, open_store, tenants
+from headgate.cli.resources import connections, open_store, tenants
 from headgate.cli.settings import Settings, find, read
 from headgate.cli.terminal.say import say
 from headgate.map.keys import KeyPair

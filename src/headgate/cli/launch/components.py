@@ -1,16 +1,18 @@
-"""The components of a process, put together from the settings."""
+"""Put together the components of a process from the settings, and read the tenant file to start with."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.judge.subprocess_judge import ApartJudge, JudgeLimits
 from headgate.adapters.logs.reader import KeptLogs
@@ -20,22 +22,29 @@ from headgate.adapters.process.network.sockets import ReadLog
 from headgate.adapters.process.runner import ProcessRunner
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
-from headgate.cli.directories import LOG_MODES, writable
 from headgate.cli.identity.authenticators import authenticators
-from headgate.cli.identity.tls import scheme, tls_of
-from headgate.cli.identity.token import operator_token
-from headgate.cli.jobs import runner_settings
+from headgate.cli.identity.credentials import operator_token, scheme, tls_of
+from headgate.cli.jobs import LOG_MODES, runner_settings, writable
 from headgate.cli.launch.fleet import fleet
 from headgate.cli.launch.front import front, serves_queues
 from headgate.cli.launch.machines import add_launcher
 from headgate.cli.launch.outbox import outbox_senders, watching
 from headgate.cli.launch.process import Process
 from headgate.cli.launch.retention import kept_logs, kept_ms, pruned, remote, retention, uploads
-from headgate.cli.launch.tenantfile import begun
-from headgate.cli.process import connection_shapes, known_connections, plain, poked, speakers_of, tenant_text
+from headgate.cli.resources import (
+    connection_shapes,
+    known_connections,
+    loadable,
+    plain,
+    poked,
+    speakers_of,
+    tenant_file,
+    tenant_text,
+)
 from headgate.cli.settings import FLAGS, Settings
-from headgate.config.operator.model import TenantFile
+from headgate.config.operator.model import ConfigErrors, TenantFile
 from headgate.config.parse import ParseCache
+from headgate.map.records import RepositoryProblem, SystemConf
 from headgate.ports.forge import ForgeWatch
 from headgate.ports.judge import Judging
 from headgate.ports.logstore import LogStoreError
@@ -50,7 +59,9 @@ from headgate.services.nodes.requester import NodeRequester
 from headgate.services.quarantine.supervision import tended
 from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
+from headgate.services.scheduler.tenantfile import WORDS_MAX_CHARS, in_force
 from headgate.store.store import Session
+from headgate.store.types import Unavailable
 from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
 from headgate.web.buildlogs import BuildLogs
@@ -61,6 +72,59 @@ from headgate.web.process import Logs, create_process_app
 from headgate.web.remote import NoLogs, RemoteLogs
 from headgate.web.serve import serve
 from headgate.web.site import Site
+
+log = logging.getLogger("headgate.tenants")
+
+RETRY_S = 1.0
+
+Begun = tuple[str, TenantFile, RepositoryProblem | None]
+"""Text of the tenant file in effect, its content, and why it is not the present file; None: it is."""
+
+
+async def begun(settings: Settings, context: Context, at: dict[str, GitConnection]) -> Begun:
+    """Return the tenant file or, if any of it is invalid, the one that was in effect before, if the store has it.
+    Raise UserError when nothing can be loaded."""
+    try:
+        text = tenant_text(settings)
+        found = tenant_file(settings, at, text)
+    except UserError as error:
+        before = await _before(settings, context, at, str(error))
+        if before is None:
+            raise
+        return before
+    wrong = tuple(error for errors in found.refused.values() for error in errors)
+    before = await _before(settings, context, at, str(ConfigErrors(wrong))) if wrong else None
+    return before or (text, loadable(settings, found), None)
+
+
+async def _before(settings: Settings, context: Context, at: dict[str, GitConnection], wrong: str) -> Begun | None:
+    """Return the tenant file that was in effect, or None when there was none or it cannot be loaded now."""
+    in_effect, why = await _stored(context), wrong[:WORDS_MAX_CHARS]
+    if in_effect is None:
+        return None
+    # The earlier file must be valid as a whole: otherwise one broken file would merely replace another.
+    with suppress(UserError):
+        found = tenant_file(settings, at, in_effect.text)
+        if not found.refused:
+            log.error("the tenant file is rejected, and the earlier one stays in effect: %s", why)
+            return (
+                in_effect.text,
+                found,
+                # The same error keeps its first time: a restart does not make an old problem look new.
+                RepositoryProblem(in_effect.refused_ms if in_effect.refused == why else context.now_ms(), why),
+            )
+    return None
+
+
+async def _stored(context: Context) -> SystemConf | None:
+    """Return the file that the store has; wait until the store answers."""
+    while True:
+        try:
+            return await in_force(context.store)
+        except Unavailable as away:
+            log.warning("the earlier tenant file cannot be read yet: %s", away)
+            await asyncio.sleep(RETRY_S)
+
 
 USUAL_PORTS = {"http": 80, "https": 443}
 """Scheme of an origin -> the port that browsers leave out."""
@@ -282,7 +346,7 @@ async def add_everything(process: Process, bound: Callable[[int], None]) -> None
     await add_executor(process)
     await add_launcher(process, always=False)
     if "fingergw" in process.settings.values:
-        from headgate.cli.launch.finger import add_fingergw
+        from headgate.cli.launch.front import add_fingergw
 
         await add_fingergw(process, alone=False)
     await add_web(process, bound)

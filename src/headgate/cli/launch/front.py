@@ -1,17 +1,26 @@
-"""Serve, at the port of the pages, what else `headgate run` and `headgate web` offer."""
+"""Serve what else a process offers: at the port of the pages, and logs over finger."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from headgate.adapters.process.joblog import follow
 from headgate.base.errors import UserError, needing
 from headgate.base.tasks import run_until
-from headgate.cli.identity.tls import scheme, tls_of
+from headgate.cli.identity.credentials import scheme, tls_of, tls_of_finger
+from headgate.cli.launch.process import Process
+from headgate.cli.launch.retention import remote
 from headgate.cli.settings import APP_DEFAULT, Settings
+from headgate.services.membership import Membership
+from headgate.store.store import Session
+from headgate.web.buildlogs import BuildLogs
+from headgate.web.finger.gateway import Gateway
+from headgate.web.finger.server import serve
 from headgate.web.front import Front
 from headgate.web.peers.requests import App
 
@@ -42,7 +51,7 @@ async def front(
         app, upkeep = found
         works.append(upkeep)
     if inventory is not None:
-        from headgate.cli.inventory.faces import make_json
+        from headgate.cli.inventory.service import make_json
 
         objects = make_json(settings, inventory)
     return Front(gate, app, objects) if app or objects else gate, works
@@ -55,8 +64,7 @@ async def _queues(
     if not serves_queues(settings):
         return None
     with needing("serving queues of messages", "queues"):
-        from headgate.cli.queue.keyfile import KeyFile
-        from headgate.cli.queue.serve import limits_of
+        from headgate.cli.queue.serve import KeyFile, limits_of
         from headgate.queue.messages.board import MessageBoard  # a large import that few need
         from headgate.queue.server.app import create_app
         from headgate.web.routes.messages import MESSAGE_PAGES
@@ -83,3 +91,39 @@ def own_queues(settings: Settings, key: str = "") -> str:
         raise UserError(f"{settings.path}: with [web] port = 0 nobody knows where the queues will be: name a url")
     named = EVERYWHERE.get(host, f"[{host}]" if ":" in host else host)
     return f"{root or f'{scheme(tls_of(settings))}://{named}:{port}'}/v1/{quote(app, safe='')}/"
+
+
+log = logging.getLogger("headgate.finger")
+
+
+async def add_fingergw(process: Process, *, alone: bool = True) -> None:
+    """Serve beside other components in one process: if the address cannot be used, they continue to work. Raise
+    UserError."""
+    settings, context = process.settings, process.context
+    tls, member = tls_of_finger(settings), Membership(context, "fingergw")
+    logs = BuildLogs(
+        settings.place("executor", "log_dir", "logs"), follow, await remote(settings, context, process.stack)
+    )
+    gateway = Gateway(context, process.tenants, logs)
+    host, port = settings.get("fingergw", "listen_address"), int(settings.number("fingergw", "port", 79))
+    name = f"[{context.hostname}]" if ":" in context.hostname else context.hostname
+
+    def bound(number: int) -> None:
+        public = settings.get("fingergw", "public_port") or str(number)
+        member.say(url=f"{'fingers' if tls else 'finger'}://{name}:{public}")
+        print(f"Logs are served over finger at port {number}", flush=True)
+
+    async def serving() -> None:
+        try:
+            await serve(gateway.answer, host, port, process.stop, bound, tls)
+        except UserError as error:
+            # The usual port, 79, is privileged: a gate must not stay down because it may not serve finger.
+            if alone:
+                raise
+            log.error("logs are not served over finger: %s", error)
+
+    async def member_until_done(session: Session) -> None:
+        await asyncio.Event().wait()
+
+    process.servers.append(serving())
+    process.join(member, member_until_done)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headgate.adapters.nodes.clouds.imagefiles import FetchedImages
 from headgate.adapters.nodes.ssh import Scanner
 from headgate.base.errors import needing
-from headgate.cli.clouds import cloud, cloud_names, rate
+from headgate.cli.resources import cloud, cloud_names, rate
 from headgate.cli.settings import Settings
 from headgate.gate.returns.secrets import Sealed
 from headgate.ports.secrets import SecretError, Secrets
@@ -38,7 +38,10 @@ async def add_launcher(process: Process, *, always: bool = True) -> None:
     if not serving and not launching:
         return
     with needing("an inventory, which a launcher has too,", "inventory"):
-        from headgate.cli.inventory.faces import make_launcher, serve_inventory  # a large import that few need
+        from headgate.cli.inventory.service import (
+            make_launcher,
+            serve_inventory,  # a large import that few need
+        )
 
     process.serves_inventory = serving
     if serving:

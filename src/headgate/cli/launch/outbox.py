@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from headgate.adapters.identity.trust import trusting
 from headgate.adapters.reporters.registry import REPORTERS, ReporterOptions, connect
 from headgate.base.errors import UserError, needing
-from headgate.cli.identity.tls import authorities
-from headgate.cli.identity.token import operator_token
+from headgate.cli.identity.credentials import authorities, operator_token
 from headgate.cli.launch.front import own_queues
-from headgate.cli.process import driver_of
+from headgate.cli.resources import driver_of
 from headgate.cli.settings import FLAGS, Settings
 from headgate.ports.forge import Forge
 from headgate.ports.occasions import OccasionSource

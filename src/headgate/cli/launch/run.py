@@ -15,12 +15,11 @@ import click
 
 from headgate.adapters.git.command import check_git
 from headgate.base.errors import UserError
-from headgate.cli.identity.tls import scheme, tls_of
+from headgate.cli.identity.credentials import scheme, tls_of
 from headgate.cli.launch.components import add_everything, add_executor, add_merger, add_monitor, add_scheduler, add_web
-from headgate.cli.launch.finger import add_fingergw
+from headgate.cli.launch.front import add_fingergw
 from headgate.cli.launch.machines import add_launcher
-from headgate.cli.launch.process import Process, process
-from headgate.cli.launch.storewait import NeverReached
+from headgate.cli.launch.process import NeverReached, Process, process
 from headgate.cli.logs import set_up
 from headgate.cli.reference import NEEDLESS
 from headgate.cli.settings import Settings, find, read

@@ -1,19 +1,23 @@
-"""Job graphs of many projects, frozen and shown as plain data."""
+"""Freeze job graphs of many projects, and show them, or what a proposed change changes in them, as plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from headgate.base.errors import UserError
+from headgate.base.texts import plain_json
 from headgate.cli.offline.parallel import spread
 from headgate.cli.offline.reader import LoadedTenant
+from headgate.cli.offline.report import error_as_json
 from headgate.cli.offline.repositories import Files, UnreadableRepository, is_repository, on_disk, place_of, read
+from headgate.cli.terminal.say import style
 from headgate.config.explain import describe
-from headgate.config.explain.describe import GraphDifference
+from headgate.config.explain.describe import AttributeDifference, GraphDifference
 from headgate.config.explain.origins import Explainer
 from headgate.config.files.source import nearest
 from headgate.config.model import FrozenGraph
@@ -154,3 +158,199 @@ def changed(
     for place, difference in zip(pairs, spread(one, pairs), strict=True):
         if difference:
             yield ChangedGraph(place, difference)
+
+
+NAMES_MAX = 4
+"""Jobs or projects listed by name; of more, only the number is shown."""
+VALUE_MAX_CHARS = 100
+Detail = tuple[str, str]
+"""An attribute, and its change."""
+
+
+def changes_as_json(changes: Sequence[ChangedGraph]) -> list[dict[str, Any]]:
+    """Return an element for each graph that differs."""
+    return [
+        {
+            "pipeline": place.pipeline,
+            "project": place.project.project,
+            "branch": place.branch,
+            "new": found.new,
+            "gone": [job["name"] for job in found.gone],
+            "changed": {
+                name: {d.path: {"old": d.old, "new": d.new} for d in differences}
+                for name, differences in found.changed.items()
+            },
+            "reordered": bool(found.order),
+            "errors": {
+                "new": [error_as_json(error) for error in found.errors_new],
+                "gone": [error_as_json(error) for error in found.errors_gone],
+            },
+        }
+        for place, found in changes
+    ]
+
+
+def changes_as_text(changes: Sequence[ChangedGraph]) -> Iterator[str]:
+    """Yield each change once, with all its places."""
+    blocks: dict[tuple[str, str, tuple[Detail, ...]], tuple[dict[str, None], dict[GraphPlace, None]]] = {}
+    for place, found in changes:
+        for mark, name, details in _rows(found):
+            # jobs with the same changes share a block; a new job has its own
+            names, where = blocks.setdefault((mark, "" if mark == "~" else name, tuple(details)), ({}, {}))
+            names[name] = where[place] = None
+    order = list(_MARKS)
+    for (mark, _, same), (names, where) in sorted(blocks.items(), key=lambda block: order.index(block[0][0])):
+        yield "\n".join(_block(mark, list(names), list(where), same))
+    yield _summary(changes)
+
+
+def _rows(found: GraphDifference) -> Iterator[tuple[str, str, list[Detail]]]:
+    """Yield (mark, name, details) of everything that differs in one graph."""
+    for job in found.new:
+        yield "+", job["name"], list(_gist(job))
+    for job in found.gone:
+        yield "-", job["name"], []
+    for name, differences in found.changed.items():
+        yield "~", name, [detail for d in differences for detail in _details(d)]
+    if found.order:
+        yield "~", "the order of the jobs", [("now", _listed(found.order, "jobs"))]
+    for error in found.errors_new:
+        yield "!", error.text, [("at", f"{error.project} {error.branch} {error.path}:{error.line}")]
+    for error in found.errors_gone:
+        yield "ok", error.text, []
+
+
+def _gist(job: Mapping[str, Any]) -> Iterator[Detail]:
+    """Yield the attributes of a new job that people want to know first."""
+    if job["parent_chain"]:
+        yield "parent_chain", " ← ".join(job["parent_chain"])
+    for key in ("run", "dependencies", "nodeset"):
+        if text := short(key, job[key]):
+            yield key, text
+    if not job["voting"]:
+        yield "voting", "false"
+
+
+def _details(d: AttributeDifference) -> Iterator[Detail]:
+    key = d.path.split(".")[0]
+    if isinstance(d.old, list) and isinstance(d.new, list):
+        old, new = [short(key, [v]) for v in d.old], [short(key, [v]) for v in d.new]
+        gone, come = [v for v in old if v not in new], [v for v in new if v not in old]
+        for number, text in enumerate((*(f"- {v}" for v in gone), *(f"+ {v}" for v in come))):
+            yield "" if number else d.path, text
+        if gone or come:
+            return
+        # The short texts are the same: either only the order differs, or something that they leave out, so all is
+        # shown.
+        if sorted(old) == sorted(new) and old != new:
+            yield d.path, f"in another order: {', '.join(new)}"
+        else:
+            yield d.path, f"{_json(d.old)} → {_json(d.new)}"
+    elif d.old is None:
+        yield d.path, f"+ {short(key, d.new)}"
+    elif d.new is None:
+        yield d.path, f"- {short(key, d.old)}"
+    else:
+        yield d.path, f"{short(key, d.old) or 'nothing'} → {short(key, d.new) or 'nothing'}"
+
+
+def spoken(path: str) -> str:
+    """Return an attribute as people write it."""
+    key, dot, inner = path.partition(".")
+    return f"{_SPOKEN.get(key, key.replace('_', '-'))}{dot}{inner}"
+
+
+_SPOKEN = {
+    "variables": "vars",
+    "extra_variables": "extra-vars",
+    "host_variables": "host-vars",
+    "group_variables": "group-vars",
+    "parent_chain": "parents",
+}
+
+
+def short(key: str, value: Any) -> str:  # JSON
+    """Return the value of an attribute in as few words as possible."""
+    if isinstance(value, list):
+        return ", ".join(short(key, one) for one in value)
+    if not isinstance(value, dict):
+        return (
+            "nothing"
+            if value in (None, "")
+            else _cut(" ".join(value.split()))
+            if isinstance(value, str)
+            else _json(value)
+        )
+    if key in ("pre_run", "run", "post_run", "cleanup_run"):
+        return f"{value['project'].rpartition('/')[2]}/{value['path']}@{value['branch']}"
+    if key == "dependencies":
+        return f"{value['name']}{' (soft)' if value['soft'] else ''}"
+    if key == "required_projects":
+        return "@".join(word for word in (value["project"], value["override_checkout"]) if word)
+    if key == "nodeset":
+        nodes = ", ".join(f"{_names(node['name'])} ({node['label']})" for node in value["nodes"])
+        first = ": ".join(text for text in (value["name"], nodes) if text)
+        return " or ".join([first, *(short(key, other) for other in value.get("alternatives", ()))])
+    named = "name" in value and not any(inner for name, inner in value.items() if name != "name")
+    return str(value["name"]) if named else _json(value)
+
+
+def _names(name: Any) -> str:  # one value, or a list
+    return name if isinstance(name, str) else "/".join(name)
+
+
+def _json(value: Any) -> str:
+    return _cut(plain_json(json.dumps(value, ensure_ascii=False)))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= VALUE_MAX_CHARS else f"{text[: VALUE_MAX_CHARS - 1]}…"
+
+
+_MARKS = {"!": "red", "+": "green", "-": "red", "~": "yellow", "ok": "green"}
+"""Mark -> style, in the order in which changes are shown."""
+_WORDS = {"+": "new job ", "-": "gone job ", "~": "", "!": "error: ", "ok": "error mended: "}
+
+
+def _block(mark: str, names: Sequence[str], where: Sequence[GraphPlace], details: Sequence[Detail]) -> Iterator[str]:
+    head = style(f"{mark:2}", fg=_MARKS[mark], bold=True)
+    what = style(_listed(names, "jobs"), bold=True)
+    yield f"{head}{_WORDS[mark]}{what}  {style(_where(where), dim=True)}"
+    width = max((len(spoken(path)) for path, _ in details), default=0)
+    for path, text in details:
+        tint = {"+ ": "green", "- ": "red"}.get(text[:2])
+        yield f"    {style(f'{spoken(path):{width}}', fg='blue')}  {style(text, fg=tint)}"
+
+
+def _where(places: Sequence[GraphPlace]) -> str:
+    """Return the places, as in `in check, gate of app; post of app, lib`."""
+    pipelines: dict[tuple[str, ...], list[str]] = {}
+    by_project: dict[str, list[str]] = {}
+    for place in places:
+        by_project.setdefault(f"{place.project.name}@{place.branch}", []).append(place.pipeline)
+    for project, names in by_project.items():
+        pipelines.setdefault(tuple(names), []).append(project)
+    return "in " + "; ".join(f"{', '.join(names)} of {_listed(ps, 'projects')}" for names, ps in pipelines.items())
+
+
+def _listed(names: Iterable[str], what: str) -> str:
+    every = list(names)
+    if len(every) <= NAMES_MAX:
+        return ", ".join(every)
+    return f"{', '.join(every[: NAMES_MAX - 1])} and {len(every) - NAMES_MAX + 1:,} more {what}"
+
+
+def _summary(changes: Sequence[ChangedGraph]) -> str:
+    found = [c.difference for c in changes]
+    counts = {
+        "new": sum(len(d.new) for d in found),
+        "gone": sum(len(d.gone) for d in found),
+        "changed": sum(len(d.changed) for d in found),
+    }
+    jobs = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    errors = sum(len(d.errors_new) for d in found)
+    if not changes:
+        return "no job graph changes"
+    graphs = f"{len(changes):,} job graph{'s' if len(changes) > 1 else ''} change{'s' if len(changes) == 1 else ''}"
+    text = f"{graphs}: jobs {jobs}" if jobs else graphs
+    return f"{text}; {style(f'{errors:,} with errors', fg='red')}" if errors else text

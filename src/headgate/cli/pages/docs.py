@@ -1,31 +1,127 @@
-"""`headgate docs`: the generated reference pages."""
+"""Implement `headgate docs`: write the reference pages, among them those of commands and metrics."""
 
 from __future__ import annotations
 
+import inspect
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
 
-from headgate.cli.pages import api, cli
+from headgate.adapters.metrics.figures import GAUGES, ProcessMetrics
+from headgate.cli.main import COMMANDS, group
+from headgate.cli.pages import api
 from headgate.cli.pages.differences import page as differences
-from headgate.cli.pages.metrics import page as metrics
 from headgate.cli.queue.workeroptions import reference as worker
 from headgate.cli.settings import reference
 from headgate.cli.terminal.say import say
 from headgate.config.explain.page import page as configuration
 from headgate.map.trees import page
+from headgate.queue.workers.figures import WorkerMetrics
+
+_HEAD = """\
+# The command line
+
+`headgate COMMAND --help` prints the same text. The settings file is the first of: `--config`, `HEADGATE_CONFIG`,
+`headgate.conf` in the current directory, `~/.config/headgate/headgate.conf`, and `/etc/headgate/headgate.conf`.
+Commands that need a running Headgate find it at `[web] root`. They authenticate with the token in `HEADGATE_TOKEN`, or
+else with the operator's token, from the settings or from its file, which they send only to Headgate. The exit status
+shows the kind of error; the message is one line on standard error that begins with `headgate:`.
+
+| status | means |
+|---|---|
+| 0 | All went well. |
+| 1 | Something is wrong with a file, a setting, the request, or what the command examined. |
+| 2 | The command line is not understood. |
+| 69 | A package has to be installed first; the text names it. |
+| 75 | The store or Headgate does not answer now; the same command may succeed later. |
+| 78 | A process of the gate cannot start, and will fail again until the problem in the text is fixed. |
+
+`headgate inventory` ends with the number of the gRPC status that the service answered with.
+"""
+
+
+def commands_page() -> str:
+    lines = [_HEAD]
+    assert isinstance(group, click.Group), "the table of commands"
+    with click.Context(group, info_name="headgate") as context:
+        for name in COMMANDS:
+            command = group.get_command(context, name)
+            assert command is not None, "the table names commands"
+            lines += _command(f"headgate {name}", command, context)
+    return "\n".join(lines)
+
+
+def _command(name: str, command: click.Command, above: click.Context, depth: int = 2) -> Iterator[str]:
+    with click.Context(command, info_name=name.rpartition(" ")[2], parent=above) as context:
+        yield f"{'#' * depth} {name}"
+        yield ""
+        usage = " ".join([name, *command.collect_usage_pieces(context)])
+        yield from ("```", usage, "```", "")
+        yield inspect.cleandoc(command.help or "").replace("\b\n", "")
+        yield ""
+        options = [
+            record for p in command.params if (record := p.get_help_record(context)) and isinstance(p, click.Option)
+        ]
+        if options:
+            yield from ("| option | meaning |", "|---|---|")
+            for option, meaning in options:
+                yield f"| `{option}` | {' '.join(meaning.split()).replace('|', chr(92) + '|')} |"
+            yield ""
+        if isinstance(command, click.Group):
+            for below in command.list_commands(context):
+                found = command.get_command(context, below)
+                assert found is not None, "it is in the list"
+                yield from _command(f"{name} {below}", found, context, depth + 1)
+
+
+_TOP = """# Metrics
+
+Every server answers `/metrics` in the format of Prometheus; see [operations](../operations.md#is-it-well) for who
+may read it. A counter ends in `_total` there; a histogram has `_bucket`, `_sum` and `_count`.
+"""
+
+
+def metrics_page() -> str:
+    """Return the text of the page."""
+    system = ((one.name, "gauge", one.labels, one.doc) for one in GAUGES)
+    return "\n".join(
+        [
+            _TOP,
+            *_table("The whole system", "One process of all tells these.", system),
+            *_table("Each process", "", _own(ProcessMetrics().registry)),
+            *_table("Workers of message queues", "", _own(WorkerMetrics().registry)),
+        ]
+    )
+
+
+def _own(registry: CollectorRegistry) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
+    """Yield the metrics registered there, without those that the library measures of any process."""
+    for one in dict.fromkeys(registry._names_to_collectors.values()):  # the library has no public way to list them
+        if isinstance(one, MetricWrapperBase) and one._type != "info":
+            yield one._name, str(one._type), tuple(one._labelnames), one._documentation
+
+
+def _table(title: str, text: str, rows: Iterator[tuple[str, str, tuple[str, ...], str]]) -> Iterator[str]:
+    yield from (f"## {title}", "", *([text, ""] if text else []))
+    yield from ("| metric | kind | labels | meaning |", "|---|---|---|---|")
+    for name, kind, labels, doc in rows:
+        yield f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {doc} |"
+    yield ""
 
 
 def pages() -> dict[str, str]:
     """Map paths in the repository to generated texts."""
     found = {
         "docs/reference/api.md": api.page(),
-        "docs/reference/cli.md": cli.page(),
+        "docs/reference/cli.md": commands_page(),
         "docs/reference/config.md": configuration(),
         "docs/reference/differences.md": differences(),
         "docs/reference/map.md": page(),
-        "docs/reference/metrics.md": metrics(),
+        "docs/reference/metrics.md": metrics_page(),
         "docs/reference/settings.md": reference(),
         "docs/reference/worker.md": worker(),
     }

@@ -1,20 +1,24 @@
-"""`headgate queue post | withdraw | seek | pause | resume`: what operators do with queues."""
+"""Implement what operators do with queues: post, schedule, withdraw, seek, pause, resume, bound."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
 
 import click
 
 from headgate.base.errors import UserError
 from headgate.base.ids import fresh
+from headgate.base.texts import line
 from headgate.cli.queue.operator import operator
-from headgate.cli.queue.views import config_option, partition_named
+from headgate.cli.queue.views import SHOWN_MAX, config_option, json_option, partition_named, show
 from headgate.cli.terminal.say import say
-from headgate.ports.messages import NewMessage, QueueGone
+from headgate.ports.messages import NewMessage, PostRefused, QueueGone
 from headgate.queue.messages.calendar import Calendar
+from headgate.queue.messages.client import MessageClient
 from headgate.queueing.ids import is_id, parse_last
 from headgate.queueing.partitions import PARTITIONS_MAX, PRIORITIES_MAX, QueuePartition, shape_for
 
@@ -157,3 +161,166 @@ async def _steered(
     async with operator(config) as at:
         for partition in partitions:
             await at.steer(partition, paused=paused, seek=seek)
+
+
+@click.command()
+@config_option
+@click.argument("queue")
+@click.argument("name")
+@click.argument("cron")
+@click.argument("body")
+@click.option("--zone", default="UTC", show_default=True, help="The time zone of CRON, such as Europe/Berlin.")
+@click.option(
+    "--missed",
+    type=click.Choice(("once", "all", "skip")),
+    default="once",
+    show_default=True,
+    help="For times that passed while no server ran, post one message for all of them, one each, or none.",
+)
+@click.option("--partition", type=click.IntRange(1, PARTITIONS_MAX), help="Any, without it.")
+@click.option(
+    "--key", default="", help="Instead of a partition: messages with the same key are in one partition, in order."
+)
+@click.option(
+    "--priority", default=None, metavar="PRIORITY", help="high, normal, low, or a number from 1, the highest."
+)
+@click.option("--ttl", type=int, metavar="SECONDS", help="How long each message is kept.")
+def schedule(
+    config: str,
+    queue: str,
+    name: str,
+    cron: str,
+    body: str,
+    zone: str,
+    missed: str,
+    partition: int | None,
+    key: str,
+    priority: str | None,
+    ttl: int | None,
+) -> None:
+    """Post BODY to QUEUE at the times that CRON says: `minute hour day month weekday`, all of which must fit.
+
+    NAME is the schedule's; one of this name is changed. In BODY, {time} stands for the time the message is for.
+    """
+    options = {
+        "cron": cron,
+        "body": body,
+        "zone": zone,
+        "missed": missed,
+        "partition": partition,
+        "key": key,
+        "ttl": ttl,
+    }
+    wanted = {option: value for option, value in {**options, "priority": priority}.items() if value is not None}
+    say(f"{name}: the next message is posted at {_shown(asyncio.run(_scheduled(config, queue, name, wanted)))}")
+
+
+async def _scheduled(config: str, queue: str, name: str, wanted: dict[str, Any]) -> str:
+    """Set the schedule, and create its queue if it is missing; return when it posts next."""
+    async with operator(config) as at:
+        try:
+            return await Calendar(at.client).schedule(queue, name, wanted)
+        except QueueGone:
+            # Try first and create afterwards, as `post` does.
+            await at.client.create(queue, *shape_for(wanted.get("priority", ""), wanted.get("partition")))
+            return await Calendar(at.client).schedule(queue, name, wanted)
+
+
+@click.command()
+@config_option
+@json_option
+@click.argument("queue")
+def schedules(config: str, as_json: bool, queue: str) -> None:
+    """Show the schedules of QUEUE, when each posts next, and why its last message was refused, if it was."""
+    show(asyncio.run(_listed(config, queue, as_json)), as_json)
+
+
+async def _listed(config: str, queue: str, as_json: bool) -> list[dict[str, Any]]:  # JSON
+    async with operator(config) as at:
+        return [
+            {
+                "name": one.name,
+                "cron": one.cron,
+                "zone": one.zone,
+                "missed": one.missed,
+                "next_at": _shown(one.next_at),
+                "body": one.body if as_json else line(one.body, SHOWN_MAX),
+                **({"priority": one.priority} if as_json else {}),
+                "trouble": one.problem,
+            }
+            for one in await Calendar(at.client).schedules(queue)
+        ]
+
+
+def _shown(seconds: str) -> str:
+    return datetime.fromtimestamp(float(seconds), UTC).isoformat(timespec="seconds")
+
+
+@click.command()
+@config_option
+@click.argument("queue")
+@click.argument("name")
+def unschedule(config: str, queue: str, name: str) -> None:
+    """Remove the schedule NAME of QUEUE."""
+    if not asyncio.run(_unscheduled(config, queue, name)):
+        raise UserError(f"{queue} has no schedule {name!r}; `headgate queue schedules {queue}` lists them")
+    say(f"{name} is removed")
+
+
+async def _unscheduled(config: str, queue: str, name: str) -> bool:
+    async with operator(config) as at:
+        return await Calendar(at.client).unschedule(queue, name)
+
+
+MANY = click.IntRange(0)
+
+
+@click.command()
+@config_option
+@click.argument("queue")
+@click.option("--messages", type=MANY, metavar="N", help="In each partition; 0: any number.")
+@click.option("--bytes", "size", type=MANY, metavar="N", help="Of bodies, in each partition; 0: any number.")
+@click.option(
+    "--full",
+    type=click.Choice(("refuse", "drop")),
+    help="What happens beyond a bound: posts are refused, or the oldest messages are deleted.",
+)
+@click.option(
+    "--age", type=MANY, metavar="SECONDS", help="The longest time a message is kept; 0: as long as its own ttl says."
+)
+def bound(config: str, queue: str, messages: int | None, size: int | None, full: str | None, age: int | None) -> None:
+    """Bound what QUEUE stores, and print its bounds.
+
+    Bounds without an option stay as they are.
+    """
+    bounds = {"messages_max": messages, "bytes_max": size, "full": full, "age_max": age}
+    now = asyncio.run(
+        _bounded(config, queue, {name: str(value) for name, value in bounds.items() if value is not None})
+    )
+    say(f"{queue}: {_bounds_shown(now)}")
+
+
+async def _bounded(config: str, queue: str, wanted: Mapping[str, str]) -> dict[str, Any]:  # JSON
+    async with operator(config) as at:
+        try:
+            if wanted:
+                await at.client.change(queue, wanted)
+            return await _found(at.client, queue)
+        except PostRefused as refused:
+            raise UserError(f"{queue}: {refused}") from refused
+        except QueueGone as gone:
+            raise UserError(f"{queue}: there is no such queue") from gone
+
+
+async def _found(client: MessageClient, queue: str) -> dict[str, Any]:  # JSON
+    page = (await client.ask("GET", "", {"details": "true", "limit": "1", "offset": queue})).queues
+    if not page or page[0]["queue_name"] != queue:
+        raise QueueGone(queue)
+    return page[0]
+
+
+def _bounds_shown(now: Mapping[str, Any]) -> str:  # JSON
+    sizes = [f"{now[f'{what}_max']} {what}" for what in ("messages", "bytes") if now.get(f"{what}_max")]
+    bounds = [f"at most {' and '.join(sizes)} a partition, then {now['full']}"] if sizes else []
+    bounds += [f"nothing is kept longer than {now['age_max']} s"] if now.get("age_max") else []
+    return "; ".join(bounds) or "no bounds"

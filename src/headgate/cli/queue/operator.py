@@ -16,8 +16,7 @@ from headgate.base.errors import UserError
 from headgate.cli.identity.pages import known_trust, token_for
 from headgate.cli.queue.workerfile import DEFAULT, WorkerFile, read_worker_file, usual
 from headgate.cli.queue.workeroptions import OPTIONS
-from headgate.cli.store.silence import open_with_warnings
-from headgate.cli.store.urls import SQLITE, open_to_read
+from headgate.cli.store.urls import SQLITE, open_to_read, open_with_warnings
 from headgate.map.tree import unescape
 from headgate.map.workers import Application, QueueMap, WorkerRecord
 from headgate.ports.messages import PostRefused, QueueGone, SourceDown

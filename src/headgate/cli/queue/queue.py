@@ -9,13 +9,10 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.cli.groups import LazyGroup
-from headgate.cli.queue.bound import bound
-from headgate.cli.queue.control import pause, post, resume, seek, withdraw
-from headgate.cli.queue.deadletters import dead, replay
+from headgate.cli.queue.control import bound, pause, post, resume, schedule, schedules, seek, unschedule, withdraw
 from headgate.cli.queue.operator import operator, store_of, trust_of
-from headgate.cli.queue.schedules import schedule, schedules, unschedule
-from headgate.cli.queue.views import Row, config_option, delayed, json_option, lag, list_, peek, show
-from headgate.cli.store.silence import open_with_warnings
+from headgate.cli.queue.views import Row, config_option, dead, delayed, json_option, lag, list_, peek, replay, show
+from headgate.cli.store.urls import open_with_warnings
 from headgate.queue.messages.client import MessageClient
 from headgate.queue.workers.legacy import TREE, recorded, take_over, with_tree
 from headgate.store.store import Store

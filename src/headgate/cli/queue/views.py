@@ -1,10 +1,11 @@
-"""`headgate queue list | lag | peek | delayed`: show the state of queues."""
+"""Implement `headgate queue list | lag | peek | delayed | dead | replay`: show queues, groups and dead letters."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,16 +14,93 @@ import msgspec
 
 from headgate.base.errors import UserError
 from headgate.base.texts import line, plain_json
-from headgate.cli.queue.groups import GroupStatus, of_progress, of_server, of_store
 from headgate.cli.queue.operator import Operator, operator
 from headgate.cli.queue.workerfile import DEFAULT
-from headgate.cli.terminal.say import say
+from headgate.cli.terminal.say import pass_on, say
+from headgate.map.workers import WorkerRecord
+from headgate.ports.messages import NewMessage, PostRefused, QueueGone
 from headgate.queue.messages.calendar import Calendar
 from headgate.queue.messages.holders import DEFAULT_GROUP
-from headgate.queue.workers.status import PartitionStatus, shape
-from headgate.queueing.ids import START
-from headgate.queueing.partitions import RESERVED, QueuePartition, parse_partition, priority_of
+from headgate.queue.messages.leaseclient import MessageLeasing
+from headgate.queue.workers.status import PartitionShape, PartitionStatus, shape, time_of
+from headgate.queueing.ids import START, Position, position_of
+from headgate.queueing.message import DeadLetter, dead_letter
+from headgate.queueing.partitions import DEAD_LETTERS, RESERVED, QueuePartition, parse_partition, priority_of
 from headgate.queueing.progress import position
+
+STORE, SERVER = "store", "server"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """Describe one group in one partition."""
+
+    partition: QueuePartition
+    name: str
+    """Name of the group; empty: workers with a store that name none."""
+    kept_by: str
+    """STORE or SERVER: which of them keeps the progress."""
+    worker: str
+    """Worker that has the partition; empty: none has."""
+    at: Position
+    retrying: int
+
+    def shape(self) -> PartitionShape:
+        """Convert to the form in which partitions of workers with a store are shown."""
+        state = "processed" if self.worker else "waiting"
+        return PartitionShape(str(self.partition), state, self.worker, time_of(self.at), self.retrying)
+
+
+async def of_server(at: Operator, partitions: list[QueuePartition], only: str = "") -> list[GroupStatus]:
+    """Return the state of groups over HTTP; with `only`, of that one, even if it has not started."""
+    found: list[GroupStatus] = []
+    for queue in sorted({partition.queue for partition in partitions}):
+        try:
+            rows = await MessageLeasing(at.client).partition_status(queue, only)
+        except (QueueGone, PostRefused):
+            continue  # the queue was removed; or the server is of another kind, without groups
+        for one in rows:
+            partition = QueuePartition(queue, one.partition)
+            groups = [
+                GroupStatus(
+                    partition,
+                    known.group,
+                    SERVER,
+                    known.worker if known.held else "",
+                    position_of(known.processed) if known.processed else START,
+                    known.retrying,
+                )
+                for known in one.groups
+            ]
+            found += groups or ([GroupStatus(partition, only, SERVER, "", START, 0)] if only else [])
+    return found
+
+
+async def of_store(at: Operator) -> list[GroupStatus]:
+    """Return the state of groups that share the store of the file; empty if it names none."""
+    # The server keeps their progress, and `of_server` reports it.
+    if at.file.leases:
+        return []
+    return [
+        of_progress(partition, partition_status or PartitionStatus(), group, workers)
+        for group, partition_statuses, workers in await at.groups()
+        for partition, partition_status in partition_statuses.items()
+    ]
+
+
+def of_progress(
+    partition: QueuePartition,
+    partition_status: PartitionStatus,
+    group: str = "",
+    workers: Mapping[str, WorkerRecord] | None = None,
+) -> GroupStatus:
+    """Return the state of one group with a store."""
+    record = (workers or {}).get(partition_status.owner)
+    worker = f"{partition_status.owner} {record.name}" if record is not None else partition_status.owner
+    return GroupStatus(
+        partition, group, STORE, worker, position(partition_status.progress), len(partition_status.progress.parked)
+    )
+
 
 config_option = click.option(
     "-c",
@@ -184,3 +262,86 @@ def show(rows: list[Row], as_json: bool) -> None:
     widths = {name: max(len(name), *(len(str(row[name])) for row in rows)) for name in rows[0]}
     for row in ({name: name.replace("_", " ") for name in widths}, *rows):
         say("  ".join(str(row[name]).ljust(width) for name, width in widths.items()).rstrip())
+
+
+PAGE = 500
+DEAD = QueuePartition(DEAD_LETTERS)
+
+
+async def dead_letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str, DeadLetter, str]]:
+    """Yield the id, the metadata and the body of the dead letters of one queue or of all, page by page."""
+    try:
+        # The end is fixed before the first is read: a message that fails again becomes a new dead letter, and a replay
+        # would never end.
+        newest = (await at.client.backlog(DEAD, START)).newest
+    except QueueGone:
+        return  # there are no dead letters yet
+    after, end = START, position_of(newest) if newest else START
+    while after < end and (page := await at.client.read(DEAD, after, PAGE)):
+        for message in page:
+            after = position_of(message.message_id)
+            try:
+                known, body = dead_letter(message.body)
+            except ValueError:
+                continue  # another program has posted something else there
+            if after <= end and queue in ("", known.queue):
+                yield message.message_id, known, body
+
+
+@click.command()
+@config_option
+@json_option
+@click.option("--queue", default="", help="Only this queue.")
+@click.option("--show", "id", metavar="ID", help="Print the body of this dead letter.")
+def dead(config: str, as_json: bool, queue: str, id: str | None) -> None:
+    """Show the dead letters and why they were given up."""
+    if id is not None:
+        pass_on(asyncio.run(_body(config, id)))
+        return
+    show(asyncio.run(_listed_dead(config, queue)), as_json)
+
+
+async def _listed_dead(config: str, queue: str) -> list[dict[str, Any]]:  # JSON
+    async with operator(config) as at:
+        return [
+            {"id": id, "partition": str(QueuePartition(d.queue, d.partition)), "tries": d.attempts, "error": d.error}
+            async for id, d, _ in dead_letters(at, queue)
+        ]
+
+
+async def _body(config: str, id: str) -> str:
+    async with operator(config) as at:
+        async for found, _, body in dead_letters(at):
+            if found == id:
+                return body
+    raise UserError(f"{id}: there is no such dead letter; `headgate queue dead` lists them")
+
+
+@click.command()
+@config_option
+@click.argument("ids", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="All of them.")
+@click.option("--queue", default="", help="All of this queue.")
+def replay(config: str, ids: tuple[str, ...], every: bool, queue: str) -> None:
+    """Post dead letters to their partitions again, each once, and remove them from the dead letters."""
+    if not ids and not every and not queue:
+        raise UserError("which ones? Name their ids, a --queue, or --all")
+    count = asyncio.run(_replayed(config, frozenset(ids), queue))
+    say(f"{count} posted again")
+    if ids and count < len(set(ids)):
+        raise UserError("the others are no dead letters (any more)")
+
+
+async def _replayed(config: str, ids: frozenset[str], queue: str) -> int:
+    """Post dead letters again, each only once however often this is tried, then remove them; return their number."""
+    count = 0
+    async with operator(config) as at:
+        async for id, known, body in dead_letters(at, queue):
+            if ids and id not in ids:
+                continue
+            # Post before deletion: a crash in between leaves the dead letter, and the key derived from its id lets the
+            # server recognise the second post.
+            await at.client.post(NewMessage(known.queue, body, f"replay-{id}", known.partition))
+            await at.client.delete(DEAD, id)
+            count += 1
+    return count

@@ -24,7 +24,7 @@ from headgate.cli.logs import set_up
 from headgate.cli.queue.operator import token_of, trust_of
 from headgate.cli.queue.workerfile import DEFAULT, OLD_FAILURES, WorkerFile, read_worker_file
 from headgate.cli.queue.workeroptions import SERVER
-from headgate.cli.store.silence import open_with_warnings
+from headgate.cli.store.urls import open_with_warnings
 from headgate.cli.terminal.say import say
 from headgate.queue.messages.client import MessageClient
 from headgate.queue.messages.holders import DEFAULT_GROUP

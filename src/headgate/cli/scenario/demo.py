@@ -14,16 +14,14 @@ import click
 
 from headgate.adapters.git.command import check_git
 from headgate.base.tasks import end
-from headgate.cli.board import board
 from headgate.cli.launch.components import add_everything
 from headgate.cli.launch.process import Process, process
 from headgate.cli.scenario import files, machines
-from headgate.cli.scenario.forges.table import VENUES
-from headgate.cli.scenario.play import DemoPlay
-from headgate.cli.scenario.venue import Venue
+from headgate.cli.scenario.play import DemoPlay, Venue
+from headgate.cli.scenario.venues import VENUES
 from headgate.cli.settings import read
-from headgate.cli.terminal.screen import LiveDrawing, Terminal
-from headgate.cli.terminal.table import paragraph
+from headgate.cli.status import board
+from headgate.cli.terminal.screen import LiveDrawing, Terminal, paragraph
 from headgate.ports.history import HistoryQuery
 from headgate.web.shapes import StatusShape
 from headgate.web.status import Status, timed

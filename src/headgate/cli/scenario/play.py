@@ -1,17 +1,138 @@
-"""The play: first two changes land without a gate; then changes go through a gate, and each gets an answer."""
+"""Play at a venue: two changes land without a gate; then changes go through a gate, and each gets an answer."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
+from headgate.adapters.process.joblog import Excerpt
+from headgate.cli.launch.process import Process
 from headgate.cli.scenario import files
-from headgate.cli.scenario.trial import Merged, Trial
-from headgate.cli.scenario.venue import DemoChange, Venue
+from headgate.testing.repositories import run_git
+
+
+@dataclass(frozen=True, slots=True)
+class DemoChange:
+    """Name a change of the demonstration."""
+
+    project: str
+    topic: str
+
+    def __str__(self) -> str:
+        return f"{self.project} {self.topic}"
+
+
+class Venue(Protocol):
+    """Declare where people propose and approve, and read the results."""
+
+    @property
+    def settings(self) -> str:
+        """Return the sections of its connections for the settings file."""
+        ...
+
+    @property
+    def tenants(self) -> str: ...
+    @property
+    def tenant(self) -> str: ...
+    async def build(self) -> None:
+        """Make the repositories."""
+
+    async def attend(self, system: Process) -> None:
+        """Take note that Headgate runs, and at which address."""
+
+    async def propose(
+        self, project: str, topic: str, content: Mapping[str, str], title: str, needs: DemoChange | None
+    ) -> DemoChange:
+        """Propose a change on the current head."""
+        ...
+
+    async def checked(self, changes: Sequence[DemoChange]) -> None:
+        """Wait until each change has been checked, on venues where people wait for that."""
+
+    async def approve(self, change: DemoChange) -> None:
+        """Approve the change."""
+
+    async def heard(self, change: DemoChange) -> None:
+        """Wait until Headgate has seen the approval."""
+
+    async def look(self, change: DemoChange) -> tuple[str, str]:
+        """Return the outcome of the change (landed, rejected, or empty for none yet), and Headgate's message about
+        it."""
+        ...
+
+    def clone(self, project: str) -> Path:
+        """Return the URL to clone in order to see what landed."""
+        ...
+
+    def next_steps(self) -> Sequence[str]:
+        """Return lines about what people can look at and do afterwards."""
+        ...
+
+
+class Merged(NamedTuple):
+    """Represent one change that is merged into a clone."""
+
+    project: str
+    title: str
+    content: Mapping[str, str]
+
+
+class Trial:
+    """Run the tests of all repositories on the heads of their branches, with changes merged into them."""
+
+    def __init__(self, root: Path, clone: Callable[[str], Path]) -> None:
+        """Set up the trial: `clone` returns what to clone for a project; clones are below `root` while tests run."""
+        self._root, self._clone = root, clone
+
+    def failures(self, *changes: Merged) -> Sequence[str]:
+        """Return the lines that say why tests fail with these changes merged by git; empty if all pass. Raise
+        RuntimeError when git refuses to merge."""
+        with tempfile.TemporaryDirectory(dir=self._root) as name:
+            place = Path(name)
+            for project in files.CODE:
+                run_git("clone", "-q", str(self._clone(project)), str(place / project), at=place)
+            for change in changes:
+                self._merge(place / change.project, change)
+            return self._tested(place)
+
+    def _merge(self, clone: Path, change: Merged) -> None:
+        run_git("checkout", "-q", "-b", "change", at=clone)
+        for path, text in change.content.items():
+            (clone / path).write_text(text)
+        run_git("add", "-A", at=clone)
+        run_git("commit", "-q", "-m", change.title, at=clone)
+        run_git("checkout", "-q", "-", at=clone)
+        run_git("merge", "-q", "--no-ff", "-m", f"Merge: {change.title}", "change", at=clone)
+
+    def _tested(self, place: Path) -> Sequence[str]:
+        path = ":".join(str(place / project) for project in files.CODE)
+        found: list[str] = []
+        for project in files.CODE:
+            done = subprocess.run(
+                [sys.executable, "-B", "-m", "unittest", "discover", "-p", "test_*.py"],
+                cwd=place / project,
+                # Without the user's environment, whose PYTHONPATH might have other modules of these names.
+                env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+            if done.returncode:
+                excerpt = Excerpt()
+                excerpt.begin()
+                excerpt.hear(done.stdout.splitlines())
+                excerpt.settle()
+                found += excerpt.text().splitlines() or [f"the tests of {project} end with {done.returncode}"]
+        return found
+
 
 OUTCOME_TIMEOUT_S = 90.0
 LOOK_INTERVAL_S = 0.1

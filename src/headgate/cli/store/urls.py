@@ -1,10 +1,18 @@
-"""Open a store by its URL. Each kind is loaded only when it is used."""
+"""Open stores by URL, each kind loaded only when it is used, and report soon that one does not answer."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
 from headgate.base.errors import AwayError, UserError
+from headgate.cli.terminal.say import say
 from headgate.store.registry import MEMORY, SQLITE, connect
-from headgate.store.types import Backend, StoreError, Unavailable
+from headgate.store.types import At, Backend, Change, Entry, Lease, Op, StoreError, Unavailable
 
 __all__ = ["MEMORY", "SQLITE", "StoreAway", "open_to_read", "open_url", "user_error"]
 
@@ -36,3 +44,89 @@ async def open_to_read(url: str) -> Backend:
         return SqliteReader(url.removeprefix(SQLITE))
     except StoreError as error:
         raise UserError(str(error)) from error
+
+
+T = TypeVar("T")
+log = logging.getLogger("headgate")
+
+SILENCE_S = 1.5
+"""Seconds without an answer after which that is reported."""
+
+
+def shown(url: str) -> str:
+    """Return the kind of the store and its hosts, without secrets."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+async def open_with_warnings(url: str) -> Backend:
+    """Open like `open_url`, and log when the store does not answer, now and later. Raise UserError."""
+    with _noticed(lambda: _say(url)):
+        return SilenceWarningBackend(await open_url(url), shown(url))
+
+
+def _say(url: str) -> None:
+    say(
+        f"The store {shown(url)} does not answer; still trying.  Is it running, and can this machine reach it?",
+        err=True,
+    )
+
+
+@contextmanager
+def _noticed(say: Callable[[], None]) -> Any:  # the type of contextlib
+    """Call `say` once if the body takes longer than SILENCE_S."""
+    timer = asyncio.get_running_loop().call_later(SILENCE_S, say)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class SilenceWarningBackend:
+    """Wrap a `Backend`, and log once when it is silent and when it answers again."""
+
+    def __init__(self, inner: Backend, name: str) -> None:
+        self._inner, self._name = inner, name
+        self._silent = False
+
+    def __getattr__(self, name: str) -> Any:  # further methods of the backend
+        return getattr(self._inner, name)
+
+    def _say(self) -> None:
+        if not self._silent:
+            self._silent = True
+            log.warning("the store %s has not answered for %.1f s; waiting for it", self._name, SILENCE_S)
+
+    async def _awaited(self, work: Coroutine[Any, Any, T]) -> T:
+        with _noticed(self._say):
+            answer = await work
+        # A call that fails does not come here: an error is not an answer, and the warning stands.
+        if self._silent:
+            self._silent = False
+            log.warning("the store %s answers again", self._name)
+        return answer
+
+    async def get(self, path: str) -> Entry | None:
+        return await self._awaited(self._inner.get(path))
+
+    async def list(self, prefix: str) -> Sequence[Entry]:
+        return await self._awaited(self._inner.list(prefix))
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        return await self._awaited(self._inner.commit(checks, ops))
+
+    def watch(self, prefix: str) -> AsyncIterator[Change]:
+        # A watch is silent for as long as nothing changes, so it is not timed.
+        return self._inner.watch(prefix)
+
+    async def grant(self, ttl_s: float) -> Lease:
+        return await self._awaited(self._inner.grant(ttl_s))
+
+    async def keep_alive(self, lease: Lease) -> None:
+        await self._awaited(self._inner.keep_alive(lease))
+
+    async def revoke(self, lease: Lease) -> None:
+        await self._awaited(self._inner.revoke(lease))
+
+    async def close(self) -> None:
+        await self._inner.close()

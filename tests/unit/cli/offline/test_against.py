@@ -11,8 +11,7 @@ import httpx
 import pytest
 
 from headgate.base.errors import UserError
-from headgate.cli.check.against import Only, ReferenceServer, compare_and_close
-from headgate.cli.check.comparison import as_json, as_text
+from headgate.cli.check.against import Only, ReferenceServer, as_json, as_text, compare_and_close
 from headgate.cli.offline.reader import ReadingOptions
 from headgate.cli.terminal.say import unstyled
 

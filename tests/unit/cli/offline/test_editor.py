@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headgate.cli.check.inspection import pipelines_of
-from headgate.cli.check.since import trees
 from headgate.cli.editor.session import EditorSession
+from headgate.cli.offline.othertrees import trees_below
 from headgate.cli.offline.reader import ReadingOptions
 from headgate.testing.clock import DEADLINE_S
 
@@ -30,7 +30,7 @@ def session(offline):
     def make(**texts):
         made = offline(**texts)
         found = ReadingOptions(None, made.root / "tenants.yaml", made.repos, None).load()
-        at = trees(found.tenants["acme"], made.repos)
+        at = trees_below(found.tenants["acme"], made.repos)
         return EditorSession(found.tenants, at, pipelines_of(found, complete=True)), made.repos / "hub/app/zuul.yaml"
 
     return make

@@ -1,4 +1,4 @@
-"""A real Gerrit, for the demonstration."""
+"""Provide a real Gerrit, for the demonstration."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class OnGerrit:
 
 
 @asynccontextmanager
-async def host(root: Path) -> AsyncIterator[Host]:
+async def gerrit_host(root: Path) -> AsyncIterator[Host]:
     """Provide Gerrit. Raise UserError where there is no LocalGerrit."""
     if missing():
         raise UserError(missing())

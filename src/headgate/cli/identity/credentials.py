@@ -1,0 +1,197 @@
+"""Load the credentials that the settings name: TLS files, and the operator's token."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import ssl
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.base.errors import UserError
+from headgate.cli.settings import Settings
+from headgate.web.peers.listener import Tls
+
+NAMES = ("certificate", "key", "client_ca")
+
+
+def tls_of(settings: Settings, section: str = "tls", names: tuple[str, str, str] = NAMES) -> Tls | None:
+    """Return the TLS files, or None to serve without TLS. A section without settings uses those of `[tls]`. Raise
+    UserError."""
+    paths = [settings.get(section, name) for name in names]
+    if not any(paths):
+        return None if section == "tls" else tls_of(settings)
+    # The section counts as a whole: taking the missing half from [tls] would combine a certificate with the key of
+    # another.
+    if not paths[0] or not paths[1]:
+        raise UserError(f"{settings.path}: [{section}] needs both {names[0]} and {names[1]} for TLS")
+    certificate, key, client_ca = (settings.place(section, name, "") for name in names)
+    return Tls(certificate, key, client_ca if paths[2] else None)
+
+
+def tls_of_finger(settings: Settings) -> Tls | None:
+    """Return the TLS files of the finger gateway: either all three are set, and clients show a certificate, or none
+    is. Raise UserError."""
+    names = ("tls_cert", "tls_key", "tls_ca")
+    given = [bool(settings.get("fingergw", name)) for name in names]
+    if not all(given):
+        # Half a setting must not end in a server without TLS that its admin believes to be protected.
+        if any(given):
+            raise UserError(f"{settings.path}: [fingergw] needs all of {', '.join(names)} for TLS, or none")
+        return None
+    certificate, key, client_ca = (settings.place("fingergw", name, "") for name in names)
+    return Tls(certificate, key, client_ca)
+
+
+def scheme(tls: Tls | None) -> str:
+    return "https" if tls else "http"
+
+
+def authorities(settings: Settings) -> tuple[Path, ...]:
+    """Return the authorities that clients trust besides those of the system."""
+    return (settings.place("tls", "ca", ""),) if settings.get("tls", "ca") else ()
+
+
+def as_client(settings: Settings) -> ssl.SSLContext | bool:
+    """Return how the web connects to executors: it trusts the authorities of the system, `[tls] ca` or our own
+    certificate, and shows them our own. True without TLS. Raise UserError."""
+    tls = tls_of(settings)
+    if tls is None:
+        return True
+    found = ssl.create_default_context()
+    try:
+        found.load_verify_locations(settings.place("tls", "ca", "") if settings.get("tls", "ca") else tls.certificate)
+        found.load_cert_chain(tls.certificate, tls.key)
+    except OSError as error:
+        raise UserError(f"{settings.path}: [tls] certificate, key or ca cannot be used: {error}") from error
+    # Without [tls] ca, the anchor is our own certificate, even if an authority has signed it.
+    found.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return found
+
+
+log = logging.getLogger("headgate.token")
+
+FILE = "token"
+"""File name in state_dir, unless `[web] token_file` names another file."""
+VARIABLE = "HEADGATE_TOKEN"
+"""Environment variable with the token, for commands on another machine or of another user."""
+LENGTH_MIN_CHARS = 16
+FILE_SIZE_MAX_BYTES = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    path: Path
+    ours: bool
+    """Whether Headgate creates the file; if not, its author may let a group read it."""
+    name: str = "the operator's token"
+
+    def made(self) -> str:
+        """Return the token for a server, and create the file if it does not exist. Raise UserError."""
+        if self.ours and not self._exists():
+            self._make()
+        return self._read(strictly=True)
+
+    def read(self) -> str:
+        """Return the token for a command; empty when the file does not exist, or this user may not read it. Raise
+        UserError."""
+        try:
+            if not self._exists():
+                return ""
+            return self._read(strictly=False)
+        except PermissionError:
+            return ""
+
+    def _exists(self) -> bool:
+        try:
+            # lstat: a dangling link counts as present; opening it then says what is wrong.
+            self.path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def _make(self) -> None:
+        """Create the file. When several processes start together, one of them wins, and the file appears with its
+        content or not at all."""
+        own = self.path.with_name(f".{self.path.name}-{secrets.token_hex(8)}")
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(secrets.token_urlsafe(32) + "\n")
+                file.flush()
+                # Durable before it has its name: after a power failure an empty file would keep every process from
+                # starting.
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                # link, unlike rename, never replaces: the first process wins, and the others read its token.
+                os.link(own, self.path)
+        except OSError as error:
+            raise self._wrong(f"{self.name} cannot be stored there: {error.strerror}") from error
+        finally:
+            with suppress(OSError):
+                own.unlink()
+
+    def _read(self, *, strictly: bool) -> str:
+        """Read the token. Raise UserError, and PermissionError unless `strictly`."""
+        # In state_dir, a link can only be an attack; an operator's own file may well be one.
+        follow = os.O_NOFOLLOW if self.ours else 0
+        try:
+            # O_NONBLOCK: opening a FIFO that somebody put there would wait for ever.
+            file = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | follow)
+        except OSError as error:
+            if isinstance(error, PermissionError) and not strictly:
+                raise
+            raise self._wrong(f"{self.name} cannot be read: {error.strerror}") from error
+        try:
+            if strictly:
+                self._guarded(file)
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise self._wrong(f"{self.name} must be in a plain file")
+            text = os.read(file, FILE_SIZE_MAX_BYTES).decode(errors="replace").strip()
+        finally:
+            os.close(file)
+        if len(text) < LENGTH_MIN_CHARS or not text.isascii() or not text.isprintable() or " " in text:
+            mend = "; remove the file, and a new one is made" if self.ours else ""
+            raise self._wrong(f"{self.name} is one line of at least {LENGTH_MIN_CHARS} plain characters{mend}")
+        return text
+
+    def _guarded(self, file: int) -> None:
+        """Make the file readable by its owner alone. Raise UserError."""
+        found = os.fstat(file)
+        # Whoever owns the file knows the token, or can replace it with one that they know.
+        if found.st_uid not in (os.geteuid(), 0):
+            raise self._wrong(f"it belongs to the user with id {found.st_uid}, who could name any token: remove it")
+        # An operator may let a group read the file that the settings name, but nobody else may write it.
+        open_to_others = stat.S_IMODE(found.st_mode) & (0o077 if self.ours else 0o027)
+        if not open_to_others:
+            return
+        try:
+            # Through the descriptor: by name, another file could be meant by now.
+            os.fchmod(file, stat.S_IMODE(found.st_mode) & ~open_to_others)
+        except OSError as error:
+            why = f"others may read or change it, and that cannot be taken from them: {error.strerror}"
+            raise self._wrong(f"{why}; chmod 600 it") from error
+        log.warning("%s: others could read or change it; now they cannot, but may know it: to be sure, remove it, and "
+                    "start Headgate again", self.path)  # fmt: skip
+
+    def _wrong(self, what: str) -> UserError:
+        return UserError(f"{self.path}: {what}")
+
+
+def token_file(settings: Settings) -> TokenFile:
+    named = settings.get("web", "token_file")
+    return TokenFile(settings.place("web", "token_file", FILE), ours=not named)
+
+
+def operator_token(settings: Settings) -> str:
+    """Return the operator's token for a server. Raise UserError."""
+    return settings.get("web", "token") or token_file(settings).made()
+
+
+def known_token(settings: Settings) -> str:
+    """Return the operator's token for a command of the same user, or an empty string if the command may not read it.
+    Raise UserError."""
+    return settings.get("web", "token") or token_file(settings).read()

@@ -1,1 +1,0 @@
-"""Moving in from the reference: the effect of its `zuul.conf` here."""

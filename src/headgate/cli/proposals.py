@@ -1,0 +1,335 @@
+"""Implement commands about a proposed change: propose, withdraw, approve and recheck."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from headgate.adapters.git.command import GitError, git
+from headgate.base.errors import UserError
+from headgate.cli.identity.byhand import ManualAction, noted
+from headgate.cli.identity.pages import pages
+from headgate.cli.resources import connections, tenants
+from headgate.cli.settings import find, read
+from headgate.cli.terminal.say import say
+
+TOPIC_MAX_CHARS = 60
+"""Length limit of a topic that is made from the subject."""
+
+_remote = click.option("--remote", default="origin", show_default=True, help="The remote that Headgate watches.")
+_branch = click.option("--branch", default="", help="The target branch; by default the remote's default branch.")
+_force = click.option("--force", is_flag=True, help="Overwrite what somebody else proposed.")
+_topic = click.argument("topic", default="")
+
+
+class There(NamedTuple):
+    """Describe what is already proposed under the ref."""
+
+    commit: str
+    owner: str
+    """Name and address of the author."""
+
+
+class WorkTree:
+    """Work in the repository around the current directory, with one of its remotes. The methods raise UserError."""
+
+    def __init__(self, remote: str) -> None:
+        self._remote, self._at = remote, Path.cwd()
+
+    async def says(self, *args: str, remote: bool = False) -> str:
+        """Run git and return its output."""
+        try:
+            return (await git(*args, at=self._at, remote=remote))[1].strip()
+        except GitError as error:
+            raise UserError(f"git {args[0]}: {error}") from error
+
+    async def refs(self, *names: str) -> dict[str, str]:
+        """Map refs to commits at the remote."""
+        # The `--` keeps a remote whose name begins with a dash from being an option of git.
+        out = await self.says("ls-remote", "--", self._remote, *names, remote=True)
+        return {name: commit for commit, name in (line.split("\t") for line in out.splitlines() if "\t" in line)}
+
+    async def branch(self, given: str) -> str:
+        """Return the given branch, or otherwise the default branch of the remote."""
+        head = await self.says("ls-remote", "--symref", "--", self._remote, "HEAD", remote=True)
+        named = re.match(r"ref: refs/heads/(\S+)\tHEAD$", head, re.MULTILINE)
+        branch = given or (named[1] if named else "")
+        if not branch:
+            raise UserError(f"{self._remote} has no default branch; say --branch")
+        if f"refs/heads/{branch}" not in await self.refs(f"refs/heads/{branch}"):
+            raise UserError(f"{self._remote} has no branch {branch!r}")
+        return branch
+
+    async def topic(self, given: str, branch: str) -> str:
+        """Return the given topic, or otherwise the name of the current branch, or words of the subject."""
+        current = "" if given else await self.says("rev-parse", "--abbrev-ref", "HEAD")
+        if given or current not in ("HEAD", branch):
+            return given or current
+        subject = await self.says("log", "-1", "--format=%s")
+        topic = re.sub(r"[^a-z0-9]+", "-", subject.lower()).strip("-")[:TOPIC_MAX_CHARS].rstrip("-")
+        if not topic:
+            raise UserError("name the topic: no word of the subject can be one")
+        return topic
+
+    async def there(self, ref: str) -> There | None:
+        """Return what the ref currently proposes."""
+        commit = (await self.refs(ref)).get(ref)
+        if commit is None:
+            return None
+        await self.says("fetch", "-q", "--no-tags", "--", self._remote, ref, remote=True)
+        return There(commit, await self.says("log", "-1", "--format=%an <%ae>", commit))
+
+    async def is_mine(self, there: There) -> bool:
+        """Return whether the local committer wrote the proposal."""
+        known = await self.says(
+            "config", "--get", "--default", "", "user.email", remote=True
+        )  # the user's own settings
+        # The environment comes first, as it does for git.
+        mine = os.environ.get("GIT_AUTHOR_EMAIL") or known
+        return bool(mine) and there.owner.casefold().endswith(f"<{mine.casefold()}>")
+
+    async def push(self, *steps: tuple[str, str, str]) -> None:
+        """Push steps (ref, expected commit, new commit): all or none."""
+        # An empty expectation demands that the ref does not exist. Whatever somebody else pushed since this process
+        # looked makes the push fail instead of being overwritten.
+        leases = [f"--force-with-lease={ref}:{seen}" for ref, seen, _ in steps]
+        specs = [f"{to}:{ref}" for ref, _, to in steps]
+        # Only several refs need an atomic push, which some servers cannot do.
+        await self.says(
+            "push", "-q", *(["--atomic"] if len(steps) > 1 else []), *leases, "--", self._remote, *specs, remote=True
+        )
+
+
+@click.command()
+@_remote
+@_branch
+@_force
+@_topic
+def propose(remote: str, branch: str, force: bool, topic: str) -> None:
+    """Propose the commit that is checked out, as the change TOPIC: push it to refs/for/<branch>/<topic>.
+
+    Proposing it again makes a new patchset.  A change of somebody else under this name is not overwritten.  Without
+    TOPIC, the topic is the name of your branch, or is made from the commit's subject."""
+    asyncio.run(_propose(WorkTree(remote), branch, topic, force=force))
+
+
+async def _propose(tree: WorkTree, branch: str, topic: str, *, force: bool) -> None:
+    commit = await tree.says("rev-parse", "HEAD")
+    branch = await tree.branch(branch)
+    topic = await tree.topic(topic, branch)
+    ref, head = f"refs/for/{branch}/{topic}", (await tree.refs(f"refs/heads/{branch}"))[f"refs/heads/{branch}"]
+    proposal = await tree.there(ref)
+    if proposal is not None and proposal.commit == commit:
+        say(f"{topic} is proposed already: {commit[:8]}.  To have it tested again: headgate recheck.")
+        return
+    if proposal is not None and not force and not await tree.is_mine(proposal):
+        raise UserError(
+            f"{topic} is proposed by {proposal.owner} ({proposal.commit[:8]}); choose another topic, or say --force"
+        )
+    if commit == head:
+        raise UserError(f"{commit[:8]} is the head of {branch} already; commit what you propose")
+    await tree.push((ref, proposal.commit if proposal is not None else "", commit))
+    subject = "a new patchset of" if proposal is not None else "the change"
+    say(f"Proposed {subject} {topic} for {branch}: {commit[:8]} {await tree.says('log', '-1', '--format=%s')}")
+    say("What is next: its jobs run, and tell in a note (git fetch origin refs/notes/headgate:refs/notes/headgate")
+    say("&& git log --notes=headgate).  It lands once it is approved:")
+    say(f"  git push origin {commit[:8]}:refs/approved/{branch}/{topic}")
+    say(f"To take it back: headgate withdraw {topic}")
+
+
+@click.command()
+@_remote
+@_branch
+@_force
+@_topic
+def withdraw(remote: str, branch: str, force: bool, topic: str) -> None:
+    """Withdraw the change TOPIC: remove refs/for/<branch>/<topic>, and its approval.
+
+    It leaves every queue.  The commits stay where they are, in your own repository."""
+    asyncio.run(_withdraw(WorkTree(remote), branch, topic, force=force))
+
+
+async def _withdraw(tree: WorkTree, branch: str, topic: str, *, force: bool) -> None:
+    branch = await tree.branch(branch)
+    topic = await tree.topic(topic, branch)
+    ref, approved = f"refs/for/{branch}/{topic}", f"refs/approved/{branch}/{topic}"
+    proposal = await tree.there(ref)
+    if proposal is None:
+        raise UserError(f"there is no proposal {topic} for {branch}; it may have landed")
+    if not force and not await tree.is_mine(proposal):
+        raise UserError(
+            f"{topic} is proposed by {proposal.owner} ({proposal.commit[:8]}); to withdraw it all the same: --force"
+        )
+    steps = [(ref, proposal.commit, "")]
+    # The approval goes in the same push: left alone, it would approve the commit if it were proposed again.
+    steps += [(approved, seen, "") for seen in [(await tree.refs(approved)).get(approved)] if seen]
+    await tree.push(*steps)
+    say(f"Withdrew {topic} from {branch}: {proposal.commit[:8]}.  It leaves every queue; to propose it again:")
+    say(f"  git push origin {proposal.commit[:8]}:{ref}")
+
+
+_config = click.option("--config", metavar="FILE", help="The settings file.")
+_url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
+_project = click.option("--project", default="", help="By default the project of --remote in the current work tree.")
+_own_branch = click.option("--branch", default="", help="By default the repository's default branch.")
+_reason = click.option("--reason", default="", help="The reason, recorded with the action.")
+
+
+class ProposalRepository(NamedTuple):
+    """Name the repository to which a change is proposed."""
+
+    url: str
+    project: str
+    """Name of the project; empty: no settings here name a project with this address."""
+
+    @property
+    def name(self) -> str:
+        """Return the name that messages use for it."""
+        return self.project or self.url
+
+
+@click.command()
+@_config
+@_url
+@_project
+@_remote
+@_reason
+@_own_branch
+@click.option(
+    "--as", "who", default="", help="Approve under this name, which must be yours: push to refs/approvals/NAME/…."
+)
+@click.argument("topic")
+def approve(
+    config: str | None, url: str | None, project: str, remote: str, reason: str, branch: str, who: str, topic: str
+) -> None:
+    """Approve the change TOPIC: push its commit to refs/approved/<branch>/<topic>.
+
+    If several people must approve, add --as NAME to push to refs/approvals/<name>/<branch>/<topic>.
+
+    A change that is approved already is tested again, as by `headgate recheck`.  A running Headgate that knows your
+    token records who did it and why."""
+    at = _repository(config, project, remote)
+    branch = asyncio.run(WorkTree(at.url).branch(branch))
+    commit, again = asyncio.run(_push(at.url, branch, topic, f"approvals/{who}" if who else "approved"))
+    if again:
+        asyncio.run(_push(at.url, branch, topic, "recheck"))
+        say(f"{topic} of {at.name} was approved already, and is tested again: {commit}")
+    else:
+        say(f"Approved {topic} of {at.name}: {commit}")
+    missed = "no settings here name a project of this repository; say --project, or --config"
+    if at.project:
+        missed = _note_approval(config, url, at.project, f"{branch}/{topic}", commit, reason)
+    if missed:
+        say(f"This action is not recorded: {missed}", err=True)
+
+
+def _note_approval(config: str | None, url: str | None, project: str, change: str, commit: str, reason: str) -> str:
+    """Record the approval at a running Headgate. Return why it could not be recorded; empty: it was."""
+    body = {"project": project, "change": change, "commit": commit, "reason": reason}
+    try:
+        at = pages(config, url)
+        at.post(f"{at.of(_having(config, project)[0])}/approval", body)
+    except UserError as why:
+        # No Headgate answers, or there are no pages: with a store that can be opened here, the action is recorded
+        # anyway.
+        try:
+            asyncio.run(noted(read(find(config)), ManualAction("approve", f"{change} of {project}", reason, project)))
+        except UserError:
+            return str(why)
+    return ""
+
+
+@click.command()
+@_config
+@_project
+@_remote
+@_own_branch
+@click.argument("topic")
+def recheck(config: str | None, project: str, remote: str, branch: str, topic: str) -> None:
+    """Have the change TOPIC tested again: push its commit to refs/recheck/<branch>/<topic>.
+
+    Headgate removes that ref once the change has entered its pipelines.  If the change is being tested already,
+    nothing happens."""
+    at = _repository(config, project, remote)
+    branch = asyncio.run(WorkTree(at.url).branch(branch))
+    commit, _ = asyncio.run(_push(at.url, branch, topic, "recheck"))
+    say(f"{topic} of {at.name} is tested again: {commit}")
+
+
+def _repository(config: str | None, project: str, remote: str) -> ProposalRepository:
+    """Find the named project in the settings; otherwise use the remote of the work tree. Raise UserError."""
+    if project:
+        return ProposalRepository(_having(config, project)[1], project)
+    try:
+        url = asyncio.run(_url_of(WorkTree(remote), remote))
+    except UserError as none:
+        raise UserError(
+            f"{Path.cwd()} is no work tree with a remote {remote!r}; say --project, or go to a work tree of it"
+        ) from none
+    return ProposalRepository(url, _project_of(config, url))
+
+
+async def _url_of(tree: WorkTree, remote: str) -> str:
+    """Return the address of a remote, absolute so that it is valid from any directory. Raise UserError."""
+    url = await tree.says("remote", "get-url", "--", remote)
+    if ":" in url.partition("/")[0] or url.startswith("/"):
+        return url
+    return str((Path(await tree.says("rev-parse", "--show-toplevel")) / url).resolve())
+
+
+def _project_of(config: str | None, url: str) -> str:
+    """Return the tenant file's name for the project with this address; empty where no settings name one."""
+    try:
+        settings = read(find(config))
+        at = connections(settings)
+        every = tenants(settings, at)[1].tenants.values()
+    except UserError:
+        if config is not None:
+            raise
+        return ""
+    known = {_plain(at[p.connection].url(p.project)): p.name for one in every for p in one.projects}
+    return known.get(_plain(url), "")
+
+
+def _plain(url: str) -> str:
+    """Return the address in a form that can be compared with another one."""
+    path = Path(url.removeprefix("file://"))
+    bare = str(path.resolve()) if path.is_absolute() else url.rstrip("/")
+    return bare.removesuffix("/.git").removesuffix(".git")
+
+
+def _having(config: str | None, project: str) -> tuple[str, str]:
+    """Find the first tenant that has the project, and the URL of its repository. Raise UserError."""
+    settings = read(find(config))
+    at = connections(settings)
+    for name, tenant in tenants(settings, at)[1].tenants.items():
+        if (source := tenant.find(project)) is not None:
+            return name, at[source.connection].url(source.project)
+    raise UserError(f"no tenant has the project {project!r}")
+
+
+async def _push(url: str, branch: str, topic: str, kind: str) -> tuple[str, bool]:
+    """Push the ref of this kind; return the proposed commit, and whether the ref named it already."""
+    proposed, ref = f"refs/for/{branch}/{topic}", f"refs/{kind}/{branch}/{topic}"
+    # An empty repository makes this independent of the work tree and of what has been fetched there.
+    with tempfile.TemporaryDirectory() as name:
+        repository = Path(name)
+        try:
+            await git("init", "-q", "--bare", name)
+            await git("fetch", "-q", "--", url, f"+{proposed}:{proposed}", at=repository, remote=True)
+            commit = (await git("rev-parse", proposed, at=repository))[1].strip()
+            _, output = await git("ls-remote", "--", url, ref, at=repository, remote=True)
+            # Pushing the same commit again changes nothing on the server, so that no event would come of it.
+            if again := output.split("\t")[0] == commit:
+                return commit, again
+            # An approval of an earlier patchset may be there, and the new commit is usually no descendant of it.
+            await git("push", "-q", "-f", "--", url, f"{proposed}:{ref}", at=repository, remote=True)
+        except GitError as error:
+            raise UserError(f"{url} {proposed}: {error}") from error
+    return commit, again

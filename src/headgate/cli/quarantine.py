@@ -1,0 +1,173 @@
+"""Implement `headgate quarantine` and `headgate reports`: list, retry and drop what failed or waits."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+import click
+import msgspec
+
+from headgate.base.errors import UserError
+from headgate.base.texts import plain_json
+from headgate.cli.identity.pages import PageClient, pages
+from headgate.cli.terminal.say import say
+from headgate.cli.terminal.screen import Terminal, paragraph
+from headgate.web.routes.quarantine import AsideShape, QuarantineShape
+from headgate.web.routes.reports import OutboxShape, ReportsShape
+
+_config = click.option("--config", metavar="FILE", help="The settings file.")
+_url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
+_reason = click.option("--reason", default="", help="The reason, recorded with the action.")
+
+
+@click.group(name="quarantine")
+def quarantine_commands() -> None:
+    """Manage what was set aside because handling it raised errors repeatedly: events, changes, damaged records, and
+    stopped parts of the scheduler. Everything else continues."""
+
+
+@quarantine_commands.command(name="list")
+@_config
+@_url
+@click.option("--json", "as_json", is_flag=True, help="As the API answers.")
+def listing(config: str | None, url: str | None, as_json: bool) -> None:
+    """List what was set aside, and the entries of the store that cannot be read."""
+    answer = pages(config, url).get("/api/quarantine")
+    if as_json:
+        say(plain_json(msgspec.json.format(msgspec.json.encode(answer)).decode()))
+        return
+    found = msgspec.convert(answer, QuarantineShape)
+    terminal = Terminal()
+    for one in found.aside:
+        terminal.print(f"{one.id}  {one.kind}  {_whose(one)}{one.what}")
+        terminal.print(f"    {one.error}", style="red")
+    for entry in found.damaged:
+        terminal.print(f"{entry.path}: {entry.why}", style="yellow")
+    if not found.aside and not found.damaged:
+        terminal.print("Nothing was set aside.")
+
+
+@quarantine_commands.command()
+@_config
+@_url
+@click.argument("id")
+def show(config: str | None, url: str | None, id: str) -> None:
+    """Show what was set aside under ID."""
+    one = _found(pages(config, url), id)
+    since = datetime.fromtimestamp(one.since / 1000, UTC).isoformat(timespec="seconds")
+    terminal = Terminal()
+    for name, value in (("kind", one.kind), ("what", one.what), ("tenant", one.tenant), ("since", since)):
+        terminal.print(f"{name + ':':<8}{value}")
+    terminal.print(f"tries:  {one.tries}")
+    terminal.print(paragraph(f"error:  {one.error}"))
+    terminal.print(f"retry:  {one.retry}")
+
+
+@quarantine_commands.command()
+@_config
+@_url
+@_reason
+@click.argument("ids", nargs=-1, required=True)
+def retry(config: str | None, url: str | None, reason: str, ids: tuple[str, ...]) -> None:
+    """Retry what was set aside under IDS; a stopped part of the scheduler starts again at once."""
+    _do("retry", pages(config, url), reason, ids)
+
+
+@quarantine_commands.command()
+@_config
+@_url
+@_reason
+@click.argument("ids", nargs=-1, required=True)
+def drop(config: str | None, url: str | None, reason: str, ids: tuple[str, ...]) -> None:
+    """Delete the items set aside under IDS."""
+    _do("drop", pages(config, url), reason, ids)
+
+
+def _do(what: str, at: PageClient, reason: str, ids: tuple[str, ...]) -> None:
+    for id in ids:
+        at.post(f"/api/quarantine/{quote(id, safe='')}", {"do": what, "reason": reason})
+        say(f"{id} {'is tried again' if what == 'retry' else 'is forgotten'}.")
+
+
+def _found(at: PageClient, id: str) -> AsideShape:
+    found = msgspec.convert(at.get("/api/quarantine"), QuarantineShape)
+    one = next((one for one in found.aside if one.id == id), None)
+    if one is None:
+        raise UserError(f"nothing is set aside under {id!r}; see `headgate quarantine list`")
+    return one
+
+
+def _whose(one: AsideShape) -> str:
+    return f"tenant {one.tenant}: " if one.tenant else ""
+
+
+@click.group(name="reports")
+def reports_commands() -> None:
+    """Manage reports to connections other than forges: mail, webhooks, chats, message queues. Each connection has an
+    outbox; reports that no receiver accepts are set aside."""
+
+
+@reports_commands.command(name="list")
+@_config
+@_url
+@click.option("--json", "as_json", is_flag=True, help="As the API answers.")
+def list_reports(config: str | None, url: str | None, as_json: bool) -> None:
+    """List the reports that wait for each connection, with the reason, and those that were set aside."""
+    answer = pages(config, url).get("/api/reports")
+    if as_json:
+        say(plain_json(msgspec.json.format(msgspec.json.encode(answer)).decode()))
+        return
+    found = msgspec.convert(answer, ReportsShape)
+    terminal = Terminal()
+    for one in found.outboxes:
+        terminal.print(f"{one.connection}: {_waiting(one)}", "yellow" if one.problem else "")
+        if one.problem:
+            terminal.print(f"    since {_time(one.since)}: {one.problem}", "red")
+    for aside in found.undelivered:
+        terminal.print(f"{aside.id}  {aside.what}")
+        terminal.print(f"    {aside.error}", style="red")
+    if not found.outboxes and not found.undelivered:
+        terminal.print("Nothing was reported so far, or nothing waits.")
+
+
+def _waiting(one: OutboxShape) -> str:
+    if not one.waiting:
+        return "nothing waits"
+    return f"{one.waiting} report{'s wait' if one.waiting > 1 else ' waits'}, since {_time(one.oldest)}"
+
+
+def _time(at_ms: int | None) -> str:
+    return datetime.fromtimestamp((at_ms or 0) / 1000, UTC).isoformat(timespec="seconds")
+
+
+@reports_commands.command(name="retry")
+@_config
+@_url
+@_reason
+@click.argument("names", nargs=-1, required=True)
+def retry_reports(config: str | None, url: str | None, reason: str, names: tuple[str, ...]) -> None:
+    """Try again: all that waits for a connection, at once, or a report that was set aside; NAMES are connections and
+    ids, as `list` shows them."""
+    _do_with_reports("retry", config, url, reason, names)
+
+
+@reports_commands.command(name="drop")
+@_config
+@_url
+@_reason
+@click.argument("names", nargs=-1, required=True)
+def drop_reports(config: str | None, url: str | None, reason: str, names: tuple[str, ...]) -> None:
+    """Drop everything that waits for a connection, or a report that was set aside; NAMES as for `retry`."""
+    _do_with_reports("drop", config, url, reason, names)
+
+
+def _do_with_reports(what: str, config: str | None, url: str | None, reason: str, names: tuple[str, ...]) -> None:
+    at = pages(config, url)
+    found = msgspec.convert(at.get("/api/reports"), ReportsShape)
+    aside = {one.id for one in found.undelivered}
+    for name in names:
+        # The two kinds of names have different routes: what is set aside lies in the quarantine.
+        place = f"/api/quarantine/{quote(name, safe='')}" if name in aside else f"/api/reports/{quote(name, safe='')}"
+        at.post(place, {"do": what, "reason": reason})
+        say(f"{name}: {'it is tried again' if what == 'retry' else 'it is dropped'}.")

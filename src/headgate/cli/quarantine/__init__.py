@@ -1,1 +1,0 @@
-"""`headgate quarantine`: items that were set aside because handling them raised errors."""

@@ -1,0 +1,320 @@
+"""Open what the settings name: connections, forges, clouds, tenants, the store."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headgate.adapters.forges.gerrit.server import PORT
+from headgate.adapters.forges.registry import FORGES, Connected, DriverOptions, connect
+from headgate.adapters.git.connection import Access, GitConnection, Poked
+from headgate.adapters.nodes.clouds.registry import CLOUDS, RATE, CloudDriverOptions
+from headgate.adapters.nodes.clouds.registry import connect as connect_cloud
+from headgate.adapters.reporters.registry import REPORTERS
+from headgate.base.errors import UserError
+from headgate.cli.settings import Settings
+from headgate.cli.store.urls import SQLITE, open_to_read, open_url, user_error
+from headgate.cli.terminal.say import say
+from headgate.config.operator.model import Tenant, TenantFile, TenantProject
+from headgate.config.tenants import ConfigErrors, Connection, parse_tenant_file
+from headgate.map.places import Map
+from headgate.map.records import Formats
+from headgate.ports.cloud import Cloud
+from headgate.ports.limits import Alone, ForgeLimits
+from headgate.recipes import codec
+from headgate.services.formats import refuse
+from headgate.store.types import Backend, StoreError
+from headgate.web.review.speaker import Speaker
+from headgate.web.shapes import ConnectionShape
+
+if TYPE_CHECKING:
+    from headgate.adapters.git.engine import GitEngine
+
+SCRIPT_TIMEOUT_S = 60
+_CREDENTIALS = r"(://).*@"  # up to the last @: a password may contain others, and slashes
+SSH = ("sshkey", "known_hosts")
+"""Options of plain git that name files of ssh."""
+
+
+def connections(settings: Settings) -> dict[str, GitConnection]:
+    """Return, by name, how the repositories of each connection are reached, for those that have any. Raise
+    UserError."""
+    return {**plain(settings), **{name: one.git for name, one in connected(settings).items()}}
+
+
+def plain(settings: Settings) -> dict[str, GitConnection]:
+    """Return the connections of plain git."""
+    return {
+        name: GitConnection(
+            name,
+            _baseurl(settings, found["baseurl"]),
+            found.get("canonical_hostname", ""),
+            poll_interval_s=float(found.get("poll_delay") or 30),
+            access=_by_ssh(settings, found),
+        )
+        for name, found in settings.connections.items()
+        if driver_of(found) == "git"
+    }
+
+
+def _by_ssh(settings: Settings, found: Mapping[str, str]) -> Access | None:
+    """Return how git reaches the servers of a connection that has a key or host keys of its own; None: with those
+    of the user."""
+    paths = {name: str(settings.path.parent / Path(found[name]).expanduser()) for name in SSH if found.get(name)}
+    if not paths:
+        return None
+    # BatchMode: nobody is there to answer a prompt. ControlPath: a shared master connection would carry the key of
+    # another connection. ServerAliveInterval: a dead server ends git instead of blocking it for ever.
+    options = {"BatchMode": "yes", "ControlPath": "none", "ServerAliveInterval": "30"}
+    if "sshkey" in paths:
+        # Without IdentitiesOnly, ssh offers the agent's keys first, and the server may know one of them as somebody
+        # else.
+        options |= {"IdentitiesOnly": "yes", "IdentityFile": f'"{paths["sshkey"]}"'}
+    if "known_hosts" in paths:
+        # Only the operator's file vouches for the server: no system-wide file may add hosts, and ssh must not write its
+        # own findings into it. The quotes keep a path with blanks in one piece, as ssh splits these values itself.
+        options |= {"StrictHostKeyChecking": "yes", "UpdateHostKeys": "no"}
+        options |= {"UserKnownHostsFile": f'"{paths["known_hosts"]}"', "GlobalKnownHostsFile": "/dev/null"}
+    words = ["ssh", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
+    config = {"core.sshCommand": shlex.join(words)}
+
+    async def access(project: str) -> Mapping[str, str]:
+        return config
+
+    return access
+
+
+def poke_secrets(settings: Settings) -> dict[str, str]:
+    """Return, by name, the secrets of the plain git connections whose servers may poke."""
+    plain_git = {name: one for name, one in settings.connections.items() if driver_of(one) == "git"}
+    return {name: one["webhook_token"] for name, one in plain_git.items() if one.get("webhook_token")}
+
+
+def poked(
+    settings: Settings, tenants: Callable[[], Mapping[str, Tenant]], now_ms: Callable[[], int]
+) -> dict[str, Poked]:
+    """Return the receivers of pokes, for each connection that has a secret for them."""
+
+    def projects() -> Iterator[TenantProject]:
+        for tenant in tenants().values():
+            yield from tenant.projects
+
+    return {name: Poked(name, secret, projects, now_ms) for name, secret in poke_secrets(settings).items()}
+
+
+def driver_of(connection: Mapping[str, str]) -> str:
+    return connection.get("driver") or "git"
+
+
+def connection_shapes(settings: Settings) -> tuple[ConnectionShape, ...]:
+    """Return the connections in the form of the API, without the passwords in their URLs."""
+    sources = connections(settings)
+    return tuple(
+        ConnectionShape(
+            name=name,
+            driver=driver_of(found),
+            baseurl=_shown(found),
+            canonical_hostname=sources[name].canonical_hostname if name in sources else "",
+            source=name in sources,
+            **_server_of(found),
+        )
+        for name, found in settings.connections.items()
+    )
+
+
+def _server_of(found: Mapping[str, str]) -> dict[str, Any]:  # fields of ConnectionShape
+    """Return the further fields of a forge."""
+    driver = driver_of(found)
+    if driver not in FORGES:
+        return {}
+    server = re.sub(_CREDENTIALS, r"\1", _host_of(found))
+    match driver:
+        case "github":
+            return {"server": server, "repo_cache": found.get("repo_cache") or None}
+        case "gerrit":
+            port = int(found.get("port") or PORT)
+            return {"server": server, "ssh_server": found.get("ssh_server") or server, "port": port}
+        case _:
+            return {"server": server} if server else {}
+
+
+def _host_of(found: Mapping[str, str]) -> str:
+    """Return the server of a forge: from its section, or the default of its driver."""
+    usual = FORGES[driver_of(found)].settings.get("server")
+    return found.get("server") or (usual.default if usual is not None else "")
+
+
+def _shown(found: Mapping[str, str]) -> str:
+    """Return the target of a connection, for people. Addresses of webhooks and chats are secrets: of those, return
+    only the host, or the kind."""
+    match driver_of(found):
+        case driver if driver in FORGES:
+            server = _host_of(found)
+            url = found.get("baseurl") or (server if "://" in server else f"https://{server}")
+            return re.sub(_CREDENTIALS, r"\1", url)
+        case driver if driver in REPORTERS:
+            return REPORTERS[driver].shown(found)
+        case "inventory":
+            return f"{found.get('project')}@{found.get('partition')}"
+        case _:
+            return re.sub(_CREDENTIALS, r"\1", found.get("baseurl") or found.get("url") or "")
+
+
+def _baseurl(settings: Settings, url: str) -> str:
+    """Return the base URL with `~` expanded; a relative directory is relative to the settings file."""
+    # `host:path` is git's short form of an ssh address, not a relative directory.
+    if "://" in url or url.startswith(("/", "~")) or ":" in url.split("/")[0]:
+        return os.path.expanduser(url)
+    return str((settings.path.parent / url).absolute())
+
+
+def tenants(settings: Settings, at: dict[str, GitConnection]) -> tuple[str, TenantFile]:
+    """Return the text of the tenant file, and its content; print the errors in it. Raise UserError."""
+    text = tenant_text(settings)
+    return text, loadable(settings, tenant_file(settings, at, text))
+
+
+def tenant_file(settings: Settings, at: dict[str, GitConnection], text: str) -> TenantFile:
+    """Parse the text of a tenant file. Raise UserError."""
+    try:
+        return parse_tenant_file(text, str(settings.tenant_config), known_connections(settings, at))
+    except ConfigErrors as errors:
+        raise UserError(str(errors)) from errors
+
+
+def loadable(settings: Settings, found: TenantFile) -> TenantFile:
+    """Print the errors in a tenant file. Raise UserError when none of it can be loaded."""
+    for problem in (*found.warnings, *(problem for errors in found.refused.values() for problem in errors)):
+        say(problem.render(), err=True)
+    if found.refused and not found.tenants:
+        raise UserError(f"{settings.tenant_config}: no tenant can be loaded")
+    return found
+
+
+def tenant_text(settings: Settings) -> str:
+    """Return the text of the tenant file, or the output of the program in its place. Raise UserError."""
+    path, script = settings.tenant_config, settings.tenant_config_script
+    try:
+        if script is None:
+            return path.read_text()
+        done = subprocess.run([script], capture_output=True, text=True, timeout=SCRIPT_TIMEOUT_S)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: the tenant file is not text: {error}") from error
+    except OSError as error:
+        what = "the tenant file cannot be read" if script is None else "the program cannot be run"
+        raise UserError(f"{path}: {what}: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"{path}: it did not print the tenant file within {SCRIPT_TIMEOUT_S} s") from error
+    # The end of a program's output says why it failed; the beginning may be pages of progress.
+    if done.returncode:
+        raise UserError(f"{path}: it ended with status {done.returncode}: {done.stderr.strip()[-1000:]}")
+    return done.stdout
+
+
+def known_connections(settings: Settings, at: dict[str, GitConnection]) -> dict[str, Connection]:
+    """Return the connections by the names that a tenant file and pipelines use for them."""
+    return {
+        name: Connection(
+            name, at[name].canonical_hostname if name in at else "", driver_of(found), found.get("approvals") == "bound"
+        )
+        for name, found in settings.connections.items()
+    }
+
+
+def speakers_of(settings: Settings) -> dict[str, Speaker]:
+    """Return, for each connection of plain git, how people approve on the pages. Raise UserError for an unknown
+    [auth]."""
+    found = dict[str, Speaker]()
+    for name, section in settings.connections.items():
+        people = section.get("people", "")
+        if people and people not in settings.authenticators:
+            raise UserError(f"{settings.path}: [connection {name}] people = {people}: there is no [auth {people}]")
+        if driver_of(section) == "git":
+            found[name] = Speaker(people, section.get("approvals") == "bound")
+    return found
+
+
+async def open_store(settings: Settings) -> Backend:
+    """Open the store. Raise UserError, also if a newer Headgate has written it, and StoreAway if no server answers."""
+    return await _of_our_format(await open_url(settings.store_url))
+
+
+async def open_store_to_read(settings: Settings) -> Backend:
+    """Open the store beside the process that writes it. Raise what `open_store` raises."""
+    url = settings.store_url
+    return await _of_our_format(await (open_to_read(url) if url.startswith(SQLITE) else open_url(url)))
+
+
+async def _of_our_format(backend: Backend) -> Backend:
+    place = Map().system.formats
+    try:
+        entry = await backend.get(place.path)
+        # A new store has no such entry, which then stands for the first format.
+        refuse(place.decode(entry.value) if entry else Formats(1), codec.FORMAT)
+    except (StoreError, ValueError) as error:
+        # Without this a rejected store would keep its lock or its connection for as long as the process lives.
+        await backend.close()
+        raise (user_error(error) if isinstance(error, StoreError) else UserError(str(error))) from error
+    return backend
+
+
+def is_forge(driver: str) -> bool:
+    """Return whether the driver has changes of its own and is not plain git."""
+    return driver in FORGES
+
+
+def _no_engine() -> GitEngine:
+    raise AssertionError("a driver looks into no repository while it connects")
+
+
+def _alone(_connection: str) -> ForgeLimits:
+    return Alone()
+
+
+def connected(
+    settings: Settings,
+    engine: Callable[[], GitEngine] = _no_engine,
+    limits: Callable[[str], ForgeLimits] = _alone,
+) -> dict[str, Connected]:
+    """Return the forges by the names of their connections. Raise UserError for errors in a section."""
+    found: dict[str, Connected] = {}
+    for name, section in settings.connections.items():
+        driver = section.get("driver") or "git"
+        if is_forge(driver):
+            # As everywhere in the settings, an option without a value counts as not set.
+            filled = {key: value for key, value in section.items() if value}
+            given = DriverOptions(
+                name, filled, settings.path.parent, engine, lambda: int(time.time() * 1000), limits(name)
+            )
+            try:
+                found[name] = connect(driver, given)
+            except UserError as error:
+                raise UserError(f"{settings.path}: [connection {name}]: {error}") from error
+    return found
+
+
+def cloud_names(settings: Settings) -> list[str]:
+    """Return the connections that can make machines."""
+    return [name for name, section in settings.connections.items() if section.get("driver") in CLOUDS]
+
+
+def cloud(settings: Settings, name: str) -> Cloud:
+    """Return one of them, without any request to it. Raise UserError for errors in its section, and MissingLibrary."""
+    section = {key: value for key, value in settings.connections[name].items() if value}
+    try:
+        return connect_cloud(section["driver"], CloudDriverOptions(name, section, settings.path.parent))
+    except UserError as error:
+        raise type(error)(f"{settings.path}: [connection {name}]: {error}") from error
+
+
+def rate(settings: Settings, name: str) -> float:
+    """Return the limit on requests per second to a cloud; 0: none."""
+    if not CLOUDS[settings.connections[name]["driver"]].rated:
+        return 0.0
+    return float(settings.connections[name].get("rate") or RATE.default)

@@ -1,1 +1,0 @@
-"""`headgate try`: run one job now, on files as they are."""
