@@ -28,7 +28,7 @@ from headgate.store.store import Store
 from headgate.store.types import Op
 from headgate.web.access import Access
 from headgate.web.app import create_app
-from headgate.web.serve import serve
+from headgate.web.server import serve
 from headgate.web.site import Site
 from tests.integration.conftest import PIPELINES, TENANTS
 

@@ -11,8 +11,8 @@ import pytest
 
 from headgate.base.tasks import end
 from headgate.testing.clock import DEADLINE_S
-from headgate.web.finger import server
-from headgate.web.peers import admission
+from headgate.web import finger
+from headgate.web.peers import connections
 from tests.waiting import until
 
 PIECE = b"x" * 1_000_000
@@ -46,7 +46,7 @@ class Log:
 @asynccontextmanager
 async def served(log: Log) -> AsyncIterator[int]:
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    task = asyncio.ensure_future(server.serve(log.answer, "127.0.0.1", 0, asyncio.Event(), port.set_result))
+    task = asyncio.ensure_future(finger.serve(log.answer, "127.0.0.1", 0, asyncio.Event(), port.set_result))
     try:
         yield await port
     finally:
@@ -62,7 +62,7 @@ async def test_who_says_nothing_and_who_asks_for_much_keep_no_follower_out() -> 
         async with asyncio.timeout(DEADLINE_S):
             assert await reader.readexactly(6) == b"begun "
         silent = []
-        for number in range(3 * server.CONNECTIONS_MAX):
+        for number in range(3 * finger.CONNECTIONS_MAX):
             one = socket.create_connection(("127.0.0.1", port))
             one.setblocking(False)
             with suppress(OSError):
@@ -82,7 +82,7 @@ async def test_who_says_nothing_and_who_asks_for_much_keep_no_follower_out() -> 
 
 
 async def test_half_a_request_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admission, "HEAD_MAX_S", 0.5)
+    monkeypatch.setattr(connections, "HEAD_MAX_S", 0.5)
     log = Log()
     async with served(log) as port:
         for said in (b"", b"0123456789abcdef"):
@@ -111,7 +111,7 @@ async def test_who_does_not_read_is_sent_away_and_costs_no_memory(monkeypatch: p
         lazy.close()
         async with asyncio.timeout(DEADLINE_S):
             await log.left.wait()
-        monkeypatch.setattr(server, "STALL_MAX_S", 0.5)
+        monkeypatch.setattr(finger, "STALL_MAX_S", 0.5)
         lazy = socket.create_connection(("127.0.0.1", port))
         lazy.sendall(b"endless\n")
         async with asyncio.timeout(DEADLINE_S):

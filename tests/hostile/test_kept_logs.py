@@ -17,7 +17,7 @@ from headgate.adapters.logs.reader import Content, KeptLogs
 from headgate.adapters.logs.upload import Uploads
 from headgate.ports.logstore import LogStoreError
 from headgate.testing.logstores import keys, pieces, read_all
-from headgate.web.jobfiles import served
+from headgate.web.logfiles import served
 
 SECRET = "of another build"
 

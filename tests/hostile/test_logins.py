@@ -24,9 +24,9 @@ from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
-from headgate.web.login.sessions import OF_ONE_MAX, LoginSessions
 from headgate.web.peers.requests import CheckedApplication
 from headgate.web.routes.login import OF_PEER_MAX, RETURNING_MAX
+from headgate.web.sessions import OF_ONE_MAX, LoginSessions
 from headgate.web.site import Site
 from tests.integration.conftest import PIPELINES
 from tests.waiting import until

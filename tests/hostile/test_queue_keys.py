@@ -13,7 +13,7 @@ from headgate.cli.settings import read
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.server.app import create_app
 from headgate.testing.clock import DEADLINE_S
-from headgate.web.serve import serve
+from headgate.web.server import serve
 from tests.waiting import until
 
 

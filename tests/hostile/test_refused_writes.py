@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.web import refusals
+from headgate.web.routes import actions
 from tests.integration.conftest import repositories
 from tests.integration.test_access import ENQUEUE, TENANT, access, client, token
 
@@ -17,7 +17,7 @@ __all__ = ["access", "client", "repositories"]  # fixtures
 @pytest.fixture(autouse=True)
 def one_period(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no period end while a test runs, which the clock's hours would."""
-    monkeypatch.setattr(refusals, "PERIOD_MS", 1 << 60)
+    monkeypatch.setattr(actions, "REFUSALS_PERIOD_MS", 1 << 60)
 
 
 async def kept(client: httpx.AsyncClient) -> list[dict[str, Any]]:
@@ -68,10 +68,10 @@ async def test_neither_strangers_nor_a_crowd_fill_the_list(client: httpx.AsyncCl
         statuses = [
             (await client.post(f"{TENANT}/{v}", json=b, headers=headers)).status_code for v, b in bodies.items()
         ]
-        assert statuses.count(403) >= refusals.OF_ONE_MAX + 1, statuses
+        assert statuses.count(403) >= actions.REFUSALS_OF_ONE_MAX + 1, statuses
     found = await kept(client)
-    assert len(found) == refusals.OF_ALL_MAX
-    assert max(sum(one["who"] == f"m{n}" for one in found) for n in range(40)) == refusals.OF_ONE_MAX
+    assert len(found) == actions.REFUSALS_MAX
+    assert max(sum(one["who"] == f"m{n}" for one in found) for n in range(40)) == actions.REFUSALS_OF_ONE_MAX
 
 
 async def test_tenants_that_do_not_exist_get_no_list(client: httpx.AsyncClient) -> None:
@@ -85,7 +85,7 @@ async def test_tenants_that_do_not_exist_get_no_list(client: httpx.AsyncClient) 
 async def test_what_was_refused_is_kept_again_after_a_while(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusals, "PERIOD_MS", 1)  # every moment is another period
+    monkeypatch.setattr(actions, "REFUSALS_PERIOD_MS", 1)  # every moment is another period
     headers = token(groups=["dev-other"])
     for _ in range(3):
         await client.post(f"{TENANT}/project/code/api/enqueue", json=ENQUEUE, headers=headers)

@@ -30,7 +30,7 @@ from headgate.testing.repositories import Repositories, run_git
 from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
 from headgate.web.review import service
-from headgate.web.review.speaker import Speaker
+from headgate.web.review.remarks import Speaker
 from headgate.web.site import Site
 from tests.integration.conftest import PIPELINES, TENANTS
 from tests.waiting import until

@@ -76,14 +76,13 @@ TASKS = {
     "testing/forges/github/mail.py": "the postman ends with the forge",
     "testing/nodes/machinesim.py": "processes of the simulation, and what they sent before they died",
     "testing/nodes/doubles.py": "the mirror of who asks ends with the asking",
-    "web/peers/listener.py": "connections on their way in end with who accepts them",
+    "web/peers/connections.py": "connections on their way in end with who accepts them",
     "testing/nodes/imageworld.py": "the model ends with its run",
     "testing/nodes/machineworld.py": "what a simulation runs ends with it",
-    "web/viewers/audience.py": "who shows a tenant ends with the last who looks on",
-    "web/viewers/documents.py": "one compression, shared by all who ask",
+    "web/viewers/audience.py": "who shows a tenant ends with the last who looks on; one compression, shared by all",
     "web/review/service.py": "one question to a merger, shared by all who ask",
     "web/routes/changes.py": "one question to the history, shared by all who ask",
-    "web/serve.py": "the server ends with its caller",
+    "web/server.py": "the server ends with its caller",
     "queue/workers/storeless.py": "a lease is worked under for as long as there is something to do",
 }
 """Modules that make tasks by hand, each ended where it was begun, and why."""

@@ -37,8 +37,8 @@ from headgate.store.types import Backend
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import FunctionRunner, Remembered
 from headgate.testing.repositories import Repositories
+from headgate.web.itemshapes import awaited
 from headgate.web.status import Configured, Status
-from headgate.web.waits import awaited
 
 from .conftest import PIPELINES, TENANTS
 

@@ -28,10 +28,10 @@ from headgate.services.context import Context
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
 from headgate.testing.clock import DEADLINE_S
+from headgate.web import finger
 from headgate.web.buildlogs import BuildLogs
-from headgate.web.finger import server
-from headgate.web.finger.gateway import Gateway
-from headgate.web.peers.listener import Tls
+from headgate.web.finger import Gateway
+from headgate.web.peers.connections import Tls
 
 from .test_tls import authority, certificate
 
@@ -117,7 +117,7 @@ async def place(root: Path, tls: Tls | None = None) -> AsyncIterator[tuple[Place
         ready.set()
 
     async with here.context.store.session("executor") as session:
-        served = server.serve(lambda line: here.answer(line), "127.0.0.1", 0, stop, bound, tls)
+        served = finger.serve(lambda line: here.answer(line), "127.0.0.1", 0, stop, bound, tls)
         task = asyncio.ensure_future(run_until(stop, here.context.mirror.run(), served))
         await here.context.mirror.ready()
         try:

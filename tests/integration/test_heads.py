@@ -11,14 +11,12 @@ import pytest
 
 from headgate.base.tasks import run_until
 from headgate.queue.messages.board import MessageBoard
+from headgate.queue.server.app import MESSAGE_ROUTES, QUEUE_ROUTES, SCHEDULE_ROUTES
 from headgate.queue.server.leases import LEASE_ROUTES
-from headgate.queue.server.queues import QUEUE_ROUTES
-from headgate.queue.server.routes import MESSAGE_ROUTES
-from headgate.queue.server.schedules import SCHEDULE_ROUTES
 from headgate.rest import StreamResponse, WebApplication, get, post
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
-from headgate.web.serve import serve
+from headgate.web.server import serve
 
 ROUTES = (*QUEUE_ROUTES, *MESSAGE_ROUTES, *LEASE_ROUTES, *SCHEDULE_ROUTES)
 

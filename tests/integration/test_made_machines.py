@@ -32,7 +32,7 @@ from headgate.testing.gate import Gate, gate
 from headgate.testing.lawful import LawfulBackend, Laws
 from headgate.testing.nodes.doubles import CloudFaults, Sky
 from headgate.testing.repositories import Repositories
-from headgate.web.waits import awaited
+from headgate.web.itemshapes import awaited
 
 from .conftest import MACHINE_TENANTS, PIPELINES
 from .test_providers import MACHINES, push

@@ -12,9 +12,8 @@ import pytest
 
 from headgate.ports.messages import LeaseGone, SourceDown
 from headgate.queue.messages.board import MessageBoard
-from headgate.queue.messages.client import MessageClient
+from headgate.queue.messages.client import MessageClient, MessageLeasing
 from headgate.queue.messages.holders import MessageLease, Outcome
-from headgate.queue.messages.leaseclient import MessageLeasing
 from headgate.queue.workers.calls import JobCaller, JobExit
 from headgate.queue.workers.processor import JobPace
 from headgate.queue.workers.storeless import LeaseWorker

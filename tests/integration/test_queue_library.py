@@ -28,10 +28,9 @@ from headgate.queue import (
     tried,
 )
 from headgate.queue.messages.board import MessageBoard
-from headgate.queue.messages.client import MessageClient
+from headgate.queue.messages.client import MessageClient, MessageLeasing
 from headgate.queue.messages.database import Database
 from headgate.queue.messages.holders import DEFAULT_GROUP
-from headgate.queue.messages.leaseclient import MessageLeasing
 from headgate.queue.messages.records import NoQueue
 from headgate.queueing.ids import START
 from headgate.queueing.message import dead_letter

@@ -14,8 +14,7 @@ from headgate.queue.messages import board as boards
 from headgate.queue.messages import queues
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.database import Database
-from headgate.queue.messages.line import Overloaded
-from headgate.queue.messages.pages import backlog
+from headgate.queue.messages.posts import Overloaded
 from headgate.queue.messages.records import (
     READ_MAX_CHARS,
     InvalidPost,
@@ -24,6 +23,7 @@ from headgate.queue.messages.records import (
     NoQueue,
     QueueRecord,
 )
+from headgate.queue.messages.storage import backlog
 from headgate.queueing.ids import (
     START,
     TICKS_A_SECOND,

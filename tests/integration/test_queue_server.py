@@ -23,7 +23,7 @@ from headgate.queue.messages.records import BATCH_MAX, BODY_MAX_BYTES
 from headgate.queueing.partitions import TTL_MAX_S
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.queues.harness import KEY, OTHER_KEY, serving
-from headgate.web.serve import _configured
+from headgate.web.server import _configured
 from tests.waiting import until
 
 AUTH = {"Authorization": f"Application {KEY}"}

@@ -33,8 +33,8 @@ from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.records import BODY_MAX_BYTES, QueueRecord
 from headgate.queue.workers import calls
 from headgate.queue.workers.calls import JobExit
-from headgate.queue.workers.control import steer
 from headgate.queue.workers.ownership import take
+from headgate.queue.workers.progress import steer
 from headgate.queue.workers.shares import WorkerScope
 from headgate.queueing import (
     Message,

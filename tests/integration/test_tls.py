@@ -25,7 +25,7 @@ from headgate.queue.messages.board import MessageBoard
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
 from headgate.testing.repositories import Repositories
-from headgate.web.peers.listener import ServerCertificates, Tls
+from headgate.web.peers.connections import ServerCertificates, Tls
 from tests.e2e.headgate import SETTINGS, Headgate
 
 from .conftest import TENANTS
@@ -223,10 +223,9 @@ def test_a_section_of_its_own_wins_over_the_common_one(tmp_path: Path) -> None:
 
 
 async def test_half_a_handshake_keeps_nobody_out(tmp_path: Path) -> None:
-    from headgate.web.peers.listener import HANDSHAKES_MAX
-    from headgate.web.process import create_waiting_app
-    from headgate.web.serve import serve
-    from headgate.web.vitals import Vitals
+    from headgate.web.peers.connections import HANDSHAKES_MAX
+    from headgate.web.process import Vitals, create_waiting_app
+    from headgate.web.server import serve
 
     class Reach:
         away_since_ms = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.web.peers.turns import BURST_S, WAITING_MAX, Paced, PeerTurns
+from headgate.web.peers.requests import BURST_S, WAITING_MAX, Paced, PeerTurns
 from tests.waiting import until
 
 COST_S = 0.02

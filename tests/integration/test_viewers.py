@@ -27,8 +27,8 @@ from headgate.map.forms import PIPELINE, QUEUE
 from headgate.testing.clock import DEADLINE_S
 from headgate.web.access import Access
 from headgate.web.app import create_app
-from headgate.web.estimates import Estimates
-from headgate.web.serve import serve
+from headgate.web.server import serve
+from headgate.web.shots import Estimates
 from headgate.web.viewers.frames import Scene
 from headgate.web.viewers.porter import Porter
 from tests.e2e.crowd import NOW_MS, crowd, crowded

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from headgate.queue.messages import leases, posts
-from headgate.queue.workers import turns
+from headgate.queue.workers import calls
+from headgate.queue.workers.calls import Rank, StrandTurns
 from headgate.queue.workers.shares import SharingView
-from headgate.queue.workers.turns import Rank, StrandTurns
 from headgate.queueing.partitions import Next
 from headgate.testing.queues import simulator as queuesim
 from headgate.testing.queues.leases import LeaseSimulation
@@ -53,19 +53,19 @@ def the_oldest_comes_first(patch: pytest.MonkeyPatch) -> None:
         waiting = [(since, which) for which, since in enumerate(since_ms) if since is not None]
         return Next(min(waiting)[1], 0) if waiting else None
 
-    patch.setattr(turns, "comes_next", oldest)
+    patch.setattr(calls, "comes_next", oldest)
 
 
 def what_is_late_waits_on(patch: pytest.MonkeyPatch) -> None:
     def strict(since_ms: Sequence[int | None], now_ms: int, passed: int, patience_s: float) -> Next | None:
         return next((Next(which, 0) for which, since in enumerate(since_ms) if since is not None), None)
 
-    patch.setattr(turns, "comes_next", strict)
+    patch.setattr(calls, "comes_next", strict)
 
 
 def what_is_late_has_every_turn(patch: pytest.MonkeyPatch) -> None:
-    real = turns.comes_next
-    patch.setattr(turns, "comes_next", lambda since, now, passed, patience: real(since, now, 9, patience))
+    real = calls.comes_next
+    patch.setattr(calls, "comes_next", lambda since, now, passed, patience: real(since, now, 9, patience))
 
 
 def strands_are_taken_apart(patch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,7 @@ from headgate.base.texts import plain_json
 from headgate.cli.identity.pages import PageClient, pages
 from headgate.cli.terminal.say import say
 from headgate.cli.terminal.screen import Terminal, paragraph
-from headgate.web.routes.quarantine import AsideShape, QuarantineShape
-from headgate.web.routes.reports import OutboxShape, ReportsShape
+from headgate.web.routes.quarantine import AsideShape, OutboxShape, QuarantineShape, ReportsShape
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")

@@ -30,7 +30,7 @@ from headgate.ports.limits import Alone, ForgeLimits
 from headgate.recipes import codec
 from headgate.services.formats import refuse
 from headgate.store.types import Backend, StoreError
-from headgate.web.review.speaker import Speaker
+from headgate.web.review.remarks import Speaker
 from headgate.web.shapes import ConnectionShape
 
 if TYPE_CHECKING:

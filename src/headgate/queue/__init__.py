@@ -9,8 +9,7 @@ from headgate.queueing import Message, Reject, RetryLater, StopWorker, TimeLimit
 
 if TYPE_CHECKING:
     from headgate.queue.client import PostOptions, Queues, ScheduleOptions, SyncQueues
-    from headgate.queue.leaseworker import JobFunction, Worker, job
-    from headgate.queue.testing import Tried, tried
+    from headgate.queue.leaseworker import JobFunction, Tried, Worker, job, tried
 
 __all__ = [
     "JobExit",
@@ -36,8 +35,7 @@ __all__ = [
 ]
 _CLIENT = {
     "client": ("PostOptions", "Queues", "ScheduleOptions", "SyncQueues"),
-    "leaseworker": ("JobFunction", "Worker", "job"),
-    "testing": ("Tried", "tried"),
+    "leaseworker": ("JobFunction", "Tried", "Worker", "job", "tried"),
 }
 """Module -> the names in it that need aiohttp. They load on first use, because the gate's pages use other modules
 of this package without aiohttp."""

@@ -1,14 +1,15 @@
-"""Process messages under leases of partitions: this needs only the message server, no store and no settings file."""
+"""Process messages under leases of partitions, and try a job without a server: no store and no settings file."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import aiohttp
@@ -16,10 +17,12 @@ import msgspec
 
 from headgate.adapters.identity.trust import trusting
 from headgate.base.tasks import run_until, unless
+from headgate.queue.client import text_of
 from headgate.queue.messages.client import IDLE_MAX_S
 from headgate.queue.messages.holders import DEFAULT_GROUP, Handed, MessageLease
 from headgate.queue.workers.calls import JobCaller, JobExit, Stuck, error_text, log, retry_after_s
 from headgate.queueing import Message, Reject, RetryLater, StopWorker
+from headgate.queueing.ids import make_id, ticks_of_unix_ns, unix_text
 
 WAIT_S = 20.0
 """Seconds for which the server holds a request for work open until there is some."""
@@ -197,3 +200,43 @@ class Worker:
             if answer.status >= 300:
                 raise OSError(f"{self._url}{path.partition('?')[0]} answers {answer.status}: {content[:500]!r}")
             return msgspec.json.decode(content, type=_Answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """Hold the outcome of a job's attempt."""
+
+    outcome: Literal["done", "failed", "rejected", "later", "stop"]
+    error: Exception | None = None
+    retry_after_s: float | None = None
+    """Seconds until the next attempt, if the job asked for a time; else None."""
+
+
+async def tried(
+    job: JobFunction | Callable[..., Any],
+    body: Any,  # any JSON value
+    *,
+    queue: str = "test",
+    attempt: int = 1,
+    context: Any = None,
+    time_limit_s: float = 0.0,
+) -> Tried:
+    """Call the job as a worker does, with a message of this body, and return what a worker would do next."""
+    ticks = ticks_of_unix_ns(time.time_ns())
+    message = Message(make_id(ticks, 0, 1 << 40), text_of(body), 1, unix_text(ticks), queue, attempt)
+    marked = job if isinstance(job, JobFunction) else JobFunction(job, queue)
+    caller = JobCaller(1, 1)
+    try:
+        limit_s = time_limit_s or marked.time_limit_s
+        await caller.call(marked.function, message, context, limit_s=limit_s)
+    except Reject as error:
+        return Tried("rejected", error)
+    except RetryLater as error:
+        return Tried("later", error, error.after_s)
+    except StopWorker as error:
+        return Tried("stop", error)
+    except Exception as error:
+        return Tried("failed", error)
+    finally:
+        caller.close()
+    return Tried("done")

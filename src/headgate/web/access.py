@@ -1,20 +1,27 @@
-"""Decide who may do what, by bearer tokens and by the rules and roles of the tenant file.
+"""Decide who may do what: people by bearer tokens, rules and roles, and processes of the fleet by proofs.
 
 Nothing is written without a token, wherever the request comes from: a job is a program of this machine, too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
+
+import jwt
 
 from headgate.adapters.identity.tokens import Authenticator, BadToken, read
 from headgate.config.operator.model import ApiRoot, AuthorizationRule, Role, Tenant, holds
+from headgate.map.records import FleetSecret
 from headgate.rest import Connection, HTTPException, HttpRequest
-from headgate.web.login.cookies import CSRF, SESSION, PageOrigin, may_write, ours, reads
-from headgate.web.login.sessions import LoginSessions, named
+from headgate.services.context import Context
+from headgate.store.types import At, Conflict, Put
+from headgate.web.sessions import CSRF, SESSION, LoginSessions, PageOrigin, may_write, named, ours, reads
 
 ROOT_ROLES = {"admin": True, "read": False}
 """Built-in roles -> whether the role permits everything."""
@@ -305,3 +312,59 @@ def mark_checked(request: HttpRequest) -> None:
 def is_checked(request: HttpRequest) -> bool:
     """Tell whether the request's caller was found to have a permission."""
     return bool(request.scope.get(CHECKED))
+
+
+PROOF_HEADER = "headgate-fleet"
+PROOF_ALGORITHM = "HS256"
+PROOF_MAX_S = 60
+CLOCKS_DIFFER_MAX_S = 300
+
+
+@dataclass(slots=True)
+class PeerFleet:
+    context: Context
+    _secret: str = field(default="", repr=False)
+
+    async def headers(self, build: str) -> dict[str, str]:
+        """Return the headers for a request about one build's logs.  Raise StoreError."""
+        now_s = self.context.now_ms() // 1_000
+        claims = {"sub": build, "iat": now_s, "exp": now_s + PROOF_MAX_S}
+        return {PROOF_HEADER: jwt.encode(claims, await self._known(), PROOF_ALGORITHM)}
+
+    async def vouches(self, proof: str, build: str) -> bool:
+        """Return whether somebody of the fleet asks for the logs of this build.  Raise StoreError."""
+        if not proof:
+            return False
+        try:
+            claims = jwt.decode(
+                proof,
+                await self._known(),
+                # The algorithm is ours, never the token's: a header `alg: none` must not count.
+                algorithms=[PROOF_ALGORITHM],
+                # Machines of a fleet may disagree about the time; a proof is good
+                # for one build only, so the longer life gains little.
+                leeway=CLOCKS_DIFFER_MAX_S,
+                options={"require": ["exp", "iat", "sub"]},
+            )
+        except jwt.PyJWTError:
+            return False
+        # Otherwise a proof for one build, seen by an executor, would open the logs of all.
+        return bool(claims["sub"] == build)
+
+    async def key(self, purpose: str) -> bytes:
+        """Return a key that only the fleet knows, and for this purpose alone.  Raise StoreError."""
+        # Keys are derived, so that a signature for one purpose can never pass for another.
+        return hmac.new((await self._known()).encode(), purpose.encode(), hashlib.sha256).digest()
+
+    async def _known(self) -> str:
+        """Return the secret of the fleet; the first caller makes it. Raise StoreError."""
+        place, store = self.context.map.system.fleet, self.context.store
+        while not self._secret:
+            entry = await store.get(place.path)
+            if entry is not None:
+                self._secret = place.decode(entry.value).secret
+                break
+            made = FleetSecret(secrets.token_urlsafe(32))
+            with suppress(Conflict):  # somebody else made one
+                await store.commit([At(place.path, None)], [Put(place.path, place.encode(made))])
+        return self._secret

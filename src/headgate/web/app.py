@@ -7,18 +7,14 @@ from functools import partial
 from urllib.parse import quote
 
 from headgate.rest import Connection, Handler, WebApplication
+from headgate.web import process
 from headgate.web.access import Access
+from headgate.web.answers import HANDLERS, Mannered
 from headgate.web.description import HEADERS
-from headgate.web.errors import HANDLERS
-from headgate.web.loginflow import expected
-from headgate.web.manners import Mannered
 from headgate.web.peers.requests import READING, App, Message, Receive, Send
-from headgate.web.refusals import RefusedWrites
 from headgate.web.routes import (
     about,
-    accounts,
     actions,
-    approvals,
     autohold,
     changes,
     configuration,
@@ -26,25 +22,21 @@ from headgate.web.routes import (
     history,
     hooks,
     images,
-    keys,
     linecomments,
     live,
     login,
     logs,
     machines,
-    onebuild,
     orders,
-    overtime,
     pages,
     quarantine,
-    queues,
-    reports,
     review,
-    share,
     speech,
+    summaries,
     testresults,
-    vitals,
 )
+from headgate.web.routes.actions import RefusedWrites
+from headgate.web.routes.login import expected
 from headgate.web.site import OPEN, Site, must_read
 
 ALSO = frozenset({"info", "authorizations"})
@@ -88,9 +80,8 @@ class Rooted:
 
 
 _MODULES = (
-    vitals, about, live, history, overtime, share, changes, configuration, machines, images, control, onebuild,
-    orders, autohold, actions, approvals, review, speech, accounts, quarantine, reports, keys, hooks, logs, testresults,
-    linecomments, queues, login, pages,
+    process, about, live, history, summaries, changes, configuration, machines, images, control, orders, autohold,
+    actions, review, speech, quarantine, hooks, logs, testresults, linecomments, login, pages,
 )  # fmt: skip
 AWAY = b"headgate-away-since"
 """Response header while the store is unreachable: the time since when, in milliseconds since the epoch."""
@@ -135,7 +126,7 @@ class _KeyedApplication:
 
 
 def _routed(site: Site) -> App:
-    served = [route for route in ROUTES if site.vitals is not None or route not in vitals.ROUTES]
+    served = [route for route in ROUTES if site.vitals is not None or route not in process.ROUTES]
     shared, guard, refused = [site, site.vitals, site.access], partial(_readable, site), RefusedWrites(site).note
     app = WebApplication(served, shared, guard=guard, headers=HEADERS, answers=HANDLERS, refused=refused)
 

@@ -31,7 +31,7 @@ from headgate.ports.history import (
 )
 from headgate.rest import HttpRequest
 from headgate.services.autohold import held_builds, hold_requests
-from headgate.web.changes import past_ref
+from headgate.web.itemshapes import past_ref
 from headgate.web.site import Site
 
 MANIFEST = "zuul-manifest.json"

@@ -1,17 +1,25 @@
-"""The logs of one build in a directory."""
+"""Find the logs of a build in its directory, and serve files that jobs wrote: unable to act as pages of ours."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+import re
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 
-from headgate.rest import NotFoundException
+from headgate.adapters.logs.manifest import HEAD_SIZE_BYTES, TEXT, kind_of, shrinks
+from headgate.adapters.logs.reader import Content
+from headgate.ports.logstore import LogStoreError, NotStored
+from headgate.rest import HTTPException, NotFoundException, Response, StreamResponse
 from headgate.services.context import Context
+from headgate.web.answers import takes_gzip
+from headgate.web.peers.requests import STRICT_POLICY
 from headgate.web.shapes import LogFile
 
 LOG = "job-output.txt"
@@ -88,3 +96,162 @@ def over(context: Context, build: str) -> Callable[[], bool]:
         return all(context.mirror.get(f"{path}/{build}") is None for path in paths)
 
     return gone
+
+
+CHUNK_SIZE_BYTES = 262_144
+PACKED_MIN_BYTES = 1_000
+"""Smallest size of a file that is compressed."""
+LEVEL = 5
+PREVIEW_POLICY = (
+    "sandbox; default-src 'none'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; font-src 'self' data:; "
+    "media-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+"""Policy of pages that jobs made: they run no scripts, load nothing from elsewhere, and have no origin."""
+PROGRAMS = ("text/javascript", "application/javascript", "application/wasm")
+PASSED_ON = ("range", "if-range", "if-none-match", "accept-encoding")
+"""Request headers that are passed on to the executor."""
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+Answer = StreamResponse | Response[bytes]
+
+
+async def served(content: Content, name: str, given_headers: Mapping[str, str]) -> Answer:
+    """Answer a request for a file with `given_headers`, whose names are in lower case. Raise 404 when it is gone, 503
+    when it is unavailable at the moment.
+    """
+    kind = harmless(content.kind)
+    about = headers(name, kind)
+    packs = shrinks(kind) and content.size_bytes >= PACKED_MIN_BYTES
+    if packs:
+        about["Vary"] = "Accept, Authorization, Cookie, Accept-Encoding"
+    tag = f'"{content.tag}"' if content.tag else ""
+    wanted = (
+        None
+        if given_headers.get("if-range", tag) != tag
+        else _range(given_headers.get("range", ""), content.size_bytes)
+    )
+    gzips = packs and wanted is None and takes_gzip(given_headers.get("accept-encoding", ""))
+    if tag:
+        # Each form has a tag of its own: a range of the plain file must never be joined to compressed bytes.
+        about["ETag"] = f'{tag[:-1]}-gzip"' if gzips else tag
+    if tag and about["ETag"] in re.split(r",\s*", given_headers.get("if-none-match", "").replace("W/", "")):
+        return Response(b"", status_code=304, headers=about)
+    if wanted == ():
+        about["Content-Range"] = f"bytes */{content.size_bytes}"
+        return Response(b"", status_code=416, headers=about, media_type="text/plain")
+    start, end = wanted or (0, content.size_bytes)
+    if wanted:
+        about["Content-Range"] = f"bytes {start}-{end - 1}/{content.size_bytes}"
+    length: int | None = end - start
+    pieces = content.read(start, end)
+    if gzips:
+        about["Content-Encoding"] = "gzip"
+        length = content.packed_bytes if content.packed else None
+        pieces = content.packed(0, content.packed_bytes) if content.packed else _gzipped(pieces)
+    status = 206 if wanted else 200
+    if length == 0:
+        return Response(b"", status_code=status, headers=about, media_type=unencoded(kind))
+    if length is not None:
+        about["Content-Length"] = str(length)
+    return StreamResponse(await begun(pieces), status_code=status, headers=about, media_type=unencoded(kind))
+
+
+async def begun(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Return the same pieces, of which the first can be had.  Raise 404, 503."""
+    try:
+        # Read before the head is sent: afterwards, a missing file could no longer be answered with 404.
+        first = await anext(pieces, b"")
+    except NotStored as error:
+        raise NotFoundException(f"it is no longer kept: {error}") from error
+    except LogStoreError as error:
+        raise HTTPException(f"the log store does not answer: {error}", status_code=503) from error
+
+    async def every() -> AsyncGenerator[bytes, None]:
+        try:
+            yield first
+            async for piece in pieces:
+                yield piece
+        finally:
+            await pieces.aclose()
+
+    return every()
+
+
+def harmless(kind: str) -> str:
+    """Return what a file is called at the address of our pages, none of which shall ever run what a job wrote."""
+    # A script of a job at our origin would satisfy `default-src 'self'` of our own pages.
+    return TEXT if kind.startswith(PROGRAMS) else kind
+
+
+def headers(name: str, kind: str) -> dict[str, str]:
+    """Return the headers of every file of a job, whatever its content."""
+    page = kind.startswith(("text/html", "image/svg+xml"))
+    plain = name.rpartition("/")[2]
+    return {
+        "Accept-Ranges": "bytes",
+        "Cache-Control": "private, no-cache",
+        "Content-Disposition": f"inline; filename*=UTF-8''{quote(plain, safe='')}",
+        "Content-Security-Policy": PREVIEW_POLICY if page else STRICT_POLICY,
+        "Vary": "Accept, Authorization, Cookie",
+    }
+
+
+def unencoded(kind: str) -> str:
+    """Return a media type as responses are told it, which say themselves how text is encoded."""
+    return kind.removesuffix("; charset=utf-8")
+
+
+def local(file: Path) -> Content:
+    """Return a file of this machine, which may grow.  Raise 404."""
+    try:
+        # The file may have become a pipe or a link since it was found:
+        # neither may block this process or lead elsewhere.
+        held = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise NotFoundException(f"there is no {file.name}: {error.strerror}") from error
+    try:
+        found = os.fstat(held)
+        kind = kind_of(file.name, os.pread(held, HEAD_SIZE_BYTES, 0))
+    finally:
+        os.close(held)
+    tag = f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"
+    return Content(found.st_size, kind, tag, partial(_pieces, file))
+
+
+async def _pieces(file: Path, start: int, end: int) -> AsyncGenerator[bytes, None]:
+    try:
+        held = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise NotStored(f"{file.name}: {error.strerror}") from error
+    try:
+        while start < end and (
+            piece := await asyncio.to_thread(os.pread, held, min(CHUNK_SIZE_BYTES, end - start), start)
+        ):
+            start += len(piece)
+            yield piece
+    finally:
+        os.close(held)
+
+
+async def _gzipped(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    # 31 is the largest window (15) plus 16, by which zlib writes a gzip header.
+    packing = zlib.compressobj(LEVEL, zlib.DEFLATED, 31)
+    async for piece in pieces:
+        if packed := await asyncio.to_thread(packing.compress, piece):
+            yield packed
+    yield packing.flush()
+
+
+def _range(header: str, size_bytes: int) -> tuple[int, int] | tuple[()] | None:
+    """Return the start and the end of the requested range; () if it contains no byte; None for the whole file, also
+    when several ranges are requested.
+    """
+    found = _RANGE.fullmatch(header.strip())
+    if found is None or header.strip() == "bytes=-":
+        return None
+    first, last = found.groups()
+    if not first:
+        return (max(0, size_bytes - int(last)), size_bytes) if int(last) and size_bytes else ()
+    if last and int(last) < int(first):
+        return None
+    start, end = int(first), min(size_bytes, int(last) + 1 if last else size_bytes)
+    return (start, end) if start < end else ()

@@ -1,12 +1,16 @@
-"""Serve what a process without pages has: health, figures, and, of an executor, the logs of its builds."""
+"""Serve what every process has, with pages or without: health, metrics, and the logs of an executor's builds."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
+import msgspec
+
+from headgate.ports.history import time_text
 from headgate.rest import (
     Connection,
     FromQuery,
@@ -21,15 +25,90 @@ from headgate.rest import (
     route,
 )
 from headgate.services.context import Context
+from headgate.services.membership import Membership
 from headgate.store.types import StoreError
-from headgate.web.access import Access
-from headgate.web.errors import HANDLERS
-from headgate.web.jobfiles import local, served
-from headgate.web.logfiles import Follow, inside, listed, output, over
-from headgate.web.peers.fleet import HEADER, PeerFleet
-from headgate.web.routes import vitals as vital
+from headgate.web.access import PROOF_HEADER, Access, PeerFleet
+from headgate.web.answers import HANDLERS
+from headgate.web.logfiles import Follow, inside, listed, local, output, over, served
 from headgate.web.shapes import LogFile
-from headgate.web.vitals import Vitals
+
+
+class StoreAvailability(Protocol):
+    """Tell whether the store can be reached."""
+
+    @property
+    def away_since_ms(self) -> int | None: ...
+    @property
+    def away_why(self) -> str: ...
+
+
+class StoreHealth(msgspec.Struct, frozen=True):
+    reachable: bool
+    since: str | None = None
+    """When it was lost, UTC."""
+    error: str = ""
+
+
+class ComponentHealth(msgspec.Struct, frozen=True):
+    kind: str
+    state: str
+    """initializing | running | paused | stopping"""
+    problem: str = msgspec.field(name="trouble", default="")
+    """Why it is not a member just now."""
+
+
+class ProcessHealth(msgspec.Struct, frozen=True):
+    ready: bool
+    store: StoreHealth
+    components: tuple[ComponentHealth, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """Describe the health of this process; `members` are its components."""
+
+    availability: StoreAvailability
+    figures: Callable[[], bytes]
+    members: Sequence[Membership] = field(default_factory=list)
+
+    @property
+    def store(self) -> StoreHealth:
+        since_ms = self.availability.away_since_ms
+        if since_ms is None:
+            return StoreHealth(True)
+        return StoreHealth(False, time_text(since_ms), self.availability.away_why)
+
+    @property
+    def health(self) -> ProcessHealth:
+        """Return the health. The process is ready if the store can be reached and every component is a member and
+        takes part."""
+        components = tuple(ComponentHealth(m.kind, m.state, m.problem) for m in self.members)
+        # A process whose components have not joined yet is not ready, although none of them has a problem.
+        ready = self.store.reachable and bool(components) and all(c.state == "running" for c in components)
+        return ProcessHealth(ready, self.store, components)
+
+
+@get("/health/live")
+async def live() -> dict[str, bool]:
+    """Answer 200 while the process responds; if there is no answer, restart the process."""
+    return {"alive": True}
+
+
+@get("/health/ready", opt={"alike": (503,)})
+async def ready(vitals: Vitals) -> Response[ProcessHealth]:
+    """Answer 200 while every component of the process is a member, otherwise 503 with the missing ones."""
+    health = vitals.health
+    return Response(health, status_code=200 if health.ready else 503)
+
+
+@get("/metrics", opt={"answers": ("text/plain",)})
+async def metrics(vitals: Vitals, access: Access, request: HttpRequest) -> Response[bytes]:
+    """Return Prometheus metrics, for callers with a token, or for everybody if `[web] metrics` says so."""
+    access.must_read_figures(request)
+    return Response(vitals.figures(), media_type="text/plain; version=0.0.4")
+
+
+ROUTES = (live, ready, metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +128,7 @@ async def _of_the_fleet(logs: Logs, access: Access, connection: Connection, hand
         return
     build = connection.path_params.get("build", "")
     try:
-        if await logs.fleet.vouches(connection.headers.get(HEADER, ""), build):
+        if await logs.fleet.vouches(connection.headers.get(PROOF_HEADER, ""), build):
             return
     except StoreError as error:
         raise HTTPException(f"who asks cannot be known just now: {error}", status_code=503) from error
@@ -103,11 +182,11 @@ async def waiting(vitals: Vitals) -> None:
 def create_waiting_app(vitals: Vitals) -> WebApplication:
     """Create the application that answers before there is a store."""
     shared = (vitals, Access(figures_open=True))  # there are none yet
-    return WebApplication((*vital.ROUTES, waiting), shared, answers=HANDLERS)
+    return WebApplication((*ROUTES, waiting), shared, answers=HANDLERS)
 
 
 def create_process_app(vitals: Vitals, access: Access, logs: Logs | None = None) -> WebApplication:
     if logs is None:
-        return WebApplication(vital.ROUTES, (vitals, access), answers=HANDLERS)
+        return WebApplication(ROUTES, (vitals, access), answers=HANDLERS)
     guard = partial(_of_the_fleet, logs, access)
-    return WebApplication((*vital.ROUTES, *_OF_LOGS), (vitals, access, logs), guard=guard, answers=HANDLERS)
+    return WebApplication((*ROUTES, *_OF_LOGS), (vitals, access, logs), guard=guard, answers=HANDLERS)

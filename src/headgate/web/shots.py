@@ -1,21 +1,187 @@
-"""Keep the latest status of each tenant: made anew once for each change that somebody looks at, whoever asks, and only
-as often as its cost allows."""
+"""Keep the latest status of each tenant, made anew once for each change that somebody looks at."""
 
 from __future__ import annotations
 
+import hashlib
+import logging
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import median
+from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from headgate.config.dynamic import TenantLayouts
-from headgate.web.estimates import Estimates
-from headgate.web.places import ItemPlaces
-from headgate.web.shapes import ProblemShape, StatusShape
+from headgate.ports.history import HistoryReader, HistoryUnavailable
+from headgate.web.shapes import ItemShape, PipelineShape, ProblemShape, QueueShape, StatusShape
 from headgate.web.status import Configured, Status
-from headgate.web.viewers.pieces import EncodedStatus, StatusEncoder
+
+log = logging.getLogger("headgate.web")
+
+ESTIMATE_BUILDS_MAX = 10
+"""Number of the latest successful builds that an estimate is based on."""
+ESTIMATE_AGE_MAX_MS = 300_000
+"""Age of an estimate after which it is read from the history again."""
+ESTIMATES_MAX = 10_000
+
+EstimateKey = tuple[str, str, str, str]
+"""tenant, job, project, branch"""
+
+
+@dataclass(slots=True, eq=False)
+class Estimates:
+    """Estimate durations. `of` answers at once from cached results; `learn` reads missing ones from the history."""
+
+    history: HistoryReader
+    now_ms: Callable[[], int]
+    _known: dict[EstimateKey, tuple[int, float | None]] = field(default_factory=dict)
+    """Key -> the time of the query, and the estimate in seconds; None when there is none."""
+    _missed: set[EstimateKey] = field(default_factory=set)
+    _edition: int = 0
+    _oldest_ms: float = math.inf
+    """Time of the oldest query whose result is still fresh, in milliseconds; infinite when there is none."""
+
+    def edition(self) -> int:
+        """Return a number that grows when the estimate of a job may have changed or has become too old."""
+        now_ms = self.now_ms()
+        if now_ms - self._oldest_ms > ESTIMATE_AGE_MAX_MS:
+            self._edition += 1
+            self._oldest_ms = min(
+                (at for at, _ in self._known.values() if now_ms - at <= ESTIMATE_AGE_MAX_MS), default=math.inf
+            )
+        return self._edition
+
+    def of(self, tenant: str, job: str, project: str, branch: str) -> float | None:
+        key = (tenant, job, project, branch)
+        at_ms, known_s = self._known.get(key, (None, None))
+        if at_ms is None or self.now_ms() - at_ms > ESTIMATE_AGE_MAX_MS:
+            self._missed.add(key)
+        return known_s
+
+    async def learn(self) -> bool:
+        """Query the history, and return whether any estimate is new or different."""
+        missed, self._missed = self._missed, set()
+        # Cleared as a whole: this is rare, and what is still shown is read again at once.
+        if len(self._known) > ESTIMATES_MAX:
+            self._known.clear()
+        different = False
+        for key in sorted(missed):
+            was = self._known.get(key, (0, None))[1]
+            try:
+                took_ms = await self.history.durations_ms(*key, limit=ESTIMATE_BUILDS_MAX)
+            except HistoryUnavailable as error:
+                log.warning("no estimates: the history cannot be read: %s", error)
+                took_ms = []
+            # While the history is away, the earlier estimate stays; it is asked for again after the usual time.
+            found = round(median(took_ms) / 1000, 1) if took_ms else was
+            self._known[key] = (self.now_ms(), found)
+            self._oldest_ms = min(self._oldest_ms, self._known[key][0])
+            different = different or found != was
+        self._edition += different
+        return different
+
+
+class ItemSpot(NamedTuple):
+    """Locate one item in its queue."""
+
+    pipeline: PipelineShape
+    queue: QueueShape
+    line: Sequence[ItemShape]
+    """The live items of the queue."""
+    position: int
+    """Position of this item among them; items ahead come first."""
+
+    @property
+    def item(self) -> ItemShape:
+        return self.line[self.position]
+
+
+class ItemPlaces:
+    """Locate all changes of one status."""
+
+    def __init__(self, status: StatusShape) -> None:
+        self.status = status
+        self._pipelines: dict[str, dict[str, None]] = {}
+        self._spots: dict[str, list[ItemSpot]] = {}
+        for pipeline in status.pipelines:
+            for queue in pipeline.change_queues:
+                self._note(pipeline, queue)
+
+    def _note(self, pipeline: PipelineShape, queue: QueueShape) -> None:
+        items = [item for head in queue.heads for item in head]
+        line = [item for item in items if item.live]
+        for position, item in enumerate(line):
+            for ref in item.refs:
+                self._spots.setdefault(ref.key, []).append(ItemSpot(pipeline, queue, line, position))
+        for key in (ref.key for item in items for ref in item.refs):
+            self._pipelines.setdefault(key, {})[pipeline.name] = None
+
+    def live(self, key: str) -> Sequence[ItemSpot]:
+        """Return where a change is itself."""
+        return self._spots.get(key, ())
+
+    def pipelines(self, key: str) -> tuple[str, ...]:
+        """Return the pipelines in which it is, including those in which it is only needed by others."""
+        return tuple(self._pipelines.get(key, ()))
+
+
+TAG_CHARACTERS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedStatus:
+    """Hold a status as JSON. Equal tags mean an equal status."""
+
+    text: bytes
+    """The whole document, with ids in place of items."""
+    items: Mapping[bytes, bytes]
+    """Id of an item -> the item."""
+    tag: str
+
+
+class EncodedItem(NamedTuple):
+    shape: ItemShape
+    name: bytes
+    text: bytes
+    digest: bytes
+
+
+@dataclass(slots=True)
+class StatusEncoder:
+    """Encode the statuses of one tenant, one after the other."""
+
+    _known: dict[str, EncodedItem] = field(default_factory=dict)
+
+    def encoded(self, status: StatusShape) -> EncodedStatus:
+        """Return the status in pieces."""
+        before, self._known, pipelines = self._known, {}, []
+        for pipeline in status.pipelines:
+            queues = []
+            for queue in pipeline.change_queues:
+                self._known |= {item.id: _encoded(item, before) for head in queue.heads for item in head}
+                heads = [[item.id for item in head] for head in queue.heads]
+                queues.append({**msgspec.to_builtins(replace(queue, heads=())), "heads": heads})
+            pipelines.append({**msgspec.to_builtins(replace(pipeline, change_queues=())), "change_queues": queues})
+        text = msgspec.json.encode({**msgspec.to_builtins(replace(status, pipelines=())), "pipelines": pipelines})
+        found = self._known.values()
+        # Digests of unchanged items are reused, so the tag costs what has changed and not the size of the status.
+        digest = hashlib.sha256(hashlib.sha256(text).digest() + b"".join([one.digest for one in found]))
+        items = {one.name: one.text for one in found}
+        return EncodedStatus(text, items, digest.hexdigest()[:TAG_CHARACTERS])
+
+
+def _encoded(item: ItemShape, before: Mapping[str, EncodedItem]) -> EncodedItem:
+    known = before.get(item.id)
+    # Identity is enough: an item keeps the same shape object until something of it changes (`web/itemshapes`).
+    if known is not None and known.shape is item:
+        return known
+    name, text = msgspec.json.encode(item.id), msgspec.json.encode(item)
+    return EncodedItem(item, name, text, hashlib.sha256(text).digest())
+
 
 SHARE, BURST_S = 0.02, 0.2
 """Processor time for statuses of each tenant: this share of it, after a burst of this many seconds. Statuses are made

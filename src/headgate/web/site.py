@@ -27,19 +27,16 @@ from headgate.services.scheduler.refs import last_seen, looked_at
 from headgate.store.store import Session
 from headgate.store.types import Op, SessionLost
 from headgate.web.access import Access, Bearer, mark_checked, must_be_json
-from headgate.web.buildlogs import BuildLogs
-from headgate.web.estimates import Estimates
+from headgate.web.buildlogs import BuildLogs, RemoteLogs
 from headgate.web.logfiles import Follow
-from headgate.web.nodeaccounts import account_problems
-from headgate.web.remote import RemoteLogs
+from headgate.web.problems import account_problems
+from headgate.web.process import Vitals
+from headgate.web.review.remarks import Speaker
 from headgate.web.review.service import ReviewService
-from headgate.web.review.speaker import Speaker
 from headgate.web.shapes import ConnectionShape, ItemShape, ProblemShape
-from headgate.web.shots import Shot, Shots
+from headgate.web.shots import Estimates, Shot, Shots
 from headgate.web.status import Configured, Status
-from headgate.web.viewers.audience import Audience
-from headgate.web.viewers.documents import Documents
-from headgate.web.vitals import Vitals
+from headgate.web.viewers.audience import Audience, Documents
 
 E = TypeVar("E")
 FINISHED_MAX = 10_000

@@ -28,7 +28,7 @@ from headgate.recipes.mirrorpart import MirrorPart
 from headgate.services.context import Context
 from headgate.services.orders import state_of
 from headgate.services.scheduler.changestates import ChangeStates
-from headgate.web.itemshapes import Estimating, Moment, NoEstimates, PipelineShaper
+from headgate.web.itemshapes import Estimating, Moment, NoEstimates, PipelineShaper, awaited
 from headgate.web.problems import parted, problems_of, strayed
 from headgate.web.shapes import (
     ClosingShape,
@@ -46,7 +46,6 @@ from headgate.web.shapes import (
     StatusShape,
     TriggerShape,
 )
-from headgate.web.waits import awaited
 
 NO_ESTIMATES = NoEstimates()
 

@@ -26,10 +26,10 @@ from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
 from headgate.testing.logstores import bucket, pieces
 from headgate.testing.repositories import Repositories
+from headgate.web.access import PeerFleet
 from headgate.web.app import create_app
-from headgate.web.peers.fleet import PeerFleet
-from headgate.web.peers.heads import HeadApplication
-from headgate.web.remote import RemoteLogs
+from headgate.web.buildlogs import RemoteLogs
+from headgate.web.peers.requests import HeadApplication
 from headgate.web.site import Site
 from tests.waiting import until
 

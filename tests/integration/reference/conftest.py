@@ -23,10 +23,10 @@ from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import create_app
-from headgate.web.peers.heads import HeadApplication
+from headgate.web.peers.requests import HeadApplication
+from headgate.web.process import Vitals
 from headgate.web.shapes import ConnectionShape
 from headgate.web.site import Site
-from headgate.web.vitals import Vitals
 from tests.waiting import until
 
 from ..conftest import TENANTS

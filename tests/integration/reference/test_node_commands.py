@@ -18,7 +18,7 @@ from headgate.config.files.source import Source
 from headgate.config.parse import Stanza
 from headgate.map.inventory.nodes import NodeAccount
 from headgate.web.app import create_app
-from headgate.web.serve import serve
+from headgate.web.server import serve
 
 from .conftest import World
 from .test_machines import OTHERS, furnished

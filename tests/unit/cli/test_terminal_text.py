@@ -15,8 +15,7 @@ from headgate.cli.status import board, unreachable
 from headgate.cli.terminal.screen import Drawing
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.web.routes.autohold import HeldShape, HoldShape
-from headgate.web.routes.quarantine import AsideShape, DamagedShape, QuarantineShape
-from headgate.web.routes.reports import OutboxShape, ReportsShape
+from headgate.web.routes.quarantine import AsideShape, DamagedShape, OutboxShape, QuarantineShape, ReportsShape
 from headgate.web.shapes import ComponentShape, Length, ProblemShape, StateShape, StatusShape
 
 HOSTILE = "\x1b]0;taken over\x07\x1b[2J\x9b31m\u202egood\nbad"

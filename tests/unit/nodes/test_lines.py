@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from headgate.map.inventory.nodes import NodeWait
 from headgate.services.nodes.requester import NoNodes
-from headgate.web.waits import awaited
+from headgate.web.itemshapes import awaited
 from tests.unit.nodes.test_holding import At
 from tests.unit.nodes.test_launcher import TENANT, Site, _once, on_site
 from tests.unit.nodes.test_waiting import ask

@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from headgate.queue.messages import line
-from headgate.queue.messages.line import GroupLine, Overloaded, Write
-from headgate.queue.messages.posts import MessagePost
+from headgate.queue.messages import posts
+from headgate.queue.messages.posts import GroupLine, MessagePost, Overloaded, Write
 from headgate.queue.messages.records import MessageDraft, PartitionFull
 
 
@@ -26,7 +25,7 @@ async def test_whoever_wants_little_is_in_the_next_group() -> None:
     waiting.put("other", little)
     first = waiting.group()
     assert little in first
-    assert sum(one.messages for one in first) <= line.GROUP_MAX_MESSAGES
+    assert sum(one.messages for one in first) <= posts.GROUP_MAX_MESSAGES
     rest = [one for one in first if one is not little]
     while waiting:
         rest += waiting.group()
@@ -37,7 +36,7 @@ async def test_whoever_wants_little_is_in_the_next_group() -> None:
 async def test_one_application_does_not_take_all_places_nor_all_memory() -> None:
     waiting = GroupLine()
     with pytest.raises(PartitionFull):
-        for _ in range(line.EACH_MAX + 1):
+        for _ in range(posts.EACH_MAX + 1):
             waiting.put("flood", write())
     large = GroupLine()
     with pytest.raises(PartitionFull):
@@ -46,12 +45,12 @@ async def test_one_application_does_not_take_all_places_nor_all_memory() -> None
     for one in (waiting, large):
         one.put("other", write())
     with pytest.raises(Overloaded):
-        for n in range(line.WAITING_MAX):
+        for n in range(posts.WAITING_MAX):
             waiting.put(f"app {n}", write())
     found = 0
     while waiting:
         found += len(waiting.group())
-    assert found == line.WAITING_MAX
+    assert found == posts.WAITING_MAX
 
 
 async def test_what_is_alone_is_alone_and_waits_for_one_group_at_most() -> None:

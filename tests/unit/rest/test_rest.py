@@ -32,7 +32,7 @@ from headgate.rest import (
     put,
     websocket,
 )
-from headgate.web.errors import HANDLERS
+from headgate.web.answers import HANDLERS
 
 BODY_MAX = 1_000
 

@@ -9,8 +9,15 @@ from typing import Any, cast
 import uvicorn
 from uvicorn.server import ServerState
 
-from headgate.web.peers.admission import BODY_MAX_S, CLOSE_MAX_S, HEAD_MAX_S, STALL_MAX_S, ConnectionAdmission, peer_of
-from headgate.web.peers.protocols import ADMISSION, HttpProtocol
+from headgate.web.peers.connections import (
+    BODY_MAX_S,
+    CLOSE_MAX_S,
+    HEAD_MAX_S,
+    STALL_MAX_S,
+    ConnectionAdmission,
+    peer_of,
+)
+from headgate.web.server import ADMISSION, HttpProtocol
 
 
 class Line:

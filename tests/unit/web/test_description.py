@@ -11,8 +11,8 @@ from headgate.rest import Handler, WebApplication
 from headgate.web import description
 from headgate.web.access import Access
 from headgate.web.app import ROUTES
+from headgate.web.process import Vitals
 from headgate.web.site import Site
-from headgate.web.vitals import Vitals
 
 
 @pytest.mark.heavy

@@ -17,10 +17,9 @@ from headgate.gate.change import Change, ChangeState
 from headgate.gate.graph import waiting_for
 from headgate.gate.model import Build, BuildSet, Item, Phase, Queue
 from headgate.recipes.requestforms import Owner, Request
-from headgate.web.estimates import AGE_MAX_MS, Estimates
 from headgate.web.itemshapes import Moment, PipelineShaper
 from headgate.web.shapes import Length, PipelineShape, QueueShape, StateShape, StatusShape
-from headgate.web.viewers.pieces import EncodedStatus, StatusEncoder
+from headgate.web.shots import ESTIMATE_AGE_MAX_MS, EncodedStatus, Estimates, StatusEncoder
 
 JOBS = tuple(
     FrozenJob(f"job{n}", dependencies=(JobDependency("job0"),) if n > 7 else (), hold_following_changes=n == 9)
@@ -236,7 +235,7 @@ async def test_estimates_are_asked_for_again_once_they_are_old() -> None:
     editions = [estimates.edition()]
     assert estimates.of("t", "unit", "code", "master") is None and await estimates.learn()
     editions.append(estimates.edition())
-    now[0] = AGE_MAX_MS
+    now[0] = ESTIMATE_AGE_MAX_MS
     assert estimates.edition() == editions[-1], "what is shaped stays as it is"
     now[0] += 1
     editions += [estimates.edition(), estimates.edition()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.web.junit import (
+from headgate.web.routes.testresults import (
     CASES_MAX,
     NAME_MAX_CHARS,
     SHOWN_MAX,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from headgate.web.routes.share import _legal, picture
+from headgate.web.routes.summaries import _legal, picture
 
 
 def test_what_xml_cannot_hold_is_left_out() -> None:

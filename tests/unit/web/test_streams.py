@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
-from headgate.web.inventory import streams
-from headgate.web.inventory.streams import Streams, host_of
+from headgate.web.inventory import server
+from headgate.web.inventory.server import Streams, host_of
 
 
 class Context:
@@ -27,7 +27,7 @@ class Context:
 
 
 async def test_a_host_with_a_network_of_addresses_pays_for_its_own_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "STREAMS_IN_ALL_MAX", 3)
+    monkeypatch.setattr(server, "STREAMS_IN_ALL_MAX", 3)
     begun = asyncio.Semaphore(0)
 
     async def for_ever(request: Any, context: Any) -> AsyncIterator[Any]:

@@ -16,7 +16,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Put
 from headgate.testing.clock import run_virtual
-from headgate.web.waits import awaited
+from headgate.web.itemshapes import awaited
 
 
 def test_an_executor_then_nodes_then_nothing() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headgate.base.errors import UserError
 from headgate.cli.settings import Settings
-from headgate.web.peers.listener import Tls
+from headgate.web.peers.connections import Tls
 
 NAMES = ("certificate", "key", "client_ca")
 

@@ -54,7 +54,7 @@ from headgate.web.inventory.http import create_app
 from headgate.web.inventory.identity import CallerSessions, Identity, Trusting, Verifying
 from headgate.web.inventory.server import serve, v1_parts
 from headgate.web.peers.requests import App
-from headgate.web.serve import serve as serve_web
+from headgate.web.server import serve as serve_web
 
 log = logging.getLogger("headgate.inventory")
 

@@ -62,15 +62,13 @@ from headgate.services.scheduler.scheduler import Scheduler
 from headgate.services.scheduler.tenantfile import WORDS_MAX_CHARS, in_force
 from headgate.store.store import Session
 from headgate.store.types import Unavailable
-from headgate.web.access import Access, Realm, Rules
+from headgate.web.access import Access, PeerFleet, Realm, Rules
 from headgate.web.app import create_app
-from headgate.web.buildlogs import BuildLogs
-from headgate.web.login.sessions import LoginSessions
-from headgate.web.peers.fleet import PeerFleet
-from headgate.web.peers.turns import SHARE_ALONE, SHARE_BESIDE, Paced, PeerTurns
+from headgate.web.buildlogs import BuildLogs, NoLogs, RemoteLogs
+from headgate.web.peers.requests import SHARE_ALONE, SHARE_BESIDE, Paced, PeerTurns
 from headgate.web.process import Logs, create_process_app
-from headgate.web.remote import NoLogs, RemoteLogs
-from headgate.web.serve import serve
+from headgate.web.server import serve
+from headgate.web.sessions import LoginSessions
 from headgate.web.site import Site
 
 log = logging.getLogger("headgate.tenants")

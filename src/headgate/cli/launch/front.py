@@ -19,10 +19,8 @@ from headgate.cli.settings import APP_DEFAULT, Settings
 from headgate.services.membership import Membership
 from headgate.store.store import Session
 from headgate.web.buildlogs import BuildLogs
-from headgate.web.finger.gateway import Gateway
-from headgate.web.finger.server import serve
-from headgate.web.front import Front
-from headgate.web.peers.requests import App
+from headgate.web.finger import Gateway, serve
+from headgate.web.peers.requests import App, Front
 
 if TYPE_CHECKING:
     from headgate.services.inventory.inventory import Inventory
@@ -67,7 +65,7 @@ async def _queues(
         from headgate.cli.queue.serve import KeyFile, limits_of
         from headgate.queue.messages.board import MessageBoard  # a large import that few need
         from headgate.queue.server.app import create_app
-        from headgate.web.routes.messages import MESSAGE_PAGES
+        from headgate.web.routes.pages import MESSAGE_PAGES
 
     board = await MessageBoard.open(settings.messages_url, limits_of(settings))
     stack.push_async_callback(board.close)

@@ -38,9 +38,8 @@ from headgate.services.scheduler.scheduler import Scheduler
 from headgate.services.tenancy import Tenancy
 from headgate.store.store import Session, Store
 from headgate.store.types import Backend
-from headgate.web.process import Logs, create_waiting_app
-from headgate.web.serve import serve
-from headgate.web.vitals import Vitals
+from headgate.web.process import Logs, Vitals, create_waiting_app
+from headgate.web.server import serve
 
 if TYPE_CHECKING:
     from headgate.services.inventory.inventory import Inventory

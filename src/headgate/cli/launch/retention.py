@@ -32,9 +32,9 @@ from headgate.ports.history import HistoryKeeper, HistoryUnavailable
 from headgate.ports.logstore import Following, LogStore, LogStoreError
 from headgate.services.context import Context
 from headgate.store.types import StoreError
+from headgate.web.access import PeerFleet
+from headgate.web.buildlogs import RemoteLogs
 from headgate.web.logfiles import over
-from headgate.web.peers.fleet import PeerFleet
-from headgate.web.remote import RemoteLogs
 
 log = logging.getLogger("headgate.logs")
 

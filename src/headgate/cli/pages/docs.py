@@ -20,7 +20,7 @@ from headgate.cli.settings import reference
 from headgate.cli.terminal.say import say
 from headgate.config.explain.page import page as configuration
 from headgate.map.trees import page
-from headgate.queue.workers.figures import WorkerMetrics
+from headgate.queue.workers.processor import WorkerMetrics
 
 _HEAD = """\
 # The command line

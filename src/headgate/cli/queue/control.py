@@ -17,7 +17,7 @@ from headgate.cli.queue.operator import operator
 from headgate.cli.queue.views import SHOWN_MAX, config_option, json_option, partition_named, show
 from headgate.cli.terminal.say import say
 from headgate.ports.messages import NewMessage, PostRefused, QueueGone
-from headgate.queue.messages.calendar import Calendar
+from headgate.queue.client import Calendar
 from headgate.queue.messages.client import MessageClient
 from headgate.queueing.ids import is_id, parse_last
 from headgate.queueing.partitions import PARTITIONS_MAX, PRIORITIES_MAX, QueuePartition, shape_for

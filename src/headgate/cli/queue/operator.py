@@ -21,8 +21,7 @@ from headgate.map.tree import unescape
 from headgate.map.workers import Application, QueueMap, WorkerRecord
 from headgate.ports.messages import PostRefused, QueueGone, SourceDown
 from headgate.queue.messages.client import MessageClient
-from headgate.queue.workers.control import steer
-from headgate.queue.workers.status import PartitionStatus, partition_statuses, workers
+from headgate.queue.workers.progress import PartitionStatus, partition_statuses, steer, workers
 from headgate.queueing.partitions import QueuePartition
 from headgate.store.store import Store
 from headgate.store.types import Entry, StoreError

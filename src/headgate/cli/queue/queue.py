@@ -14,7 +14,7 @@ from headgate.cli.queue.operator import operator, store_of, trust_of
 from headgate.cli.queue.views import Row, config_option, dead, delayed, json_option, lag, list_, peek, replay, show
 from headgate.cli.store.urls import open_with_warnings
 from headgate.queue.messages.client import MessageClient
-from headgate.queue.workers.legacy import TREE, recorded, take_over, with_tree
+from headgate.queue.workers.progress import LEGACY_TREE, legacy_progress, take_over, with_legacy_tree
 from headgate.store.store import Store
 from headgate.store.types import StoreError
 
@@ -36,13 +36,13 @@ def import_(config: str, as_json: bool, url: str | None, key: str | None) -> Non
 async def _imported(config: str, url: str | None, key: str | None) -> list[Row]:
     async with operator(config) as at:
         if url is None:
-            found = await recorded(at.client)
+            found = await legacy_progress(at.client)
         else:
             async with MessageClient.open([url], at.file.key if key is None else key, tls=trust_of(at.file)) as client:
-                found = await recorded(client)
+                found = await legacy_progress(client)
         backend = await open_with_warnings(store_of(at.file))
         try:
-            found = with_tree(found, await backend.list(f"{at.file.root}/{TREE}"))
+            found = with_legacy_tree(found, await backend.list(f"{at.file.root}/{LEGACY_TREE}"))
             store = Store(backend)
             return [
                 {

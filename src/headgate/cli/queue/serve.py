@@ -23,9 +23,9 @@ from headgate.queue.messages.bounds import ApplicationLimits
 from headgate.queue.messages.database import shown
 from headgate.queue.server.access import ApplicationKeys
 from headgate.queue.server.app import create_app
-from headgate.web.routes.messages import MESSAGE_PAGES
-from headgate.web.serve import Tls
-from headgate.web.serve import serve as serve_web
+from headgate.web.routes.pages import MESSAGE_PAGES
+from headgate.web.server import Tls
+from headgate.web.server import serve as serve_web
 
 
 def own_key(directory: Path, app: str) -> str:

@@ -19,10 +19,10 @@ from headgate.cli.queue.workerfile import DEFAULT
 from headgate.cli.terminal.say import pass_on, say
 from headgate.map.workers import WorkerRecord
 from headgate.ports.messages import NewMessage, PostRefused, QueueGone
-from headgate.queue.messages.calendar import Calendar
+from headgate.queue.client import Calendar
+from headgate.queue.messages.client import MessageLeasing
 from headgate.queue.messages.holders import DEFAULT_GROUP
-from headgate.queue.messages.leaseclient import MessageLeasing
-from headgate.queue.workers.status import PartitionShape, PartitionStatus, shape, time_of
+from headgate.queue.workers.progress import PartitionShape, PartitionStatus, shape, time_of
 from headgate.queueing.ids import START, Position, position_of
 from headgate.queueing.message import DeadLetter, dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS, RESERVED, QueuePartition, parse_partition, priority_of

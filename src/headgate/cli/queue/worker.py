@@ -28,17 +28,15 @@ from headgate.cli.store.urls import open_with_warnings
 from headgate.cli.terminal.say import say
 from headgate.queue.messages.client import MessageClient
 from headgate.queue.messages.holders import DEFAULT_GROUP
-from headgate.queue.workers.app import Worker, create_worker_app
 from headgate.queue.workers.calls import JobCaller, JobExit, Stuck
-from headgate.queue.workers.processor import MessageProcessor
+from headgate.queue.workers.processor import BlockingClient, MessageProcessor, log_failure
 from headgate.queue.workers.storeless import LeaseWorker
-from headgate.queue.workers.syncposts import BlockingClient, log_failure
-from headgate.queue.workers.worker import QueueWorker
+from headgate.queue.workers.worker import QueueWorker, Worker, create_worker_app
 from headgate.queueing.policy import Failure
 from headgate.store.sqlite import Locked
 from headgate.store.store import Store
 from headgate.store.types import Backend
-from headgate.web.serve import serve
+from headgate.web.server import serve
 
 NAME_MAX = 200
 STUCK_STATUS = 75

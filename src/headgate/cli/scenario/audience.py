@@ -23,8 +23,8 @@ from headgate.queue.workers.worker import QueueWorker
 from headgate.queueing import Message, Policy, Routing, RoutingRule
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.web.routes.messages import MESSAGE_PAGES
-from headgate.web.serve import serve
+from headgate.web.routes.pages import MESSAGE_PAGES
+from headgate.web.server import serve
 
 APP, KEY = "demo", "demo"
 

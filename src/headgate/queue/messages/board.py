@@ -18,10 +18,7 @@ from headgate.queue.messages import later, queues, schedules
 from headgate.queue.messages.bounds import UNLIMITED, ApplicationLimits, ApplicationUsage, usage
 from headgate.queue.messages.database import Database, DatabaseDown, DataRefused, Open, SqliteDatabase, shown
 from headgate.queue.messages.holders import LeaseLost, LeaseMoment
-from headgate.queue.messages.line import GroupLine, Overloaded, Write
-from headgate.queue.messages.pages import read, read_ids
-from headgate.queue.messages.posts import MessagePost, digest_of, post_group
-from headgate.queue.messages.postsignal import PostSignal
+from headgate.queue.messages.posts import GroupLine, MessagePost, Overloaded, PostSignal, Write, digest_of, post_group
 from headgate.queue.messages.records import (
     InvalidPost,
     KeyReused,
@@ -32,7 +29,16 @@ from headgate.queue.messages.records import (
     QueueRecord,
     StoredMessage,
 )
-from headgate.queue.messages.writes import MessagePut, delete_ids, overdue, purge, purge_overdue, put_ids
+from headgate.queue.messages.storage import (
+    MessagePut,
+    delete_ids,
+    overdue,
+    purge,
+    purge_overdue,
+    put_ids,
+    read,
+    read_ids,
+)
 from headgate.queueing.ids import Position
 from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 
@@ -254,7 +260,7 @@ class MessageBoard:
 
     async def _keep_listening(self) -> None:
         if self._url.startswith("postgres"):
-            from headgate.queue.messages.listener import hear
+            from headgate.queue.messages.postgres import hear
 
             await hear(self._url, self.signal)
 

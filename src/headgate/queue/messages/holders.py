@@ -1,4 +1,4 @@
-"""Define leases: who has leased a partition, until when and how far processed, and what holders report."""
+"""Define leases and what their holders report, and hand out again what failed or whose holder did not come back."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from headgate.queue.messages.database import Database, Row
-from headgate.queue.messages.pages import read
-from headgate.queue.messages.records import QueueRecord, StoredMessage
+from headgate.queue.messages import queues
+from headgate.queue.messages.database import Database, DataRefused, Row
+from headgate.queue.messages.posts import MessagePost, post_group
+from headgate.queue.messages.records import MessageDraft, NoQueue, QueueRecord, StoredMessage
+from headgate.queue.messages.storage import read, read_ids
 from headgate.queueing.ids import Position
+from headgate.queueing.message import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, format_dead_letter
+from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 from headgate.queueing.policy import Policy
 
 DEFAULT_GROUP = "workers"
@@ -131,3 +135,127 @@ def write(database: Database, held: HeldLease, what: str, *values: object) -> No
     """Change the row of a valid lease."""
     # The epoch keeps a former holder from changing the row of its successor.
     database.execute(f"update lease set {what} where {PLACE} and epoch = ?", (*values, *held.place, held.epoch))
+
+
+_VANISHED = "Vanished: its lease ran out, each time, before its job had ended"
+
+
+def as_handed(one: StoredMessage, attempt: int) -> Handed:
+    """Return the message in the form that workers receive."""
+    return Handed(one.message_id, one.timestamp, one.body, one.partition, attempt)
+
+
+def due_one(database: Database, held: HeldLease, moment: LeaseMoment) -> Handed | None:
+    """Return a failed message that is due. An empty body means that it is dropped, because it has expired or is
+    given up."""
+    due = f"from tried where {PLACE} and due_ms between 1 and ? order by due_ms limit 1"
+    rows = database.execute(f"select id, failed, died, handed {due}", (*held.place, moment.now_ms))
+    if not rows:
+        return None
+    # `handed` is the epoch under which it was handed out last; 0 means that no attempt is open.
+    id, failed, died, handed = rows[0]
+    found = read_ids(database, held.queue.id, [(held.partition, id)], moment.now_ms)
+    died += 0 < handed < held.epoch
+    if not found:
+        forget(database, held, id)
+        return Handed(id, "", "", held.partition, 0)
+    if died >= USUAL.deaths_max:
+        _bury(database, held, found[0], failed, died, _VANISHED, moment)
+        return Handed(id, "", "", held.partition, 0)
+    _mark(database, held, id, died)
+    return as_handed(found[0], failed + died + 1)
+
+
+def alone(database: Database, held: HeldLease, one: StoredMessage, moment: LeaseMoment) -> Handed | None:
+    """Return a message that may have been started, or None if it has ended its process too often and is given up."""
+    rows = database.execute(
+        f"select failed, died, handed from tried where {PLACE} and id = ?", (*held.place, one.message_id)
+    )
+    # Without a row it was in a page that an earlier holder fetched. `died` stays 0, because one message at most of that
+    # page ended the process, and nobody knows which.
+    failed, died, handed = rows[0] if rows else (0, 0, 0)
+    died += 0 < handed < held.epoch
+    if died >= USUAL.deaths_max:
+        _bury(database, held, one, failed, died, _VANISHED, moment)
+        return None
+    if not rows:
+        values = (*held.place, one.message_id, 0, 0, 0, 0, "")
+        database.insert("tried", "queue, crew, partition, id, failed, died, handed, due_ms, error", [values])
+    _mark(database, held, one.message_id, died)
+    # The page counts as the first attempt, recorded or not.
+    return as_handed(one, max(failed + died, 1) + 1)
+
+
+def _mark(database: Database, held: HeldLease, id: str, died: int) -> None:
+    sql = f"update tried set died = ?, handed = ? where {PLACE} and id = ?"
+    database.execute(sql, (died, held.epoch, *held.place, id))
+
+
+def forget(database: Database, held: HeldLease, id: str) -> None:
+    """Delete the record of a message's attempts: it is done, or no longer exists."""
+    database.execute(f"delete from tried where {PLACE} and id = ?", (*held.place, id))
+
+
+def fail(
+    database: Database,
+    held: HeldLease,
+    one: StoredMessage,
+    failure: Failure,
+    tries: int,
+    attempts: int,
+    moment: LeaseMoment,
+) -> None:
+    """Let a message whose job failed wait for its next attempt, or give it up."""
+    row = database.execute(f"select died from tried where {PLACE} and id = ?", (*held.place, one.message_id))
+    died = row[0][0] if row else 0
+    if failure.reject or tries >= attempts:
+        _bury(database, held, one, tries, died, failure.error, moment)
+        return
+    delay_s = USUAL.delay_s(tries, moment.chance.random()) if failure.retry_after is None else failure.retry_after
+    forget(database, held, one.message_id)
+    # In the table, 0 means that no attempt is due.
+    due_ms = max(until(moment, delay_s), 1)
+    # The old row was deleted because `insert` copies rows and cannot replace one.
+    values = (*held.place, one.message_id, tries, died, 0, due_ms, _storable(failure.error))
+    database.insert("tried", "queue, crew, partition, id, failed, died, handed, due_ms, error", [values])
+
+
+def _storable(error: str) -> str:
+    """Return the text of an error without what databases cannot store: NUL and halves of characters."""
+    return error[:ERROR_MAX_CHARS].replace("\x00", "?").encode(errors="replace").decode()
+
+
+def _bury(
+    database: Database, held: HeldLease, one: StoredMessage, failed: int, died: int, error: str, moment: LeaseMoment
+) -> None:
+    """Move the message to the application's dead letters, in the transaction that deletes it here."""
+    (app,) = database.execute("select app from queue where id = ?", (held.queue.id,))[0]
+    partition = QueuePartition(held.queue.name, held.partition)
+    head = DeadLetter(
+        queue=partition.queue,
+        partition=partition.number,
+        message_id=one.message_id,
+        timestamp=one.timestamp,
+        attempts=failed + died,
+        error=_storable(error) or "its job failed",
+        worker=held.worker,
+        dead_ms=moment.now_ms,
+        died=died,
+    )
+    try:
+        queues.find(database, app, DEAD_LETTERS)
+    except NoQueue:
+        queues.create(database, app, QueueRecord(0, DEAD_LETTERS, 1, "user", "strong", "", moment.now_ms))
+    # Each group gives a message up for itself, so its name is part of the key.
+    key = f"dead-{held.group}-{partition}-{one.message_id}"
+    draft = MessageDraft(format_dead_letter(head, one.body), DEAD_TTL_S, 1)
+    # The key also stands for the digest: the letter contains the time, so a repetition would differ from the first.
+    post = MessagePost(app, DEAD_LETTERS, (draft,), key, key)
+    try:
+        (answer,) = post_group(database, [post], moment.now_ns, moment.node, moment.chance)
+    except NoQueue as error:
+        # Another server removes the queue just now. As an answer to the caller, this would keep half of the outcome.
+        raise DataRefused("the queue of dead letters has just been removed") from error
+    if isinstance(answer, Exception):
+        raise AssertionError("the queue was made, and a key comes with one message") from answer
+    forget(database, held, one.message_id)

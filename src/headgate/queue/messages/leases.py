@@ -26,13 +26,17 @@ from headgate.queue.messages.holders import (
     LeaseRequest,
     MessageLease,
     Outcome,
+    alone,
+    as_handed,
     behind,
+    due_one,
+    fail,
+    forget,
     until,
     write,
 )
-from headgate.queue.messages.pages import read_ids
 from headgate.queue.messages.records import InvalidPost, KeyReused, StoredMessage
-from headgate.queue.messages.retries import alone, as_handed, due_one, fail, forget
+from headgate.queue.messages.storage import read_ids
 from headgate.queueing.ids import START, Position, position_of, unix_ms_of
 from headgate.queueing.partitions import QueuePartition, comes_next, head_of
 

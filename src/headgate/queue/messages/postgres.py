@@ -1,7 +1,10 @@
-"""PostgreSQL: one connection, opened again after it breaks; and the listener for posts of other processes."""
+"""Connect to PostgreSQL, again after the connection breaks, and hear what other processes post."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -10,6 +13,8 @@ from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from headgate.base.errors import UserError
 from headgate.queue.messages.database import SCHEMA, DatabaseDown, DataRefused, PartitionGrowth, Row, shown
+from headgate.queue.messages.posts import PostSignal
+from headgate.queueing.partitions import QueuePartition
 
 CHANNEL = "headgate_messages"
 CONNECT_TIMEOUT_S = 5
@@ -97,3 +102,40 @@ def _translated() -> Iterator[None]:
         raise DataRefused(str(error).strip()) from error
     except psycopg.Error as error:
         raise DatabaseDown(str(error).strip()) from error
+
+
+log = logging.getLogger("headgate.messages")
+
+RETRY_S = 2.0
+
+
+async def hear(url: str, signal: PostSignal) -> None:
+    """Listen until cancelled. After a broken connection, wake everybody, because something may have been missed."""
+    loop = asyncio.get_running_loop()
+    stop = threading.Event()
+    try:
+        while True:
+            try:
+                # Cancelling this leaves the thread running; it sees `stop` within a second.
+                await loop.run_in_executor(None, _listen, url, signal, loop, stop)
+            except DatabaseDown as error:
+                log.warning("the database does not tell what others post (%s); trying again in %s s", error, RETRY_S)
+                await asyncio.sleep(RETRY_S)
+    finally:
+        stop.set()
+
+
+def _listen(url: str, signal: PostSignal, loop: asyncio.AbstractEventLoop, stop: threading.Event) -> None:
+    first = True
+    for payload in listen(url):
+        if stop.is_set():
+            return
+        if first:
+            # Only now does the server listen: what others posted before was announced to nobody here.
+            loop.call_soon_threadsafe(signal.notify_all)
+            first = False
+        if payload is not None:
+            app, *partition = payload.split("\n")
+            loop.call_soon_threadsafe(
+                signal.notify, app, QueuePartition(partition[0], int(partition[1])) if partition else None
+            )

@@ -1,19 +1,322 @@
-"""The application: every route, one shape of errors, its own description."""
+"""Serve queues, messages and schedules: the application with every route, one shape of errors, its description."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
 
+import msgspec
+from prometheus_client import generate_latest
+
+from headgate.queue.messages import later, queues, schedules
 from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.records import READ_MAX, TTL_DEFAULT_S, InvalidPost, NoQueue, QueueRecord
+from headgate.queue.messages.schedules import BODY_MAX_CHARS, MessageSchedule
+from headgate.queue.messages.storage import backlog
+from headgate.queue.server import forms
 from headgate.queue.server.access import ApplicationKeys
+from headgate.queue.server.answers import (
+    OK,
+    REFUSALS,
+    MessageSite,
+    answer,
+    happenings,
+    messages,
+    now_ms,
+    refused,
+    stream,
+)
 from headgate.queue.server.leases import LEASE_ROUTES
 from headgate.queue.server.openapi import description, page
-from headgate.queue.server.queues import QUEUE_ROUTES
-from headgate.queue.server.routes import MESSAGE_ROUTES
-from headgate.queue.server.schedules import SCHEDULE_ROUTES
-from headgate.queue.server.state import REFUSALS, MessageSite, answer, refused
-from headgate.rest import Handler, Response, WebApplication, get
+from headgate.queueing.ids import is_id, position_of
+from headgate.queueing.partitions import QUEUE_NAME
+from headgate.rest import Handler, HttpRequest, Response, StreamResponse, WebApplication, delete, get, post, put
+
+LIST_MAX = 100_000
+
+
+@get("/v1")
+async def list_applications(site: MessageSite, request: HttpRequest) -> Response[bytes]:
+    """Return the applications that the caller may see."""
+    proved = site.keys.somebody(request.headers.get("authorization", ""))
+    return answer({**OK, "applications": sorted(one.removeprefix("app:") for one in proved)})
+
+
+@get("/v1/{app:str}/{queue:str}/standing")
+async def get_queue_status(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+    """Return what each partition holds, and how far all groups of workers, or one `group`, have got."""
+    site.caller(request, app).must_be(app)
+    of = await site.queue(app, queue)
+    group = request.query.get("group", "")
+    found = await site.board.look(lambda database, now_ms: queues.partition_statuses(database, of, now_ms, group))
+    return answer({**OK, "partitions": found})
+
+
+@get("/v1/{app:str}")
+async def list_queues(site: MessageSite, request: HttpRequest, app: str) -> Response[bytes] | StreamResponse:
+    site.caller(request, app).must_be(app)
+    if "text/event-stream" in request.headers.get("accept", ""):
+        return happenings(site, app, site.still(request, app))
+    query = request.query
+    limit = forms.whole_number(query, "limit", 1, LIST_MAX, None)
+    found = await site.board.queues(app, limit=limit, offset=query.get("offset", ""))
+    details, count = forms.truth(query, "details"), forms.truth(query, "include_count")
+    listed = [await _listed(site, app, queue, details, count) for queue in found]
+    if forms.truth(query, "kept"):
+        totals = await site.board.look(lambda database, _: queues.totals(database, app))
+        for queue, shown in zip(found, listed, strict=True):
+            shown["messages"], shown["bytes"] = totals.get(queue.id, (0, 0))
+    return answer({**OK, "queues": listed})
+
+
+async def _listed(
+    site: MessageSite, app: str, queue: QueueRecord, details: bool, count: bool
+) -> dict[str, Any]:  # JSON
+    shown: dict[str, Any] = {"queue_name": queue.name}  # JSON
+    if details:
+        shown |= {**_shown(queue), "created": queue.created_ms / 1000, "application": app}
+    if count:
+        shown["count"] = await site.board.look(lambda database, now_ms: queues.count(database, queue, now_ms))
+    return shown
+
+
+def _shown(queue: QueueRecord) -> dict[str, Any]:  # JSON
+    return {
+        "queue_name": queue.name,
+        "partitions": queue.partitions,
+        "type": queue.kind,
+        "consistency": queue.consistency,
+        "principles": queue.principles or None,
+        **_bounds(queue),
+        **({"priorities": queue.priorities} if queue.priorities > 1 else {}),
+    }
+
+
+def _bounds(queue: QueueRecord) -> dict[str, Any]:  # JSON
+    """Return the limits of a queue, if it has any."""
+    limits = {"messages_max": queue.messages_max, "bytes_max": queue.bytes_max, "full": queue.full}
+    aged = {"age_max": queue.age_max_s} if queue.age_max_s else {}
+    return {**limits, **aged} if queue.messages_max or queue.bytes_max else aged
+
+
+@post("/v1/{app:str}", status_code=201)
+async def create_queue(site: MessageSite, request: HttpRequest, app: str) -> Response[bytes]:
+    """Create a queue. If it exists, change the given settings and leave the others."""
+    site.caller(request, app).must_be(app)
+    fields = forms.form(await request.body())
+    wanted = forms.queue(fields, None, now_ms())
+    # Parsed again with the known queue: a setting that the form leaves out keeps its value and does not become the
+    # default.
+    with suppress(NoQueue):
+        wanted = forms.queue(fields, await site.queue(app, wanted.name), now_ms(), wanted.name)
+    await site.board.create(app, wanted)
+    return answer({**OK, **_shown(wanted), "application": app}, 201)
+
+
+@put("/v1/{app:str}/{queue:str}")
+async def change_queue(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+    site.caller(request, app).must_be(app)
+    known = await site.queue(app, queue)
+    wanted = forms.queue(forms.form(await request.body()), known, now_ms(), queue)
+    await site.board.create(app, wanted)
+    return answer({**OK, **_shown(wanted), "created": wanted.created_ms / 1000})
+
+
+@delete("/v1/{app:str}/{queue:str}", status_code=200)
+async def remove_queue(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+    site.caller(request, app).must_be(app)
+    await site.board.remove(app, queue)
+    return answer(OK)
+
+
+QUEUE_ROUTES = [list_applications, get_queue_status, list_queues, create_queue, change_queue, remove_queue]
+
+
+@post("/v1/{app:str}/{queue:str}", status_code=201)
+async def post_messages(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+    """Post messages, once for each Idempotency-Key."""
+    site.caller(request, app).must_be(app)
+    key = forms.idempotency_key(request.headers)
+    drafts = forms.drafts(request.headers, await request.body(), queue, now_ms())
+    try:
+        posted, replayed = await site.board.post(app, queue, drafts, key=key)
+    except InvalidPost as refused:
+        # A single message is a batch of one inside, and its caller never wrote an index.
+        single = "json" not in request.headers.get("content-type", "")
+        raise InvalidPost({n.removeprefix("0.") if single else n: t for n, t in refused.fields.items()}) from None
+    site.posted.labels(app).inc(0 if replayed else len(posted))
+    headers = {"Idempotent-Replayed": "true"} if replayed else None
+    return answer({**OK, "messages": posted}, 201, headers)
+
+
+async def _seen(site: MessageSite, request: HttpRequest, app: str, queue: str) -> QueueRecord:
+    """Return the queue if the caller may read it. Raise NoQueue, Denied."""
+    caller = site.caller(request, app)
+    of = await site.queue(app, queue)
+    caller.must_see(app, of)
+    return of
+
+
+@get("/v1/{app:str}/{queue:str}")
+async def get_messages(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+    of = await _seen(site, request, app, queue)
+    return answer({**OK, "messages": await messages(site, app, of, forms.page(request.query, of))})
+
+
+@get("/v1/{app:str}/{queue:str}/stream")
+async def stream_messages(site: MessageSite, request: HttpRequest, app: str, queue: str) -> StreamResponse:
+    """Stream messages. Continue after `Last-Event-ID`, which browsers send after a broken connection."""
+    of = await _seen(site, request, app, queue)
+    page = forms.page(request.query, of)
+    last = request.headers.get("last-event-id", "")
+    # An id says nothing about the partition, so a stream of several cannot be continued by it.
+    if is_id(last) and len(page.partitions) == 1:
+        page = forms.MessagePage(page.partitions, position_of(last), True, page.limit, False, 0)
+    return stream(site, app, of, page, site.still(request, app, of))
+
+
+@get("/v1/{app:str}/{queue:str}/lag")
+async def get_lag(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+    """Return what waits behind `after` in one `partition`."""
+    of = await _seen(site, request, app, queue)
+    partition = forms.whole_number(request.query, "partition", 1, of.partitions, 1)
+    after = forms.position_after(request.query)
+    found = await site.board.look(lambda database, now_ms: backlog(database, of.id, partition, after, now_ms))
+    return answer({**OK, **asdict(found)})
+
+
+@get("/v1/{app:str}/{queue:str}/delayed")
+async def get_delayed(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+    """Return what is not due yet in one `partition`."""
+    of = await _seen(site, request, app, queue)
+    query = request.query
+    partition = forms.whole_number(query, "partition", 1, of.partitions, 1)
+    limit = forms.whole_number(query, "limit", 1, READ_MAX, forms.LIMIT_DEFAULT)
+    found = await site.board.look(lambda database, _: later.delayed(database, of.id, partition, limit))
+    return answer({**OK, "messages": found})
+
+
+@delete("/v1/{app:str}/{queue:str}/delayed/{ids:str}", status_code=200)
+async def withdraw(site: MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
+    caller = site.caller(request, app)
+    of = await site.queue(app, queue)
+    caller.must_change(app, of)
+    named = forms.ids(ids)
+    count = await site.board.change(app, lambda database, now: later.withdraw(database, of.id, named, now.now_ns))
+    return answer({**OK, "withdrawn": count})
+
+
+@get("/v1/{app:str}/{queue:str}/{ids:str}")
+async def get_by_id(site: MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
+    of = await _seen(site, request, app, queue)
+    return answer({**OK, "messages": await site.board.get(of, forms.ids(ids))})
+
+
+@put("/v1/{app:str}/{queue:str}/{ids:str}")
+async def put_by_id(site: MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
+    site.caller(request, app).must_be(app)
+    body, ttl_s = forms.single(request.headers, await request.body())
+    await site.board.put(app, queue, forms.ids(ids), body, ttl_s)
+    return answer(OK)
+
+
+@delete("/v1/{app:str}/{queue:str}/{ids:str}", status_code=200)
+async def delete_by_id(site: MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
+    caller = site.caller(request, app)
+    caller.must_change(app, await site.queue(app, queue))
+    await site.board.delete(app, queue, forms.ids(ids))
+    return answer(OK)
+
+
+@get("/__heartbeat__", media_type="text/plain")
+async def heartbeat() -> str:
+    return "OK"
+
+
+@get("/metrics")
+async def metrics(site: MessageSite, request: HttpRequest) -> Response[bytes]:
+    """Return metrics. They name applications, so the caller needs a key of one, or the operator's token."""
+    site.keys.somebody(request.headers.get("authorization", ""))
+    return Response(generate_latest(site.metrics), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+MESSAGE_ROUTES = [
+    post_messages, get_messages, stream_messages, get_lag, get_delayed, withdraw, get_by_id, put_by_id, delete_by_id,
+    heartbeat, metrics,
+]  # fmt: skip
+
+
+class ScheduleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Request a schedule."""
+
+    cron: str
+    body: str
+    zone: str = "UTC"
+    missed: str = "once"
+    partition: int | None = None
+    key: str = ""
+    ttl: int = TTL_DEFAULT_S
+    priority: str | int = ""
+
+
+@get("/v1/{app:str}/{queue:str}/schedules")
+async def list_schedules(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+    site.caller(request, app).must_be(app)
+    of = await site.queue(app, queue)
+    found = await site.board.look(lambda database, _: schedules.every(database, of.id))
+    return answer({**OK, "schedules": found})
+
+
+@put("/v1/{app:str}/{queue:str}/schedules/{name:str}")
+async def put_schedule(site: MessageSite, request: HttpRequest, app: str, queue: str, name: str) -> Response[bytes]:
+    site.caller(request, app).must_be(app)
+    wanted = _wanted(name, await request.body())
+    stored = await site.board.change(
+        app, lambda database, now: schedules.put(database, app, queue, wanted, now.now_ms), soon=True
+    )
+    return answer({**OK, **msgspec.to_builtins(stored)})
+
+
+@delete("/v1/{app:str}/{queue:str}/schedules/{name:str}", status_code=200)
+async def remove_schedule(site: MessageSite, request: HttpRequest, app: str, queue: str, name: str) -> Response[bytes]:
+    site.caller(request, app).must_be(app)
+    count = await site.board.change(app, lambda database, _: schedules.remove(database, app, queue, name))
+    return answer({**OK, "removed": count})
+
+
+def _wanted(name: str, body: bytes) -> MessageSchedule:
+    """Read the schedule that is wanted. Raise InvalidPost."""
+    if not QUEUE_NAME.fullmatch(name):
+        raise InvalidPost({"name": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
+    try:
+        requested = msgspec.json.decode(body, type=ScheduleBody)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise InvalidPost({"body": str(error)}) from error
+    if requested.missed not in ("once", "all", "skip"):
+        raise InvalidPost({"missed": f"one of once, all, skip is wanted, not {requested.missed[:40]!r}"})
+    if len(requested.body) > BODY_MAX_CHARS:
+        raise InvalidPost({"body": f"the message of a schedule has at most {BODY_MAX_CHARS} characters"})
+    fields: dict[str, Any] = {
+        name: getattr(requested, name) for name in ("body", "partition", "key", "ttl", "priority")
+    }
+    draft = forms.draft(fields, "", now_ms())
+    return MessageSchedule(
+        name=name,
+        cron=requested.cron,
+        body=draft.body,
+        zone=requested.zone,
+        missed=requested.missed,
+        partition=draft.partition,
+        key=draft.key,
+        ttl=draft.ttl_s,
+        priority=draft.priority,
+    )
+
+
+SCHEDULE_ROUTES = [list_schedules, put_schedule, remove_schedule]
 
 REQUEST_MAX_BYTES = 16_777_216
 

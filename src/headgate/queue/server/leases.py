@@ -13,7 +13,7 @@ from headgate.queue.messages import leases
 from headgate.queue.messages.holders import DEFAULT_GROUP, LeaseRequest, Outcome
 from headgate.queue.messages.records import READ_MAX, InvalidPost
 from headgate.queue.server import forms
-from headgate.queue.server.state import OK, MessageSite, answer
+from headgate.queue.server.answers import OK, MessageSite, answer
 from headgate.queueing.ids import is_id
 from headgate.queueing.partitions import PARTITIONS_MAX, QUEUE_NAME
 from headgate.rest import HttpRequest, Response, delete, get, post

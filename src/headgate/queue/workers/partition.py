@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from headgate.base.tasks import end
 from headgate.map.workers import Control
 from headgate.ports.messages import QueueGone, SourceDown
-from headgate.queue.workers.calls import JobExit, Stuck, log
+from headgate.queue.workers.calls import JobExit, Rank, Stuck, log
 from headgate.queue.workers.ownership import Ownership
 from headgate.queue.workers.processor import MessageProcessor
-from headgate.queue.workers.turns import Rank
 from headgate.queueing import progress as steps
 from headgate.queueing.ids import position_of, unix_ms_of
 from headgate.queueing.message import ERROR_MAX_CHARS, Failed, Message, Reject, RetryLater, StopWorker, Vanished

@@ -1,19 +1,51 @@
-"""Hold what all partitions of a worker share: where messages come from, how jobs are called, where failures go."""
+"""Hold what all partitions of a worker share: where messages come from, where failures go, clients, metrics."""
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from headgate.base.ids import fresh
 from headgate.ports.messages import MessageSource, NewMessage, PostedAlready, PostRefused, QueueGone
 from headgate.queue.workers.calls import JobCaller, log
-from headgate.queue.workers.figures import WorkerMetrics
 from headgate.queueing.message import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, Message, format_dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS, PATIENCE_S, QueuePartition
 from headgate.queueing.policy import Failure, Routing
 from headgate.queueing.progress import Tally
+
+
+class WorkerMetrics:
+    """Keep the metrics of one worker in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        of = self.registry
+        self.done = Counter("headgate_queue_done", "Messages processed.", ["queue"], registry=of)
+        self.retries = Counter("headgate_queue_retries", "Tries after the first.", ["queue"], registry=of)
+        self.failures = Counter("headgate_queue_failures", "Tries that failed.", ["queue"], registry=of)
+        self.dead = Counter("headgate_queue_dead", "Messages given up.", ["queue"], registry=of)
+        self.commits = Counter("headgate_queue_commits", "Records of progress written.", registry=of)
+        self.hook_errors = Counter("headgate_queue_hook_errors", "Failures of job_failure.", registry=of)
+        self.source_errors = Counter("headgate_queue_source_errors", "Requests the server did not answer.", registry=of)
+        self.lost = Counter("headgate_queue_partitions_lost", "Partitions another worker took.", registry=of)
+        self.moved = Counter("headgate_queue_partitions_moved", "Partitions handed over to other workers.", registry=of)
+        self.running = Gauge("headgate_queue_in_flight", "Jobs running now.", registry=of)
+        self.owned = Gauge("headgate_queue_partitions", "Partitions owned now.", registry=of)
+        self.parked = Gauge(
+            "headgate_queue_parked", "Messages waiting for another try.", ["queue", "partition"], registry=of
+        )
+        self.lag = Gauge("headgate_queue_lag", "Messages behind the progress.", ["queue", "partition"], registry=of)
+        self.job_s = Histogram("headgate_queue_job_seconds", "Time a job takes.", ["queue"], registry=of)
+
+    def forget(self, queue: str, partition: int) -> None:
+        """Forget a partition that another worker has taken over."""
+        for gauge in (self.parked, self.lag):
+            gauge.remove(queue, str(partition))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +141,30 @@ class MessageProcessor:
         except Exception:
             log.exception("job_failure itself failed, for message %s", message.message_id)
             self.figures.hook_errors.inc()
+
+
+TIMEOUT_S = 60.0
+
+
+class BlockingClient:
+    """Post from plain hooks, which run in threads. Async hooks await the methods of `source`."""
+
+    def __init__(self, source: MessageSource, loop: asyncio.AbstractEventLoop) -> None:
+        self.source, self._loop = source, loop
+
+    def post(self, queue: str, body: str, *, partition: int | None = None, ttl_s: int | None = None) -> None:
+        """Post a message once, however often the network fails. Raise SourceDown, QueueGone or PostRefused."""
+        # The fresh key lets the client repeat a request whose answer was lost.
+        self._wait(self.source.post(NewMessage(queue, body, fresh(), partition, ttl_s)))
+
+    def create_queue(self, queue: str, partitions: int = 1) -> None:
+        """Create the queue if it does not exist."""
+        self._wait(self.source.create(queue, partitions))
+
+    def _wait(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)
+
+
+def log_failure(message: Message, context: object, queue: str, error: BaseException, client: object) -> None:
+    """Log a failure; this is a hook for `job_failure`."""
+    log.error("%s: message %s: %r", queue, message.message_id, error, exc_info=error)

@@ -17,12 +17,11 @@ from msgspec.structs import replace
 from headgate.base.tasks import end, unless
 from headgate.map.tree import Address, Undecodable
 from headgate.map.workers import WORKER_PREFIX, Application, Control, WorkerRecord
-from headgate.queue.workers.calls import JobExit, Stuck, log
+from headgate.queue.workers.calls import JobExit, Rank, StrandTurns, Stuck, log
 from headgate.queue.workers.discovery import DiscoveryTurn
 from headgate.queue.workers.ownership import take
 from headgate.queue.workers.partition import PartitionRunner, WorkerView
 from headgate.queue.workers.processor import MessageProcessor
-from headgate.queue.workers.turns import Rank, StrandTurns
 from headgate.queueing.message import StopWorker
 from headgate.queueing.partitions import RESERVED, QueuePartition, head_of, priority_of, share_out, strand_of
 from headgate.recipes.mirror import Mirror

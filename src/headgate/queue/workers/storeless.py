@@ -11,12 +11,10 @@ from typing import Any
 from headgate.base.ids import fresh
 from headgate.base.tasks import end, run_until, unless
 from headgate.ports.messages import LeaseGone, NoStream, PostRefused, QueueGone, SourceDown
-from headgate.queue.messages.client import MessageClient
+from headgate.queue.messages.client import MessageClient, MessageLeasing
 from headgate.queue.messages.holders import DEFAULT_GROUP, Failure, Handed, MessageLease, Outcome
-from headgate.queue.messages.leaseclient import MessageLeasing
 from headgate.queue.workers.calls import RETRY_AFTER_MAX_S, JobCaller, JobExit, Stuck, error_text, log, retry_after_s
-from headgate.queue.workers.figures import WorkerMetrics
-from headgate.queue.workers.processor import JobPace
+from headgate.queue.workers.processor import JobPace, WorkerMetrics
 from headgate.queueing import Message, Reject, RetryLater, StopWorker
 from headgate.queueing.partitions import RESERVED, QueuePartition
 from headgate.queueing.policy import Routing, RoutingRule

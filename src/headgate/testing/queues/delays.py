@@ -11,9 +11,9 @@ from pathlib import Path
 
 from headgate.queue.messages import later, queues
 from headgate.queue.messages.database import SqliteDatabase
-from headgate.queue.messages.pages import read
 from headgate.queue.messages.posts import MessagePost, post_group
 from headgate.queue.messages.records import MessageDraft, QueueRecord
+from headgate.queue.messages.storage import read
 from headgate.queueing.ids import START, Position, position_of
 from headgate.testing.sim.world import InvariantBroken
 

@@ -31,8 +31,8 @@ from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.store.store import Store
 from headgate.store.types import Backend, SessionLost
 from headgate.testing.clock import DEADLINE_S
-from headgate.web.routes.messages import MESSAGE_PAGES
-from headgate.web.serve import Tls, serve
+from headgate.web.routes.pages import MESSAGE_PAGES
+from headgate.web.server import Tls, serve
 
 APP, KEY = "sync", "cafe1234cafe"
 OTHER_APP, OTHER_KEY = "mail", "other-key"

@@ -13,18 +13,10 @@ from pathlib import Path
 
 from headgate.queue.messages import leases, queues
 from headgate.queue.messages.database import SqliteDatabase
-from headgate.queue.messages.holders import (
-    Failure,
-    Handed,
-    LeaseLost,
-    LeaseMoment,
-    LeaseRequest,
-    MessageLease,
-    Outcome,
-)
-from headgate.queue.messages.pages import read
+from headgate.queue.messages.holders import Failure, Handed, LeaseLost, LeaseMoment, LeaseRequest, MessageLease, Outcome
 from headgate.queue.messages.posts import MessagePost, post_group
 from headgate.queue.messages.records import MessageDraft, NoQueue, QueueRecord
+from headgate.queue.messages.storage import read
 from headgate.queueing.ids import START
 from headgate.queueing.message import dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS

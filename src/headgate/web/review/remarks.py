@@ -1,13 +1,24 @@
-"""Remarks: lines that this fleet signs, so that whoever may push notes says nothing in another's name."""
+"""Define remarks, lines that this fleet signs so that nobody writes in another's name, and who makes them."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
+
+
+class Speaker(NamedTuple):
+    """Say how people approve on the pages for one connection."""
+
+    auth: str
+    """The section [auth NAME] whose names are those of the git server; empty: nobody can write remarks."""
+    bound: bool
+    """Whether the git server binds the names in notes to the account that pushes them."""
+
 
 TEXT_MAX_CHARS = 10_000
 PATH_MAX_CHARS = 4_096

@@ -20,7 +20,7 @@ from headgate.rest import HTTPException
 from headgate.services.context import Context
 from headgate.store.store import Session
 from headgate.store.types import SessionLost, StoreError
-from headgate.web.peers.fleet import PeerFleet
+from headgate.web.access import PeerFleet
 
 A = TypeVar("A")
 

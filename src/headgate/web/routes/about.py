@@ -13,8 +13,8 @@ from headgate.adapters.identity.tokens import OPENID
 from headgate.config.tenants import Tenant
 from headgate.rest import Handler, HttpRequest, Response, get
 from headgate.web.access import APPROVE, COMMENT, NAMED_ALONE, UNAPPROVED, Realm
+from headgate.web.answers import wants_html
 from headgate.web.description import as_json, as_yaml, paths_of
-from headgate.web.errors import wants_html
 from headgate.web.routes.autohold import AUTOHOLD
 from headgate.web.routes.machines import MODIFY_REQUEST
 from headgate.web.routes.orders import STATE

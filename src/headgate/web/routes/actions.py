@@ -1,11 +1,13 @@
-"""Record and show actions that people take: who did what, why, when, from where, and with what outcome."""
+"""Record and show actions that people take, approvals by push, and writes that were refused to them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +17,11 @@ from msgspec.structs import replace
 from headgate.base.ids import fresh
 from headgate.map.records import DONE, HandAction
 from headgate.ports.history import LIMIT_MAX, time_text
-from headgate.rest import HTTPException, HttpRequest, get
+from headgate.rest import HTTPException, HttpRequest, JSONBody, get, post
 from headgate.store.types import Op, StoreError
-from headgate.web.access import is_checked
+from headgate.web.access import Bearer, is_checked
 from headgate.web.description import NUMBER, QueryParameter
+from headgate.web.peers.requests import READING, Message
 from headgate.web.routes.history import number
 from headgate.web.site import Site
 
@@ -211,4 +214,86 @@ async def all_actions(site: Site, request: HttpRequest) -> list[ActionShape]:
     return await _found(site, request, "")
 
 
-ROUTES = (actions, all_actions)
+class ApprovalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Request a note about an approval."""
+
+    project: str
+    change: str
+    """`<branch>/<topic>`"""
+    commit: str = ""
+    reason: str = ""
+
+
+@post("/api/tenant/{tenant:str}/approval", status_code=200, opt={"permission": "enqueue"})
+async def approval(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ApprovalBody]) -> bool:
+    """Record that a person approved a change by a push: who, what and why. This request itself approves nothing.
+    Headgate only.
+    """
+    site.allow(request, tenant, "enqueue", project=data.project)
+    site.project(tenant, data.project)
+
+    async def work(besides: Sequence[Op]) -> None:
+        await site.context.store.commit([], besides)
+
+    subject, details = f"{data.change} of {data.project}", {"commit": data.commit}
+    await Hand(site, request, "approve", tenant, subject, data.reason, details).does(work)
+    return True
+
+
+REFUSALS_PERIOD_MS = 3_600_000
+REFUSALS_OF_ONE_MAX = 5
+"""Refusals of one person that are recorded in a period, each for another tenant or verb; the log has the rest."""
+REFUSALS_MAX = 100
+"""Refusals of all people that each process records in a period."""
+
+
+class RefusedWrites:
+    """Record refused writes of identified people. A caller without a token is not identified, and nothing is
+    recorded: strangers could fill a disk."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._period, self._seen, self._of = 0, set[tuple[str, ...]](), Counter[tuple[str, ...]]()
+
+    async def note(self, error: Exception, scope: Any) -> None:  # ASGI
+        """Keep that a request was refused to somebody, if it would have changed something and few were kept lately."""
+        if not isinstance(error, HTTPException) or error.status_code != 403 or scope["method"] in READING:
+            return
+        tenant = str(scope.get("path_params", {}).get("tenant", ""))
+        bearer = self._bearer(scope)
+        # Names of tenants come from the address: unknown ones would let one person fill the list with inventions.
+        if scope.get(KEPT) or bearer is None or (tenant and tenant not in self._site.tenants):
+            return
+        verb = _verb(scope)
+        if self._room((bearer.authenticator, bearer.name), tenant, verb):
+            subject = str(scope["path"]).removeprefix(f"/api/tenant/{tenant}/").removeprefix("/api/")
+            await Hand(self._site, HttpRequest(scope), verb, tenant, subject).refused(str(error.detail))
+
+    def _bearer(self, scope: Any) -> Bearer | None:
+        """Return the caller; None for strangers, and for foreign pages that use somebody's login."""
+        with suppress(HTTPException):
+            return self._site.access.bearer(HttpRequest(scope))
+        return None
+
+    def _room(self, who: tuple[str, str], tenant: str, verb: str) -> bool:
+        """Return whether one more is kept, and count it."""
+        period = self._site.context.now_ms() // REFUSALS_PERIOD_MS
+        if period != self._period:
+            self._period, self._seen, self._of = period, set(), Counter()
+        key = (*who, tenant, verb)
+        if key in self._seen or self._of[who] >= REFUSALS_OF_ONE_MAX or len(self._seen) >= REFUSALS_MAX:
+            return False
+        self._seen.add(key)
+        self._of[who] += 1
+        return True
+
+
+def _verb(scope: Message) -> str:
+    """Return the last word of the address, or the permission that is needed where that is a name of something."""
+    last = str(scope["template"]).rpartition("/")[2]
+    if "{" in last and last != "{rest:path}":
+        return str(scope["handler"].opt.get("permission", "write"))
+    return str(scope["path"]).rpartition("/")[2]
+
+
+ROUTES = (actions, all_actions, approval)

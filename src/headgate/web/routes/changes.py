@@ -1,16 +1,288 @@
-"""Show the proposed changes, and when one of them will land."""
+"""Show the proposed changes, and estimate when one lands, what delays it, what it needs and what needs it."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
 
+import msgspec
+
+from headgate.config.forges.facts import Word
+from headgate.config.model import Pipeline
+from headgate.gate.change import Change, ChangeState
+from headgate.gate.requirements import lacking, rulings
+from headgate.gate.world import World
 from headgate.ports.history import LIMIT_MAX, HistoryQuery, HistoryUnavailable
 from headgate.rest import HTTPException, HttpRequest, get
 from headgate.web.description import NUMBER, QueryParameter
-from headgate.web.outlook import ChangeShape, Outlook, ProposedShape
-from headgate.web.places import ItemPlaces
+from headgate.web.itemshapes import ref_shape
 from headgate.web.routes.history import number
+from headgate.web.shapes import ItemShape, RefShape
+from headgate.web.shots import ItemPlaces, ItemSpot
 from headgate.web.site import Site
+from headgate.web.status import timed_item
+
+OTHERS_MAX = 100
+"""Limit of the shown changes that a change needs, and of those that need it."""
+FILES_MAX = 1_000
+"""Limit of the shown paths."""
+DEPTH_MAX = 20
+"""Limit of the length of a chain of needed changes."""
+
+
+class ApprovalStatement(msgspec.Struct, frozen=True):
+    """Hold one person's statement on a change of plain git."""
+
+    who: str
+    current: bool
+    """Whether it is about this patchset; statements on older patchsets do not count."""
+    since: int
+    """Milliseconds since the epoch."""
+
+
+class MissingRequirements(msgspec.Struct, frozen=True):
+    """State what a pipeline that lands changes still requires."""
+
+    pipeline: str
+    lacks: tuple[str, ...]
+    """One line for each missing requirement; empty if the change could enter."""
+
+
+class PlaceInLine(msgspec.Struct, frozen=True, kw_only=True):
+    """Describe the place of a change in a queue."""
+
+    pipeline: str
+    queue: str
+    item: str
+    position: int
+    """The position in its queue; 1 is the head."""
+    active: bool
+    """Whether it is within the window of its queue, so that its jobs run."""
+    phase: str
+    failing_reasons: tuple[str, ...]
+    enqueue_time: int
+    """Milliseconds since the epoch."""
+    remaining_time: int | None
+    """Milliseconds until the jobs of the item and of all items ahead of it have ended; null if this cannot be estimated
+    yet.
+    """
+    basis: str
+    """What the estimate is based on, as text for people."""
+    resets: int | None
+    """How many of the `buildsets` of its project in this pipeline in the last 30 days were reset because of items
+    ahead; null if no item is ever ahead.
+    """
+    buildsets: int | None
+
+
+class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
+    """Describe a change that this one needs, or that needs this one."""
+
+    key: str
+    state: str
+    """open | landed | closed | unknown"""
+    ref: RefShape | None = None
+    pipelines: tuple[str, ...] = ()
+    """The pipelines that it is in now."""
+    depth: int = 1
+    """1 for a direct dependency, more for an indirect one."""
+
+
+class ProposedShape(msgspec.Struct, frozen=True, kw_only=True):
+    """Describe one change in a list."""
+
+    ref: RefShape
+    state: str
+    """open | landed | closed"""
+    approved: bool
+    approvals: tuple[ApprovalStatement, ...]
+    draft: bool | None
+    labels: tuple[str, ...]
+    mergeable: bool | None
+    lacks: tuple[MissingRequirements, ...]
+    """The missing requirements of each pipeline that lands changes of its project."""
+    places: tuple[PlaceInLine, ...]
+
+
+class ChangeShape(ProposedShape, frozen=True, kw_only=True):
+    """Describe one change as its connection knows it now, with its prospects."""
+
+    message: str
+    files: tuple[str, ...] | None
+    """The changed paths, at most the first thousand; null if they are unknown."""
+    reason: str
+    """Why it is closed, if nobody withdrew it."""
+    vetoes: tuple[ApprovalStatement, ...]
+    needs: tuple[Neighbour, ...]
+    """The changes that it is based on or names in its footers, and the changes that those need, nearest first; at most
+    100.
+    """
+    needed_by: tuple[Neighbour, ...]
+    """At most 100 changes that need this one."""
+    circle: tuple[str, ...]
+    """Keys of the changes among `needs` that also need this one: they are tested and land together, or not at all."""
+    unresolved: tuple[str, ...]
+    """Footers that name no known change."""
+
+
+class Outlook:
+    """Describe changes of one tenant at one moment."""
+
+    def __init__(self, site: Site, tenant: str, places: ItemPlaces) -> None:
+        self._site, self._tenant, self._places = site, tenant, places
+        self._configured, self._now_ms = site.tenant(tenant), site.context.now_ms()
+        self._known = site.status.change_states(tenant)
+        self._change_states = self._known.now()
+
+    def open(self, project: str) -> list[ChangeState]:
+        """Return the open changes, of one project (canonical) or of all that the tenant has."""
+        own = {one.project for one in self._configured.tenant.projects}
+        wanted = {project} if project else own
+        return [one for one in self._change_states.values() if one.open and one.change.project in wanted]
+
+    def listed(self, change_state: ChangeState) -> ProposedShape:
+        """Return the description of a change in a list of changes."""
+        return ProposedShape(**self._members(change_state, {}))
+
+    def of(self, change: Change, costs: Mapping[tuple[str, str], tuple[int, int]]) -> ChangeShape:
+        """Describe a change. `costs` maps (project, pipeline) to the recent buildsets, and to those that were reset."""
+        change_state = self._change_states.get(change.key) or ChangeState(change, open=False)
+        change = change_state.change
+        needs = tuple(islice(self._needed(change), OTHERS_MAX))
+        return ChangeShape(
+            **self._members(change_state, costs),
+            message=change.message,
+            files=change.files[:FILES_MAX] if change.files is not None else None,
+            reason=change_state.reason,
+            vetoes=_statements(change_state, change_state.vetoes),
+            needs=needs,
+            circle=self._circle(change, needs),
+            needed_by=tuple(islice(self._needing(change), OTHERS_MAX)),
+            unresolved=change.unresolved,
+        )
+
+    def _members(self, change_state: ChangeState, costs: Mapping[tuple[str, str], tuple[int, int]]) -> dict[str, Any]:
+        """Return the members of a `ProposedShape`."""
+        change, details = change_state.change, change_state.details
+        return {
+            "ref": ref_shape(change, change_state),
+            "state": state_of(change_state),
+            "approved": change_state.is_approved,
+            "approvals": _statements(change_state, change_state.approvals),
+            "draft": details.draft if details else None,
+            "labels": (details.labels or ()) if details else (),
+            "mergeable": details.mergeable if details else None,
+            "lacks": tuple(self._lacks(change_state)) if change_state.open else (),
+            "places": tuple(self._place(spot, costs) for spot in self._places.live(change.key)),
+        }
+
+    def _lacks(self, change_state: ChangeState) -> Iterator[MissingRequirements]:
+        change, layouts = change_state.change, self._configured.layouts
+        for name, pipeline in layouts.landed.pipelines.items():
+            lands = pipeline.manager == "dependent" or change.connection in pipeline.lands
+            if lands and layouts.landed.takes_part(name, change.project, change.branch):
+                world = self._world(pipeline)
+                reasons = [*lacking(world, change_state, entering=True), *rulings(world, change_state)]
+                yield MissingRequirements(name, tuple(dict.fromkeys(reasons)))
+
+    def _world(self, pipeline: Pipeline) -> World:
+        return World(
+            tenant=self._tenant,
+            pipeline=pipeline,
+            layouts=self._configured.layouts,
+            change_states=self._change_states,
+            now_ms=self._now_ms,
+        )
+
+    def _place(self, spot: ItemSpot, costs: Mapping[tuple[str, str], tuple[int, int]]) -> PlaceInLine:
+        pipeline, queue, item = spot.pipeline, spot.queue, timed_item(spot.item, self._now_ms)
+        gates = pipeline.manager == "dependent"
+        # Only in a dependent pipeline does an item wait for those ahead of it; elsewhere it ends on its own.
+        ahead = spot.line[: spot.position] if gates and item.active else ()
+        before = [timed_item(one, self._now_ms) for one in ahead]
+        known = [one.remaining_time for one in (*before, item)]
+        left = max((ms for ms in known if ms is not None), default=None) if None not in known else None
+        some = costs.get((item.refs[0].project_canonical, pipeline.name))
+        return PlaceInLine(
+            pipeline=pipeline.name,
+            queue=queue.name,
+            item=item.id,
+            position=spot.position + 1,
+            active=item.active,
+            phase=item.phase,
+            failing_reasons=item.failing_reasons,
+            enqueue_time=item.enqueue_time,
+            remaining_time=left if item.active else None,
+            basis=_basis(item, before, queue.window, known=left is not None),
+            buildsets=some[0] if some and gates else None,
+            resets=some[1] if some and gates else None,
+        )
+
+    def _needed(self, change: Change) -> Iterator[Neighbour]:
+        """Yield the changes that it needs, level by level, each once; of another tenant's, only the name."""
+        seen, level = {change.key}, [change]
+        for depth in range(1, DEPTH_MAX + 1):
+            # A mapping instead of a set: it drops duplicates and keeps the order of the footers.
+            keys = dict.fromkeys(key for one in level for key in one.needs if key not in seen)
+            # Marked before they are followed: changes that need each other in a circle are shown once, and this ends.
+            seen.update(keys)
+            yield from (self._neighbour(key, depth) for key in keys)
+            level = [own.change for own in map(self._own, keys) if own is not None]
+
+    def _circle(self, change: Change, needs: Sequence[Neighbour]) -> tuple[str, ...]:
+        """Return the keys of the needed changes that need it in turn, directly or through others of them."""
+        of = {one.key: own.change.needs for one in needs if (own := self._own(one.key)) is not None and own.open}
+        found, level = dict[str, None](), {change.key}
+        while level:
+            # From the change backwards, one step at a time: each round finds
+            # those that need one found in the round before.
+            level = {key for key, keys in of.items() if key not in found and not level.isdisjoint(keys)}
+            found.update(dict.fromkeys(level))
+        return tuple(key for key in of if key in found)
+
+    def _needing(self, change: Change) -> Iterator[Neighbour]:
+        for key in sorted(self._known.dependants.get(change.key, ())):
+            if (own := self._own(key)) is not None and own.open and change.key in own.change.needs:
+                yield self._neighbour(key, 1)
+
+    def _own(self, key: str) -> ChangeState | None:
+        """Return the known state of a change of the tenant's own projects; others may have the same connections."""
+        known = self._change_states.get(key)
+        return known if known is not None and self._configured.tenant.find(known.change.project) is not None else None
+
+    def _neighbour(self, key: str, depth: int) -> Neighbour:
+        known = self._own(key)
+        if known is None:
+            return Neighbour(key=key, state="unknown", depth=depth)
+        ref, pipelines = ref_shape(known.change, known), self._places.pipelines(key)
+        return Neighbour(key=key, state=state_of(known), ref=ref, pipelines=pipelines, depth=depth)
+
+
+def state_of(change_state: ChangeState) -> str:
+    return "landed" if change_state.landed else "open" if change_state.open else "closed"
+
+
+def _statements(change_state: ChangeState, words: Iterable[Word]) -> tuple[ApprovalStatement, ...]:
+    return tuple(
+        ApprovalStatement(word.who, word.commit == change_state.change.commit, word.since_ms) for word in words
+    )
+
+
+def _basis(item: ItemShape, before: Sequence[ItemShape], window: int, *, known: bool) -> str:
+    """Return the basis of an estimate, or why there is none."""
+    if not item.active:
+        return f"its jobs begin once it is among the first {window} of its queue"
+    if not item.jobs:
+        return "its jobs are not known yet"
+    new = [job.name for one in (*before, item) for job in one.jobs if job.result is None and job.estimated_time is None]
+    if not known:
+        names = ", ".join(dict.fromkeys(new)) or "a job that takes longer than it usually does"
+        return f"nobody knows how long it takes: {names}"
+    ahead = f", and of the {len(before)} ahead of it" if before else ""
+    return f"the medians of the last successful builds of its jobs{ahead}; nothing that fails ahead is counted in"
+
 
 LATELY_MS = 30 * 86_400_000
 COSTS_MS = 60_000

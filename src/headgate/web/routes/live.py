@@ -1,15 +1,20 @@
-"""Show the present state: tenants, queues and processes."""
+"""Show the present state: tenants, queues, processes, and queues of messages with their workers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, cast
 
+import msgspec
+
 from headgate.gate.change import Change, is_called
+from headgate.map.tree import unescape
+from headgate.map.workers import QueueMap
+from headgate.queue.workers.progress import PartitionShape, partition_statuses, shape, workers
 from headgate.rest import HttpRequest, Response, StreamResponse, get
-from headgate.web.manners import matches, takes_gzip
-from headgate.web.peers.admission import peer_of
-from headgate.web.peers.protocols import HANDOVER
+from headgate.web.answers import matches, takes_gzip
+from headgate.web.peers.connections import peer_of
+from headgate.web.server import HANDOVER
 from headgate.web.shapes import (
     ComponentShape,
     ConnectionShape,
@@ -129,6 +134,39 @@ async def semaphores(site: Site, tenant: str) -> list[SemaphoreShape]:
     return site.status.semaphores(tenant)
 
 
-ROUTES = (
-    health, tenants, components, problems, connections, status, status_change, events, semaphores,
-)  # fmt: skip
+class WorkerShape(msgspec.Struct, frozen=True):
+    worker: str
+    host: str
+    """Host and process."""
+    queues: tuple[str, ...]
+    """Partitions it processes."""
+
+
+class ApplicationShape(msgspec.Struct, frozen=True):
+    application: str
+    workers: list[WorkerShape]
+    partitions: list[PartitionShape]
+
+
+@get("/api/queues")
+async def queues(site: Site, request: HttpRequest) -> list[ApplicationShape]:
+    """Return every application with its workers and partitions, as of now."""
+    must_read(site, request)
+    root = QueueMap()
+    entries = await site.context.store.list(root.path)
+    names = sorted({unescape(entry.path[len(root.path) + 1 :].split("/")[0]) for entry in entries})
+    found = []
+    for name in names:
+        app = root.app(name)
+        by, known = workers(app, entries), partition_statuses(app, entries)
+        found.append(
+            ApplicationShape(
+                name,
+                [WorkerShape(worker, record.name, record.queues) for worker, record in sorted(by.items())],
+                [shape(partition, known[partition], by, known=True) for partition in sorted(known)],
+            )
+        )
+    return found
+
+
+ROUTES = (health, tenants, components, problems, connections, status, status_change, events, semaphores, queues)

@@ -24,10 +24,10 @@ from headgate.rest import (
     websocket,
 )
 from headgate.web.access import Bearer
+from headgate.web.buildlogs import NoLogs
 from headgate.web.builds import MANIFEST
 from headgate.web.logfiles import over
-from headgate.web.loginflow import expected
-from headgate.web.remote import NoLogs
+from headgate.web.routes.login import expected
 from headgate.web.routes.pages import page
 from headgate.web.shapes import LogFile
 from headgate.web.site import OPEN, Site, must_read

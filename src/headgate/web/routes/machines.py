@@ -1,10 +1,10 @@
-"""Show machines, the requests for them, and the labels, flavors and providers that describe them."""
+"""Show machines, requests for them, the labels, flavors and providers behind them, and accounts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -21,15 +21,15 @@ from headgate.map.inventory.nodes import NodeClaim, NodeRequest, NodeWait
 from headgate.map.tree import Address, Undecodable
 from headgate.ports.history import time_text
 from headgate.recipes.mirror import Mirror
-from headgate.rest import HTTPException, HttpRequest, NotFoundException, delete, get
+from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, delete, get, post
 from headgate.services.nodes.machines.demand import zone_of_label
 from headgate.services.nodes.machines.survey import SeenMachines, seen
 from headgate.services.nodes.status import node_state
-from headgate.web.routes.actions import Hand
-from headgate.web.routes.cloudmachines import change_node, made_nodes
-from headgate.web.routes.executormachines import executor_nodes
-from headgate.web.routes.machineshapes import NodeShape, RequestShape
-from headgate.web.routes.pooled import free_nodes
+from headgate.store.types import At, Op
+from headgate.web.problems import AccountShape, node_accounts
+from headgate.web.routes.actions import Hand, plain
+from headgate.web.routes.control import OF_ALL
+from headgate.web.routes.nodes import NodeShape, RequestShape, change_node, executor_nodes, free_nodes, made_nodes
 from headgate.web.site import Site
 
 R = TypeVar("R")
@@ -284,6 +284,47 @@ async def tenant_ssh_key(site: Site, tenant: str) -> None:
     raise NotFoundException("tenants have no SSH keys here: give a job what it needs as a secret")
 
 
+class WhatOfAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Request something of an account."""
+
+    do: Literal["forget"]
+    reason: str = ""
+
+
+@get("/api/node-accounts", opt={"permission": OF_ALL})
+async def list_accounts(site: Site, request: HttpRequest) -> list[AccountShape]:
+    """Return the accounts in which machines were made, for as long as resources of this system may exist there.
+    Headgate only.
+    """
+    site.allow_all(request)
+    return node_accounts(site.context)
+
+
+@post("/api/node-accounts/{id:str}", status_code=200, opt={"permission": OF_ALL})
+async def forget_account(site: Site, request: HttpRequest, id: str, data: JSONBody[WhatOfAccount]) -> bool:
+    """Remove the records of what was made in an account that left the launcher's settings. Headgate only."""
+    site.allow_all(request)
+    context = site.context
+    record = context.map.nodes.accounts(id).record
+    entry = context.mirror.get(record.path)
+    if entry is None:
+        raise NotFoundException(f"there is no account {id!r}")
+    one, bearer = record.decode(entry.value), site.access.bearer(request)
+    if not one.lacking_ms:
+        text = f"the launcher's settings have the connection {one.connection}: what is there is taken away by itself"
+        raise HTTPException(text, status_code=409)
+    given_up = plain(bearer.name) if bearer is not None else "somebody"
+
+    async def work(besides: Sequence[Op]) -> None:
+        put = record.put(replace(one, given_up=given_up or "somebody"))
+        # The launcher writes this record, too: if it has found the connection again meanwhile, nothing is given up.
+        await context.store.commit([At(entry.path, entry.version)], [put, *besides])
+
+    await Hand(site, request, "forget-account", "", f"{one.connection} {one.region}".strip(), data.reason).does(work)
+    return True
+
+
 ROUTES = (
     labels, flavors, providers, nodes, nodeset_requests, change_node, end_request, project_ssh_key, tenant_ssh_key,
+    list_accounts, forget_account,
 )  # fmt: skip

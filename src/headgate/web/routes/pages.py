@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from headgate.rest import HttpRequest, NotFoundException, Redirect, Response, get
-from headgate.web.files import document, static_file
+from headgate.web.answers import document, static_file
 from headgate.web.site import OPEN, Site
 
 PAGES = {
@@ -89,3 +89,12 @@ async def static(request: HttpRequest, name: str, edition: str = "") -> Response
 
 
 ROUTES = (index, tenants, tenant_index, stream, tenant_page, static)
+
+
+@get("/", include_in_schema=False)
+async def messages() -> Response[str]:
+    """Return the page of queues, lag and dead letters."""
+    return page("messages", "Queues of messages")
+
+
+MESSAGE_PAGES = (messages, static)

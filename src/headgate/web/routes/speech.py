@@ -15,8 +15,8 @@ from headgate.rest import HTTPException, HttpRequest, JSONBody, post
 from headgate.store.types import Op
 from headgate.web.access import APPROVE, COMMENT, mark_checked, must_be_json
 from headgate.web.review.remarks import PATH_MAX_CHARS, SIDES, TEXT_MAX_CHARS, ReviewRemark, ShownRemark, read, signed
-from headgate.web.reviewcalls import ReviewCall, approving, asked_about, nobody
 from headgate.web.routes.actions import Hand
+from headgate.web.routes.review import ReviewCall, approving, asked_about, nobody
 from headgate.web.site import NEEDED, Site
 
 

@@ -11,11 +11,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from headgate.rest import HTTPException
 from headgate.web.access import Bearer
-from headgate.web.peers.turns import Measured
+from headgate.web.answers import compressed
+from headgate.web.peers.requests import Measured
 from headgate.web.shapes import StatusShape
-from headgate.web.viewers.pieces import EncodedStatus
+from headgate.web.shots import EncodedStatus
+from headgate.web.status import timed
 from headgate.web.viewers.porter import Porter
 
 log = logging.getLogger("headgate.web")
@@ -190,3 +194,39 @@ class Audience:
         # The process costs memory, so it runs only while anybody watches.
         if not self._scenes:
             self.porter.close()
+
+
+DOCUMENT_AGE_MAX_MS = 1_000
+"""Age of the times in a document, at most."""
+
+
+@dataclass(slots=True)
+class ViewerDocument:
+    """Hold a document; `made_ms` is by the clock of its times."""
+
+    tag: str
+    made_ms: int
+    text: bytes
+    packing: asyncio.Future[bytes] | None = None
+
+
+@dataclass(slots=True)
+class Documents:
+    """Keep the latest document of each tenant."""
+
+    now_ms: Callable[[], int]
+    _latest: dict[str, ViewerDocument] = field(default_factory=dict)
+
+    async def of(self, tenant: str, shown: Shown, *, gzip: bool) -> bytes:
+        """Return the document of a state."""
+        now_ms, found = self.now_ms(), self._latest.get(tenant)
+        # A clock that was set back makes the age negative: such a document is made again, too.
+        if found is None or found.tag != shown.encoded.tag or not 0 <= now_ms - found.made_ms < DOCUMENT_AGE_MAX_MS:
+            text = msgspec.json.encode(timed(shown.status, now_ms))
+            found = self._latest[tenant] = ViewerDocument(shown.encoded.tag, now_ms, text)
+        if not gzip:
+            return found.text
+        if found.packing is None:
+            found.packing = asyncio.ensure_future(compressed(found.text))
+        # Others wait for the same compression: a client that disconnects must not cancel it for them.
+        return await asyncio.shield(found.packing)

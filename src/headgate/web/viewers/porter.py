@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from headgate.web.viewers.frames import packed
-from headgate.web.viewers.hall import CHUNKED, CLOSE, ENTER, GONE, GZIP, HEAD, LEAVE, TELL
+from headgate.web.viewers.hub import CHUNKED, CLOSE, ENTER, GONE, GZIP, HEAD, LEAVE, TELL
 
 log = logging.getLogger("headgate.web")
 
@@ -22,7 +22,7 @@ ENTERING_MAX = 500
 """Limit on viewers that wait to be let in; more are refused."""
 ENDED_MAX_S = 5.0
 # The path of the package is the first argument: without site packages (`-S`) Python does not find it by itself.
-_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from headgate.web.viewers import hall; hall.main()"
+_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from headgate.web.viewers import hub; hub.main()"
 
 
 class Porter:

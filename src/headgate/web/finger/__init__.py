@@ -1,1 +1,0 @@
-"""Live logs of builds, over finger."""

@@ -1,0 +1,255 @@
+"""Accept connections: they count from their first moment, no peer has all of them, and each gets somewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import math
+import resource
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headgate.base.errors import UserError
+from headgate.base.tasks import end
+
+CONNECTIONS_MAX = 1_000
+DESCRIPTORS_SHARE = 3
+"""Divisor of the descriptors that the process may have: a server uses at most a third."""
+PEER_SHARE = 2
+"""Divisor of a server's connections: one peer has at most half of them."""
+HEAD_MAX_S = 10.0
+"""Time for the headers to arrive, from the connection or from their first byte."""
+BODY_MAX_S = 60.0
+STALL_MAX_S = 30.0
+"""How long a peer may leave unread what is sent to it."""
+CLOSE_MAX_S = 5.0
+UNREAD_MAX_S = 5.0
+"""Time for the rest of a body to arrive after the request was answered."""
+FOREVER = math.inf
+LOOPBACK = "loopback"
+"""Name of the peer that stands for all programs of this machine."""
+
+
+@dataclass(slots=True)
+class AdmittedConnection:
+    """Represent one connection."""
+
+    transport: asyncio.Transport
+    peer: str
+    until_s: float
+    """Deadline of the connection's present stage, by the clock of the loop."""
+    unread_until_s: float = FOREVER
+    """Deadline of the peer to read what is sent to it. It is apart: a peer that reads may still send too slowly."""
+    busy: bool = False
+    """Whether one of its requests is being answered."""
+
+
+@dataclass(slots=True)
+class ConnectionAdmission:
+    """Admit connections. `now` returns seconds of the loop's clock."""
+
+    now: Callable[[], float]
+    connections_max: int = CONNECTIONS_MAX
+    _places: dict[int, AdmittedConnection] = field(default_factory=dict)
+    """Identity of the transport -> its connection, oldest first."""
+    _counts: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of_process(cls, now: Callable[[], float]) -> ConnectionAdmission:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        allowed = CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else soft // DESCRIPTORS_SHARE
+        return cls(now, max(10, min(CONNECTIONS_MAX, allowed)))
+
+    def enter(self, transport: asyncio.Transport, host: str) -> AdmittedConnection:
+        """Admit a connection. If there is no room, the peer with most connections loses one: idle ones first, the
+        oldest first."""
+        # An upgrade to a websocket admits the same transport a second time, with another protocol.
+        known = self._places.pop(id(transport), None)
+        if known is not None:
+            self._count(known.peer, -1)
+        peer = peer_of(host)
+        # The peer pays for its own excess first; only a server that is full takes from the peer with the most.
+        if self._counts.get(peer, 0) >= max(1, self.connections_max // PEER_SHARE):
+            self._evict(peer)
+        elif len(self._places) >= self.connections_max:
+            self._evict(max(self._counts, key=lambda one: self._counts[one]))
+        place = self._places[id(transport)] = AdmittedConnection(transport, peer, self.now() + HEAD_MAX_S)
+        self._count(peer, 1)
+        return place
+
+    def leave(self, transport: asyncio.Transport) -> None:
+        place = self._places.pop(id(transport), None)
+        if place is not None:
+            self._count(place.peer, -1)
+
+    def sweep(self) -> None:
+        """End connections that have made no progress."""
+        now = self.now()
+        for place in list(self._places.values()):
+            if place.transport.is_closing():
+                # A closing transport waits for its peer to read the rest, which a hostile peer never does.
+                place.until_s = min(place.until_s, now + CLOSE_MAX_S)
+            if min(place.until_s, place.unread_until_s) <= now:
+                place.transport.abort()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def _evict(self, peer: str) -> None:
+        mine = [place for place in self._places.values() if place.peer == peer]
+        # Idle connections go first, as no answer is lost with them.
+        gone = next((place for place in mine if not place.busy), mine[0])
+        self.leave(gone.transport)
+        gone.transport.abort()
+
+    def _count(self, peer: str, more: int) -> None:
+        self._counts[peer] = self._counts.get(peer, 0) + more
+        if not self._counts[peer]:
+            del self._counts[peer]
+
+
+def peer_of(host: str) -> str:
+    """Return the peer that an address belongs to: a network of IPv6, this machine for its own addresses, otherwise
+    the address."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    # A dual-stack socket shows IPv4 peers as `::ffff:a.b.c.d`; as IPv6 they would all share one network.
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if address.is_loopback:
+        return LOOPBACK
+    if isinstance(address, ipaddress.IPv6Address):
+        # One host has a whole /64 at its disposal: counted by address, it would be as many peers as it likes.
+        return str(ipaddress.ip_network((int(address), 64), strict=False))
+    return str(address)
+
+
+log = logging.getLogger("headgate.web")
+
+BACKLOG = 256
+HANDSHAKE_MAX_S = 10.0
+HANDSHAKES_MAX = 100
+"""Limit on TLS handshakes under way; another one ends the oldest."""
+RETRY_S = 0.1
+"""Pause after a connection could not be accepted because no descriptors are left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Name PEM files. With `client_ca`, clients must show a certificate of that authority."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+class ServerCertificates:
+    """Load the files of a server's TLS, and load them again for the next connection after a change."""
+
+    def __init__(self, tls: Tls) -> None:
+        """Raise UserError."""
+        self._tls = tls
+        self._stamps = self._now()
+        try:
+            self._context = self._read()
+        except OSError as error:  # of a file, or of what is in it
+            raise UserError(f"certificate, key or client authority cannot be used: {error}") from error
+
+    def context(self) -> ssl.SSLContext:
+        if (stamps := self._now()) != self._stamps:
+            # Kept even if loading fails: a certificate written before its key
+            # does not match yet, and the key's change retries.
+            self._stamps = stamps
+            try:
+                self._context = self._read()
+                log.info("%s has changed, and is shown from now on", self._tls.certificate)
+            except OSError as error:
+                log.error("%s: what has changed cannot be used, the old is shown: %s", self._tls.certificate, error)
+        return self._context
+
+    def _read(self) -> ssl.SSLContext:
+        made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        made.load_cert_chain(self._tls.certificate, self._tls.key)
+        if self._tls.client_ca is not None:
+            made.load_verify_locations(self._tls.client_ca)
+            made.verify_mode = ssl.CERT_REQUIRED
+        return made
+
+    def _now(self) -> tuple[object, ...]:
+        """Return a value that differs once the files have changed."""
+        found = []
+        for file in (self._tls.certificate, self._tls.key, self._tls.client_ca):
+            with contextlib.suppress(OSError):
+                facts = file.stat() if file is not None else None
+                found.append((facts.st_mtime_ns, facts.st_ino, facts.st_size) if facts else None)
+        return tuple(found)
+
+
+def listening(host: str, port: int, section: str, option: str) -> socket.socket:
+    """Return a socket that listens; `section` and `option` of the settings say where.  Raise UserError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sends at once on a socket that says it is TCP; else each answer waits 40 ms for an acknowledgement
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        why = f"{section} {host}:{port} cannot be listened on: {error.strerror}; set {option} to another"
+        raise UserError(why) from error
+    listener.listen(BACKLOG)
+    return listener
+
+
+class Acceptor:
+    """Accept connections on any number of sockets, each with a protocol of its own."""
+
+    def __init__(self, protocol: Callable[[], asyncio.Protocol], certificates: ServerCertificates | None) -> None:
+        self._protocol, self._certificates = protocol, certificates
+        self._accepting: list[asyncio.Task[None]] = []
+        self._entering: dict[asyncio.Task[None], None] = {}
+
+    def begin(self, listener: socket.socket) -> None:
+        """Accept connections of this one, too."""
+        listener.setblocking(False)
+        self._accepting.append(asyncio.get_running_loop().create_task(self._accept(listener)))
+
+    async def close(self) -> None:
+        """Accept none any more; those that were accepted stay."""
+        await end(*self._accepting, *self._entering)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop, failing = asyncio.get_running_loop(), False
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                if not failing:
+                    log.error("connections cannot be accepted just now: %s", error.strerror)
+                failing = True
+                # The waiting connection keeps the socket readable, so without a pause this loop would spin.
+                await asyncio.sleep(RETRY_S)
+                continue
+            failing = False
+            # A handshake takes up to 10 s of a peer that says nothing; the oldest is the least likely to end.
+            if len(self._entering) >= HANDSHAKES_MAX:
+                next(iter(self._entering)).cancel()
+            task = loop.create_task(self._enter(connection))
+            self._entering[task] = None
+            task.add_done_callback(lambda done: self._entering.pop(done, None))
+
+    async def _enter(self, connection: socket.socket) -> None:
+        tls = self._certificates.context() if self._certificates else None
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._protocol, connection, ssl=tls, ssl_handshake_timeout=HANDSHAKE_MAX_S if tls else None
+            )
+        except (OSError, asyncio.CancelledError):  # a handshake that failed, or took too long
+            connection.close()

@@ -1,0 +1,304 @@
+"""Serve HTTP and WebSocket with uvicorn, within limits: of time, of sizes, of form."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from asyncio import BaseTransport
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, cast
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from headgate.web.peers.connections import (
+    BODY_MAX_S,
+    FOREVER,
+    HEAD_MAX_S,
+    LOOPBACK,
+    STALL_MAX_S,
+    UNREAD_MAX_S,
+    Acceptor,
+    AdmittedConnection,
+    ConnectionAdmission,
+    ServerCertificates,
+    Tls,
+    listening,
+    peer_of,
+)
+from headgate.web.peers.requests import LOOPBACK_NAMES, CheckedApplication, HeadApplication
+
+__all__ = ["CLIENT_CERTIFICATE", "Tls", "serve"]
+
+CLIENT_CERTIFICATE = "client_certificate"
+"""Key in the state of a request: the client's verified certificate, as PEM bytes."""
+ADMISSION = "admission"
+"""Key in the state of the application: its connection admission."""
+HANDOVER = "headgate.handover"
+"""Extension of a request that takes over the connection once its answer has begun; see `HttpProtocol.let_go`."""
+URL_MAX_BYTES = 8_192
+HEAD_MAX_BYTES = 32_768
+HEADERS_MAX = 100
+ONCE = {b"host", b"authorization", b"content-length", b"content-type", b"transfer-encoding", b"origin"}
+"""Headers that may occur once: of two, one program would read the first and another the last."""
+UNREAD_MAX_BYTES = 1 << 20
+WEBSOCKET_MESSAGE_MAX_BYTES = 65_536
+
+
+class MalformedRequest(Exception):
+    """Report a malformed request: it is answered with the protocol's status, and the connection ends."""
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """Serve one connection."""
+
+    _place: AdmittedConnection
+    _status = 400
+    _why = "this is not a request"
+    _head_bytes = 0
+    _unread_bytes = 0
+    """Bytes of a body that arrived after its answer and were discarded."""
+
+    @property
+    def _admission(self) -> ConnectionAdmission:
+        admission: ConnectionAdmission = self.app_state[ADMISSION]
+        return admission
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(cast(Any, transport))  # uvicorn says more of it than asyncio does
+        self._place = self._admission.enter(self.transport, self.client[0] if self.client else "")
+        tls = transport.get_extra_info("ssl_object")
+        shown = tls.getpeercert(binary_form=True) if tls is not None else None
+        if shown:
+            self.app_state = {**self.app_state, CLIENT_CERTIFICATE: ssl.DER_cert_to_PEM_cert(shown).encode()}
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._admission.leave(self.transport)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        # The clock starts with the first byte of a request and does not
+        # restart with later ones: dribbling does not help.
+        if not self._place.busy and self._place.until_s == FOREVER:
+            self._place.until_s = self._admission.now() + HEAD_MAX_S
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {HANDOVER: cast(Any, self.let_go)}
+        self._head_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        # The parser hands over an address in pieces as they arrive, so their sum is what has to be bounded.
+        if len(self.url) + len(url) > URL_MAX_BYTES:
+            self._refuse(414, f"an address has at most {URL_MAX_BYTES} bytes")
+        # Decoding the path as ASCII, as uvicorn does, would raise an error for other bytes instead of refusing them.
+        if any(byte <= 0x20 or byte >= 0x7F for byte in url):
+            self._refuse(400, "an address is printable ASCII, and everything else in it is percent-encoded")
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > HEAD_MAX_BYTES or len(self.headers) >= HEADERS_MAX:
+            self._refuse(431, f"there are at most {HEADERS_MAX} headers, of {HEAD_MAX_BYTES} bytes together")
+        lower = name.lower()
+        if lower in ONCE and any(known == lower for known, _ in self.headers):
+            self._refuse(400, f"there are two headers {lower.decode()}")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        names = {name for name, _ in self.headers}
+        # A proxy that believes one of them and a server that believes the
+        # other disagree on where the next request begins.
+        if {b"content-length", b"transfer-encoding"} <= names:
+            self._refuse(400, "a body has a length, or it is chunked")
+        if b"host" not in names and self.parser.get_http_version() == "1.1":
+            self._refuse(400, "the header Host is missing")
+        self._place.busy, self._place.until_s = True, self._admission.now() + BODY_MAX_S
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._place.until_s = FOREVER
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.pipeline or not self.cycle.response_complete:
+            return
+        # Closing with a body on its way resets the connection, and the answer may be lost; but a body may have no end.
+        self._unread_bytes = 0
+        self._place.busy = False
+        self._place.until_s = self._admission.now() + UNREAD_MAX_S if self.cycle.more_body else FOREVER
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._unread_bytes += len(body)
+            if self._unread_bytes > UNREAD_MAX_BYTES:
+                self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._place.unread_until_s = self._admission.now() + STALL_MAX_S
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._place.unread_until_s = FOREVER
+
+    def let_go(self) -> socket.socket | None:
+        """Return the connection, on which the next bytes are a chunk of the body, and forget it.  None: it cannot be
+        had, as its bytes are not those of a plain socket, or something else is to be sent or answered on it."""
+        cycle, transport = self.cycle, self.transport
+        tls = transport.get_extra_info("ssl_object") is not None
+        busy = self.pipeline or transport.get_write_buffer_size() or transport.is_closing()
+        going_on = cycle.response_started and not (cycle.response_complete or cycle.disconnected or cycle.more_body)
+        if tls or busy or not going_on or not cycle.chunked_encoding:
+            return None
+        # The duplicate keeps the connection open when the transport closes
+        # its own descriptor, so no end is sent to the peer.
+        own: socket.socket = transport.get_extra_info("socket").dup()
+        # Then uvicorn drops what the application still sends, above all the final chunk, which would end the answer.
+        cycle.disconnected = True
+        transport.abort()
+        return own
+
+    def _refuse(self, status: int, why: str) -> None:
+        self._status, self._why = status, why
+        raise MalformedRequest(why)
+
+    def send_400_response(self, msg: str) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:  # an answer is being written
+            self.transport.close()
+            return
+        text = self._why.encode()
+        head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(text)
+        self.transport.write(STATUS_LINE[self._status] + head + text)
+        self.transport.close()
+
+
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """Serve one connection that was upgraded."""
+
+    _place: AdmittedConnection
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(transport)
+        admission: ConnectionAdmission = self.app_state[ADMISSION]
+        self._admission = admission
+        self._place = admission.enter(self.transport, self.client[0] if self.client else "")
+        self._place.busy, self._place.until_s = True, FOREVER
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._admission.leave(self.transport)
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._place.unread_until_s = self._admission.now() + STALL_MAX_S
+        self.transport.pause_reading()  # whoever does not read is not answered: pings, too, have answers
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._place.unread_until_s = FOREVER
+        if not self.read_paused:
+            self.transport.resume_reading()
+
+
+log = logging.getLogger("headgate.web")
+
+SWEEP_TICKS = 10
+"""Ticks of the server, a tenth of a second each, between two looks at connections that get nowhere."""
+
+
+class _Server(uvicorn.Server):
+    """Accept connections without uvicorn's help: they count from their first moment, before TLS is spoken."""
+
+    def __init__(self, config: uvicorn.Config, certificates: ServerCertificates | None) -> None:
+        super().__init__(config)
+        self.servers = []
+        self._admission = ConnectionAdmission.of_process(lambda: asyncio.get_running_loop().time())
+        self._acceptor = Acceptor(self._protocol, certificates)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone: they are the program's, not the server's."""
+        # By default uvicorn takes over the signals of the process, which
+        # would end the whole program with one of its servers.
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        for listener in sockets or ():
+            self._acceptor.begin(listener)
+        self.started = True
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % SWEEP_TICKS == 0:
+            self._admission.sweep()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._acceptor.close()
+        await super().shutdown(sockets)
+
+    def _protocol(self) -> HttpProtocol:
+        state = {**self.lifespan.state, ADMISSION: self._admission}
+        return HttpProtocol(self.config, self.server_state, state)
+
+
+async def serve(
+    app: Any,  # ASGI
+    host: str,
+    port: int,
+    stop: asyncio.Event,
+    bound: Callable[[int], None],
+    section: str = "[web]",
+    option: str = "port",
+    tls: Tls | None = None,
+    names: Collection[str] = (),
+    shared: bool = False,
+    dashboards: Collection[str] = (),
+) -> None:
+    """Serve until `stop` or cancelled; `bound` receives the port. `names` are names of this server besides those of
+    the machine. For `shared` and `dashboards`, see `CheckedApplication`. Raise UserError if the address cannot be
+    used: `section` and `option` name the setting of the port."""
+    is_local = peer_of(host) == LOOPBACK or host in LOOPBACK_NAMES
+    # Only a loopback server knows all its names; others are reached by names that their operators invent.
+    hosts = LOOPBACK_NAMES | {host, *names} if is_local else ()
+    checked = CheckedApplication(HeadApplication(app), hosts, names, shared=shared, dashboards=dashboards)
+    config = _configured(checked)
+    certificates = ServerCertificates(tls) if tls else None
+    listener = listening(host, port, section, option)
+    bound(listener.getsockname()[1])
+    server = _Server(config, certificates)
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        server.should_exit = True
+        # The server closes its connections even when the caller is cancelled; the listener is closed after it.
+        await asyncio.shield(serving)
+        listener.close()
+
+
+def _configured(app: Any) -> uvicorn.Config:  # ASGI
+    config = uvicorn.Config(
+        app,
+        http=HttpProtocol,
+        ws=WebSocketProtocol,
+        ws_max_size=WEBSOCKET_MESSAGE_MAX_BYTES,
+        # Whoever connects could otherwise claim any address and escape the limits for each peer.
+        proxy_headers=False,
+        server_header=False,
+        log_level="warning",
+        timeout_graceful_shutdown=1,
+        lifespan="off",
+    )
+    config.load()
+    return config
