@@ -15,9 +15,9 @@ from headgate.adapters.process.network.networks import NetworkChoice
 from headgate.adapters.process.runner import ProcessRunner, RunnerSettings
 from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob, Playbook
-from headgate.gate.change import Change
-from headgate.gate.returns.secrets import Sealed
-from headgate.gate.work import BuildSpec, RepoState
+from headgate.gate.state.change import Change
+from headgate.gate.state.returns import Sealed
+from headgate.gate.state.work import BuildSpec, RepoState
 from headgate.ports.work import CheckedOut
 
 BUILDS = 20

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.remote import Remote
-from headgate.gate.work import MergeItem
+from headgate.gate.state.gitwork import MergeItem
 from headgate.testing.repositories import Repositories, run_git
 
 MERGES, FILES_EACH = 20, 3

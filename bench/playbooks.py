@@ -20,8 +20,8 @@ from headgate.adapters.process.sandbox import Confined
 from headgate.base.ids import fresh
 from headgate.config.keys.job import ANSIBLE_VERSIONS
 from headgate.config.model import FrozenJob, Playbook
-from headgate.gate.change import Change
-from headgate.gate.work import BuildSpec, RepoState
+from headgate.gate.state.change import Change
+from headgate.gate.state.work import BuildSpec, RepoState
 from headgate.ports.work import CheckedOut
 
 PHASES = 21

@@ -16,8 +16,8 @@ from headgate.config.dynamic import TenantLayouts
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, Tenant, parse_tenants
-from headgate.gate.change import Change
-from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
+from headgate.gate.state.change import Change
+from headgate.gate.state.model import Build, BuildSet, Item, Phase, Queue, State
 from headgate.map.records import Finished, FinishedBuild
 from headgate.map.state import writes
 from headgate.recipes.mirror import Mirror

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from headgate.base.tasks import end, run_until
 from headgate.base.zstd import compress
 from headgate.config.tenants import Connection, Tenant, parse_tenants
-from headgate.gate.change import Change
+from headgate.gate.state.change import Change
 from headgate.map.places import Map
 from headgate.map.state import load
 from headgate.map.tree import locate

@@ -13,8 +13,8 @@ from headgate.adapters.forges.registry import Connected
 from headgate.adapters.git.connection import GitConnection
 from headgate.map.state import load
 from headgate.ports.forge import Hint
-from headgate.services.reports import courier
-from headgate.services.scheduler.hints import store_hint
+from headgate.services import courier
+from headgate.services.forgework import store_hint
 from headgate.store.memory import MemoryBackend
 from headgate.testing.forges.github.people import FakeGitHubPerson, GitHub
 from headgate.testing.forges.github.state import CheckRun

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from headgate.gate import room
-from headgate.gate.change import ZEROS, Change, EventKind, TriggerEvent
+from headgate.gate.items import trial
+from headgate.gate.state.change import ZEROS, Change, EventKind, TriggerEvent
 from headgate.services.scheduler.tenant import TenantRunner
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session
@@ -51,7 +51,7 @@ def test_a_flood_of_one_project_delays_others_by_seconds(builds_max: int) -> Non
         flooded_s = await asyncio.gather(*(_latency_s(town, project, "other") for project in ("b", "d")))
         left = await town.waiting()
         await town.kill()
-        assert 0 < begun <= room.WORKED_ON_MAX
+        assert 0 < begun <= trial.WORKED_ON_MAX
         assert left > FLOOD / 4, "the flood is still there"
         assert max(flooded_s) <= 2 * max(quiet_s) + 5.0, (quiet_s, flooded_s)
 

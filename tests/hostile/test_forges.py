@@ -29,10 +29,10 @@ from headgate.adapters.forges.watch import _PolledProject
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
 from headgate.config.forges.footers import footers, named
-from headgate.gate.change import Change, ChangeState
+from headgate.gate.state.change import Change, ChangeState
 from headgate.ports.forge import Abilities, Hint, NotLanded, ReporterAway
 from headgate.services.context import Context
-from headgate.services.scheduler.dependencies import LOOKED_UP_MAX, Needed
+from headgate.services.scheduler.changestates import LOOKED_UP_MAX, Needed
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.forges.github.people import github
 from headgate.testing.servers.program import free_ports

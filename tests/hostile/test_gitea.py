@@ -16,7 +16,7 @@ from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.config.forges.github import GITEA
 from headgate.config.forges.keyterms import TermSubject, triggered, unmet
-from headgate.gate.returns.shape import FileComment
+from headgate.gate.state.returns import FileComment
 from headgate.ports.forge import MergeLanded
 from headgate.testing.forges.gitea.people import gitea
 from tests.integration.gitea.ground import PROJECT, Ground, ground, opened, watched

@@ -18,7 +18,7 @@ from headgate.adapters.forges.gitlab.client import account
 from headgate.adapters.forges.rest import AGAIN_S, ForgeKey, ForgeResponse, Query
 from headgate.config.drivers import DIALECTS
 from headgate.config.forges.keyterms import TermSubject, triggered
-from headgate.gate.change import TriggerEvent
+from headgate.gate.state.change import TriggerEvent
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import Hint, Ignored, Misdelivered, ReporterAway
 from headgate.testing.forges.gitlab.people import gitlab

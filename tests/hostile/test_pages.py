@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.async_api import Page, Route, async_playwright, expect
 
-from headgate.gate.returns.shape import ReturnedArtifact
+from headgate.gate.state.returns import ReturnedArtifact
 from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.web.site import Site
 from tests.e2e.browser import CHROMIUM, patient

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.work import LandAnswer, LandRequest, MergerAnswer, MergerWork
+from headgate.gate.state.work import LandAnswer, LandRequest, MergerAnswer, MergerWork
 from headgate.ports.work import Unreachable
-from headgate.services import merger
-from headgate.services.reports import courier
+from headgate.services import courier, merger
 from headgate.testing.repositories import run_git
 from tests.integration.forge.test_board import town
 from tests.integration.forge.test_pushing import held, log, released

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from headgate.gate import leave, trial
+from headgate.gate.items import leave, trial
 from headgate.map.check import check
 from headgate.map.places import Map
 from headgate.map.records import Empty, Raw
 from headgate.map.tree import locate
-from headgate.services.quarantine.quarantine import Quarantine
+from headgate.services.quarantine import Quarantine
 from headgate.services.scheduler import pipeline, tenant
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Entry

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from headgate.config.forges.facts import ForgeAccount, ForgeEvent
-from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
+from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.map.places import Map
 from headgate.ports.forge import Sighting
 from headgate.recipes.mirror import Mirror

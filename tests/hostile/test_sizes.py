@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from headgate.base.tasks import end, run_until
 from headgate.config.tenants import Connection, parse_tenants
-from headgate.gate.change import Change, ChangeState, EventKind
-from headgate.gate.work import (
+from headgate.gate.state.change import Change, ChangeState, EventKind
+from headgate.gate.state.work import (
     BuildOutcome,
     BuildSpec,
     CatAnswer,

@@ -16,16 +16,15 @@ from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, parse_tenants
-from headgate.gate.change import Change, EventKind, TriggerEvent
-from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.change import Change, EventKind, TriggerEvent
+from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import ZoneLabels
 from headgate.map.workers import Control, QueueMap, WorkerRecord
 from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.progress import NEW, Progress
 from headgate.recipes.codec import encode
-from headgate.services.configuration import Configuration
-from headgate.services.quarantine.quarantine import Quarantine
-from headgate.services.tenancy import Tenancy
+from headgate.services.configuration import Configuration, Tenancy
+from headgate.services.quarantine import Quarantine
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Append, Delete, Put
 from headgate.testing.clock import DEADLINE_S

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from headgate.base.tasks import run_until
 from headgate.config.machines import FlatProvider
-from headgate.gate.change import EventKind
-from headgate.gate.imagework import Body, body_of
-from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.builds.imagework import Body, body_of
+from headgate.gate.state.change import EventKind
+from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.images import ImageArtifact, ImageFile, ImageOrder, ImageUpload
 from headgate.map.inventory.nodes import Installation
 from headgate.ports.cloud import Resource, Sending, Sent, State, WantedImage
@@ -20,9 +20,8 @@ from headgate.recipes.lock import lock
 from headgate.services.context import Context
 from headgate.services.nodes.accounts import CloudAccount
 from headgate.services.nodes.images.choice import chosen, read_all
-from headgate.services.nodes.images.events import image_event_ops
-from headgate.services.nodes.images.keeper import ImageKeeper
-from headgate.services.nodes.machines.survey import providers
+from headgate.services.nodes.images.keeper import ImageKeeper, image_event_ops
+from headgate.services.nodes.machines.records import providers
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session
 from headgate.testing.clock import DEADLINE_S

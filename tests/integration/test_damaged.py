@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.base.ids import fresh
-from headgate.services.quarantine.quarantine import Quarantine
+from headgate.services.quarantine import Quarantine
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.types import Backend, Put
 from headgate.store.zookeeper.backend import ZooKeeperBackend

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from msgspec.structs import replace
 
 from headgate.adapters.sql.history import SqlHistory
-from headgate.gate.returns.shape import ReturnedArtifact
+from headgate.gate.state.returns import ReturnedArtifact
 from headgate.map.records import FinishedBuild, HandAction
 from headgate.ports.history import HistoryQuery, HistoryRefused, HistoryUnavailable
 from headgate.testing.servers.databases import new_database

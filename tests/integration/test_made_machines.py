@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from headgate.config.freeze.resources import flattened_nodesets
-from headgate.gate.returns.secrets import Sealed
-from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.returns import Sealed
+from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.places import InventoryMap
 from headgate.ports.cloud import Cloud, MachineSpec, Made, State
 from headgate.ports.cloud import MachinePending as Pending
+from headgate.services.configuration import Tenants
 from headgate.services.context import Context
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.membership import serve
 from headgate.services.nodes.accounts import CloudAccount
 from headgate.services.nodes.launcher import Launcher
 from headgate.services.nodes.machines.maker import MachineMaker
-from headgate.services.tenancy import Tenants
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import At

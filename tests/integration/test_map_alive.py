@@ -12,13 +12,13 @@ import pytest
 
 from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob
-from headgate.gate.change import Change
-from headgate.gate.work import BuildOutcome, BuildSpec, Dequeue, RepoState
+from headgate.gate.state.change import Change
+from headgate.gate.state.work import BuildOutcome, BuildSpec, Dequeue, RepoState
 from headgate.map.check import check
 from headgate.map.records import ForPipeline
 from headgate.recipes.calls import call
 from headgate.services.membership import Membership
-from headgate.services.requests import ask
+from headgate.services.orders import ask
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Backend

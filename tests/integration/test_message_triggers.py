@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from headgate.base.ids import fresh
-from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.check import check
 from headgate.map.outbox import QueueReport
 from headgate.map.places import Map
@@ -21,10 +21,9 @@ from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient
 from headgate.queueing.ids import START
 from headgate.queueing.partitions import QueuePartition
-from headgate.services.publisher.posts import ServerPosts
-from headgate.services.reports.queues import QueueReporter
+from headgate.services.publisher import ServerPosts
 from headgate.services.scheduler.occasions import runner
-from headgate.services.scheduler.occasions.messages import BODY_MAX_BYTES, WatchedQueues
+from headgate.services.scheduler.occasions.messages import BODY_MAX_BYTES, QueueReporter, WatchedQueues
 from headgate.store.memory import MemoryBackend
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate

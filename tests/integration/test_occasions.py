@@ -12,7 +12,7 @@ import pytest
 
 from headgate.adapters.git.forge import GitForge
 from headgate.config.model import TriggerFilter
-from headgate.gate.change import EventKind, Occasion
+from headgate.gate.state.change import EventKind, Occasion
 from headgate.map.connections import Begun
 from headgate.map.queues import TenantState
 from headgate.ports.forge import Sighting

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from headgate.adapters.metrics.figures import ProcessMetrics
-from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.check import check
 from headgate.map.outbox import PublishedEvent, QueueReport
 from headgate.map.places import Map
@@ -21,9 +21,8 @@ from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient
 from headgate.queueing.ids import START
 from headgate.queueing.partitions import QueuePartition
-from headgate.services.publisher.names import partition_of, queue_of
-from headgate.services.publisher.posts import PARTITIONS, ServerPosts
-from headgate.services.reports.queues import QueueReporter
+from headgate.services.publisher import PARTITIONS, ServerPosts, partition_of, queue_of
+from headgate.services.scheduler.occasions.messages import QueueReporter
 from headgate.store.memory import MemoryBackend
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import gate

@@ -12,16 +12,15 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.base.ids import fresh
-from headgate.gate.autohold import HoldRequest
-from headgate.gate.closures import Closing
+from headgate.gate.builds.autohold import HoldRequest
+from headgate.gate.state.surroundings import Closing
 from headgate.map.check import check
 from headgate.map.places import Map
 from headgate.map.queues import ReadAnew, TenantState
 from headgate.recipes.codec import decode
 from headgate.recipes.requestforms import Request
 from headgate.services.autohold import hold_requests
-from headgate.services.orders import ordered, state_of
-from headgate.services.requests import ask
+from headgate.services.orders import ask, ordered, state_of
 from headgate.store.memory import MemoryBackend
 from headgate.testing import gate as testing
 from headgate.testing.clock import DEADLINE_S

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headgate.gate import trial
-from headgate.gate.model import Item
+from headgate.gate.items import trial
+from headgate.gate.state.model import Item
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories

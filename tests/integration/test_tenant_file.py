@@ -13,8 +13,8 @@ from headgate.base.ids import fresh
 from headgate.config.tenants import Connection
 from headgate.map.queues import ReadAnew
 from headgate.map.records import ManagementResult
-from headgate.services.requests import ask
-from headgate.services.tenancy import Tenancy
+from headgate.services.configuration import Tenancy
+from headgate.services.orders import ask
 from headgate.store.memory import MemoryBackend
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate

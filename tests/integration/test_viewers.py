@@ -22,7 +22,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.adapters.metrics.figures import ProcessMetrics
-from headgate.gate.model import State
+from headgate.gate.state.model import State
 from headgate.map.forms import PIPELINE, QUEUE
 from headgate.testing.clock import DEADLINE_S
 from headgate.web.access import Access

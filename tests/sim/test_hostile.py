@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from headgate.gate import advance, landings, readiness, work
+from headgate.gate.builds import advance
+from headgate.gate.items import landings
+from headgate.gate.rules import readiness
+from headgate.gate.state import work
 from headgate.recipes import backlog
 from headgate.testing.sim.intruder import CONFIGS, RETURNS
 from headgate.testing.sim.simulation import Simulation, prepare, simulate

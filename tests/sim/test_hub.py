@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headgate.gate import readiness
-from headgate.gate.change import ChangeState
-from headgate.gate.world import World
+from headgate.gate.rules import readiness
+from headgate.gate.state.change import ChangeState
+from headgate.gate.state.world import World
 from headgate.services.scheduler import connection
 from headgate.testing.sim.forgeworld import HubSimulation, simulate_hub
 from headgate.testing.sim.hub import SimForgeHub, SimPull

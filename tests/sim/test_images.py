@@ -11,10 +11,9 @@ from headgate.config.machines import FlatLabel
 from headgate.map.inventory.images import ImageUpload
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
-from headgate.services.nodes.images.choice import upload_checks
+from headgate.services.nodes.images.choice import ImageUse, upload_checks
 from headgate.services.nodes.images.keeper import ImageKeeper
 from headgate.services.nodes.images.lifecycle import UploadLife
-from headgate.services.nodes.images.retention import ImageUse
 from headgate.store.types import At
 from headgate.testing.nodes.doubles import MachineInvariantBroken
 from headgate.testing.nodes.imageworld import ImagingSimulation, MakeKeeper

@@ -11,16 +11,14 @@ from msgspec.structs import replace
 
 from headgate.map.inventory.nodes import ENDING, MadeNode
 from headgate.services.context import Context
-from headgate.services.nodes.accounts import CloudAccount, Hunting, Ours
-from headgate.services.nodes.errands import Errands
+from headgate.services.nodes.accounts import CloudAccount, Errands, Hunting, Ours
 from headgate.services.nodes.machines.demand import NodeDemand
 from headgate.services.nodes.machines.fate import Fate
 from headgate.services.nodes.machines.hunt import Hunt
 from headgate.services.nodes.machines.life import Life
 from headgate.services.nodes.machines.limits import NodeLimits
 from headgate.services.nodes.machines.maker import MachineMaker
-from headgate.services.nodes.machines.shared import MachineSlots
-from headgate.services.nodes.machines.survey import SeenMachines
+from headgate.services.nodes.machines.records import MachineSlots, SeenMachines
 from headgate.store.types import At
 from headgate.testing.nodes.crowd import CrowdSimulation
 from headgate.testing.nodes.doubles import CloudFaults

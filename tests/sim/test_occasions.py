@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.gate.change import Occasion
+from headgate.gate.state.change import Occasion
 from headgate.services.scheduler import turn
 from headgate.services.scheduler.occasions import messages, runner
 from headgate.services.scheduler.occasions.runner import OccasionRunner

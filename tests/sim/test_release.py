@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.base.tasks import end
-from headgate.gate.model import State
+from headgate.gate.state.model import State
 from headgate.map.check import check
 from headgate.map.places import Map
 from headgate.map.state import load

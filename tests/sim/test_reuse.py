@@ -10,11 +10,11 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate import advance, carry, inputs, words
-from headgate.gate.actions import Cancel
-from headgate.gate.model import Build, BuildSet, Carried
-from headgate.gate.work import RepoState
-from headgate.gate.world import World
+from headgate.gate.builds import advance, carry, reuse, words
+from headgate.gate.state.actions import Cancel
+from headgate.gate.state.model import Build, BuildSet, Carried
+from headgate.gate.state.work import RepoState
+from headgate.gate.state.world import World
 from headgate.map import state
 from headgate.services.scheduler import bygone, turn
 from headgate.testing.clock import tidily
@@ -47,12 +47,12 @@ Mutant = Callable[[pytest.MonkeyPatch], None]
 
 
 def a_repository_is_left_out_of_the_digest(patch: pytest.MonkeyPatch) -> None:
-    real = inputs._merged
+    real = reuse._merged
 
     def blind(state: RepoState, project: str) -> dict[str, str]:
         return real(state, project) if state.chain[-1].project == project else {"master": "as ever"}
 
-    patch.setattr(inputs, "_merged", blind)
+    patch.setattr(reuse, "_merged", blind)
 
 
 def what_was_proposed_beneath_is_left_out(patch: pytest.MonkeyPatch) -> None:
@@ -61,20 +61,20 @@ def what_was_proposed_beneath_is_left_out(patch: pytest.MonkeyPatch) -> None:
     def blind(state: RepoState, project: str) -> dict[str, str]:
         return {"master": "as ever"}
 
-    patch.setattr(inputs, "_merged", blind)
-    patch.setattr(inputs, "_heads", blind)
-    real = inputs.BuildInputs.digest
-    patch.setattr(inputs.BuildInputs, "digest", lambda self: real(replace(self, bases={})))
+    patch.setattr(reuse, "_merged", blind)
+    patch.setattr(reuse, "_heads", blind)
+    real = reuse.BuildInputs.digest
+    patch.setattr(reuse.BuildInputs, "digest", lambda self: real(replace(self, bases={})))
 
 
 def a_check_stands_for_a_gate(patch: pytest.MonkeyPatch) -> None:
-    real = inputs.BuildInputs.digest
+    real = reuse.BuildInputs.digest
 
-    def trusting(self: inputs.BuildInputs) -> str:
+    def trusting(self: reuse.BuildInputs) -> str:
         zuul = {name: value for name, value in self.zuul.items() if name != "pipeline"}
         return real(replace(self, pipeline="", zuul=zuul, job=replace(self.job, inheritance=())))
 
-    patch.setattr(inputs.BuildInputs, "digest", trusting)
+    patch.setattr(reuse.BuildInputs, "digest", trusting)
 
 
 def a_failed_build_stands_for_others(patch: pytest.MonkeyPatch) -> None:

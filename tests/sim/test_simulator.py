@@ -12,10 +12,13 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.forges import git
-from headgate.gate import absorb, decide, landings, readiness, trial, words
-from headgate.gate.actions import Resume
-from headgate.gate.leave import leave
-from headgate.gate.model import BuildSet, State
+from headgate.gate import absorb, decide
+from headgate.gate.builds import words
+from headgate.gate.items import landings, trial
+from headgate.gate.items.leave import leave
+from headgate.gate.rules import readiness
+from headgate.gate.state.actions import Resume
+from headgate.gate.state.model import BuildSet, State
 from headgate.recipes.backlog import Backlog
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Requests
@@ -200,7 +203,7 @@ def cancelled_builds_go_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_sweeps(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("headgate.services.scheduler.sweeper.INTERVAL_S", 1e6)
+    patch.setattr("headgate.services.scheduler.leftovers.INTERVAL_S", 1e6)
 
 
 def what_is_told_of_refs_is_not_kept(patch: pytest.MonkeyPatch) -> None:

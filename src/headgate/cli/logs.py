@@ -17,7 +17,7 @@ import msgspec
 
 from headgate.base.tasks import subject
 from headgate.base.texts import listed, visible
-from headgate.gate.report import duration
+from headgate.gate.builds.report import duration
 
 GROUPED_S = 1.0
 """Seconds for which places with the same cause are collected before one line names them."""

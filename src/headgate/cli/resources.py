@@ -28,7 +28,7 @@ from headgate.map.records import Formats
 from headgate.ports.cloud import Cloud
 from headgate.ports.limits import Alone, ForgeLimits
 from headgate.recipes import codec
-from headgate.services.formats import refuse
+from headgate.services.membership import refuse_formats
 from headgate.store.types import Backend, StoreError
 from headgate.web.review.remarks import Speaker
 from headgate.web.shapes import ConnectionShape
@@ -256,7 +256,7 @@ async def _of_our_format(backend: Backend) -> Backend:
     try:
         entry = await backend.get(place.path)
         # A new store has no such entry, which then stands for the first format.
-        refuse(place.decode(entry.value) if entry else Formats(1), codec.FORMAT)
+        refuse_formats(place.decode(entry.value) if entry else Formats(1), codec.FORMAT)
     except (StoreError, ValueError) as error:
         # Without this a rejected store would keep its lock or its connection for as long as the process lives.
         await backend.close()

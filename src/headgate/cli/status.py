@@ -15,7 +15,7 @@ from headgate.base.errors import UserError
 from headgate.cli.identity.pages import pages
 from headgate.cli.terminal.screen import Block, Drawing, LiveDrawing, Terminal, TextTable
 from headgate.cli.terminal.text import Style, Text, joined
-from headgate.gate.report import duration
+from headgate.gate.builds.report import duration
 from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, StateShape, StatusShape
 
 _LOOK: Mapping[str, tuple[str, Style]] = {"SUCCESS": ("✔", "green"), "SKIPPED": ("-", "dim"), "CANCELED": ("×", "dim")}

@@ -42,12 +42,12 @@ from headgate.config.files.document import load
 from headgate.config.files.source import Wrong, nearest
 from headgate.config.model import FrozenJob, PlaybookSecret
 from headgate.config.tenants import ConfigErrors
-from headgate.gate.change import Change
-from headgate.gate.model import Build, BuildSet, Item
-from headgate.gate.report import duration
-from headgate.gate.returns.secrets import Sealed
-from headgate.gate.start import limits, variables
-from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.builds.report import duration
+from headgate.gate.builds.start import limits, variables
+from headgate.gate.state.change import Change
+from headgate.gate.state.model import Build, BuildSet, Item
+from headgate.gate.state.returns import Sealed
+from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.places import Map
 from headgate.ports.secrets import SecretError
 from headgate.recipes.calls import call

@@ -7,24 +7,22 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.gate.actions import Action, Cancel, Record
-from headgate.gate.carry import reset
-from headgate.gate.change import Change, EventKind, Occasion, TriggerEvent
-from headgate.gate.enqueue import enqueue
-from headgate.gate.gestures import has, kept_back, promoted, rerun, running
-from headgate.gate.landings import landed
-from headgate.gate.leave import commit_of, leave
-from headgate.gate.model import BuildSet, Item, Phase, Queue, State, with_item, with_queue
-from headgate.gate.needs import needed_by, needs
-from headgate.gate.onebuild import CancelBuild, RerunBuild
-from headgate.gate.partial import dealt_with, strayed
-from headgate.gate.readiness import guarded
-from headgate.gate.reconfigure import reconfigured
-from headgate.gate.refusals import attempted
-from headgate.gate.report import knows
-from headgate.gate.triggers import triggers
-from headgate.gate.words import with_word, worded
-from headgate.gate.work import (
+from headgate.gate.builds.carry import reset
+from headgate.gate.builds.report import knows
+from headgate.gate.builds.words import with_word, worded
+from headgate.gate.items.admission import attempted
+from headgate.gate.items.enqueue import enqueue
+from headgate.gate.items.gestures import has, kept_back, promoted, rerun, running
+from headgate.gate.items.landings import dealt_with, landed, strayed
+from headgate.gate.items.leave import commit_of, leave
+from headgate.gate.items.renewal import reconfigured
+from headgate.gate.rules.needs import needed_by, needs
+from headgate.gate.rules.readiness import guarded
+from headgate.gate.rules.requirements import triggers
+from headgate.gate.state.actions import Action, Cancel, Record
+from headgate.gate.state.change import CancelBuild, Change, EventKind, Occasion, RerunBuild, TriggerEvent
+from headgate.gate.state.model import BuildSet, Item, Phase, Queue, State, with_item, with_queue
+from headgate.gate.state.work import (
     Answer,
     BuildEnded,
     BuildFailing,
@@ -38,7 +36,7 @@ from headgate.gate.work import (
     MergeAnswer,
     Promote,
 )
-from headgate.gate.world import World
+from headgate.gate.state.world import World
 
 ENQUEUED_MAX = 500
 """Limit of changes that one event enqueues: the first ones in the order of their keys."""

@@ -6,19 +6,18 @@ the item starts again.  The head lands when all its jobs passed; a failing head 
 
 from __future__ import annotations
 
-from headgate.gate.actions import Action
-from headgate.gate.advance import Permits
-from headgate.gate.closures import closing_of
-from headgate.gate.landings import ask_to_land, held_back, lands, notify_of_wait
-from headgate.gate.leave import active, dismiss, leave
-from headgate.gate.model import Item, Queue
-from headgate.gate.readiness import Obstacle, unready
-from headgate.gate.renewal import may_leave, renewed, tidied, unfollowed, with_current_needs
-from headgate.gate.report import result_of
-from headgate.gate.room import WindowRoom, unfinished
-from headgate.gate.start import Base
-from headgate.gate.trial import advance_item
-from headgate.gate.world import World
+from headgate.gate.builds.advance import Permits
+from headgate.gate.builds.report import result_of
+from headgate.gate.builds.start import Base
+from headgate.gate.items.landings import ask_to_land, held_back, lands, noted, notify_of_wait
+from headgate.gate.items.leave import active, dismiss, leave
+from headgate.gate.items.renewal import may_leave, renewed, tidied, unfollowed, with_current_needs
+from headgate.gate.items.trial import WindowRoom, advance_item, alone_and_begun, unfinished, waits_for_room
+from headgate.gate.rules.readiness import Obstacle, unready
+from headgate.gate.state.actions import Action, Faulty
+from headgate.gate.state.model import Item, Queue, State, with_queue
+from headgate.gate.state.surroundings import closing_of
+from headgate.gate.state.world import World
 
 
 def decide_queue(
@@ -91,3 +90,27 @@ def _extend(item: Item, base: Base, permits: Permits) -> None:
     if item.live and item.buildset is not None:
         base.ahead = item.buildset.id
         base.proposed = item.buildset.proposed
+
+
+def settle(state: State, world: World, actions: list[Action], settled_before: State | None = None) -> State:
+    """Return the state once each queue is decided, and append what the queues need to `actions`. To settle twice has
+    the same effect as once, unless `unfinished`. Raise Faulty.
+
+    `settled_before` is the state that an earlier call returned, if the facts of the world are the same: a change that
+    is tested alone and has not changed since then is not examined again.
+    """
+    permits, room = Permits.of(state, world), WindowRoom.of(state)
+    before = {} if settled_before is None else {queue.id: queue for queue in settled_before.queues}
+    for queue in state.queues:
+        # Values are frozen, so the same object has the same content.
+        if before.get(queue.id) is queue and (alone_and_begun(queue) or waits_for_room(queue, room)):
+            continue
+        examined = list[str]()
+        try:
+            settled = decide_queue(queue, permits, room, world, actions, examined)
+        # The scheduler sets the item aside and decides again, so that one item cannot stop the pipeline.
+        except Exception as error:
+            raise Faulty(examined[-1] if examined else "") from error
+        if settled is not queue:
+            state = with_queue(state, settled)
+    return noted(state, actions, world)

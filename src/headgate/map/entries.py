@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from headgate.gate.model import Build
+from headgate.gate.state.model import Build
 from headgate.map.places import JobPlace
 from headgate.map.places import PipelineDir as PipelinePlace
 from headgate.map.tree import Address, Undecodable, unescape

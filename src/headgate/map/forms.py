@@ -1,8 +1,8 @@
 """The gate's own values as records.
 
-A value is declared once, in `gate.model`. The record of a value names by key the values in it that have places of their
-own, and contains all other members as they are. A member that is added to a value is therefore stored without further
-declarations.
+A value is declared once, in `gate.state.model`. The record of a value names by key the values in it that have places
+of their own, and contains all other members as they are. A member that is added to a value is therefore stored
+without further declarations.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import FieldInfo, fields
 
 from headgate.config.model import FrozenGraph
-from headgate.gate.model import BuildSet, Item, Queue, State
+from headgate.gate.state.model import BuildSet, Item, Queue, State
 
 V = TypeVar("V", bound=msgspec.Struct)
 

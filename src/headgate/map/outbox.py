@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from headgate.gate.change import Change
-from headgate.gate.returns.shape import FileComment
-from headgate.gate.work import LandRequest
+from headgate.gate.state.change import Change
+from headgate.gate.state.returns import FileComment
+from headgate.gate.state.work import LandRequest
 
 LONG_MAX_BYTES, SHORT_MAX_BYTES = 100_000, 4_000
 """Size limits of a waiting report as JSON: the first while few reports wait, the second while many do."""

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from headgate.config.model import FrozenJob
-from headgate.gate.change import ChangeState
-from headgate.gate.model import Build
-from headgate.gate.work import BuildSpec, RepoState
+from headgate.gate.state.change import ChangeState
+from headgate.gate.state.model import Build
+from headgate.gate.state.work import BuildSpec, RepoState
 from headgate.map.connections import AccountLimits, OccasionPlaces
 from headgate.map.forms import BUILDSET, ITEM, PIPELINE, QUEUE
 from headgate.map.inventory.images import Images, ImageUploads

@@ -6,10 +6,10 @@ from functools import cached_property
 
 import msgspec
 
-from headgate.gate.autohold import HoldRequest
-from headgate.gate.change import TriggerEvent
-from headgate.gate.closures import Closing
-from headgate.gate.work import Answer, BuildSpec, MergerAnswer, MergerWork
+from headgate.gate.builds.autohold import HoldRequest
+from headgate.gate.state.change import TriggerEvent
+from headgate.gate.state.surroundings import Closing
+from headgate.gate.state.work import Answer, BuildSpec, MergerAnswer, MergerWork
 from headgate.map.connections import HintsQueue, PublishedObjectsPlace
 from headgate.map.outbox import OutboxMessages, PublishedEvents
 from headgate.map.records import (

@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 
 from headgate.config.operator.model import Protection
-from headgate.gate.change import Change
-from headgate.gate.course import NO_COURSE, Course
-from headgate.gate.returns.shape import FileComment, ReturnedArtifact
-from headgate.gate.waiter import Waiter
-from headgate.gate.work import Managed
+from headgate.gate.state.change import Change
+from headgate.gate.state.returns import NO_COURSE, Course, FileComment, ReturnedArtifact
+from headgate.gate.state.surroundings import Waiter
+from headgate.gate.state.work import Managed
 
 
 class Empty(msgspec.Struct, frozen=True):

@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from headgate.config.tenants import Protection, TenantProject
-from headgate.gate.change import Change, ChangeState, TriggerEvent
-from headgate.gate.work import Landing, LandRequest
+from headgate.gate.state.change import Change, ChangeState, TriggerEvent
+from headgate.gate.state.work import Landing, LandRequest
 from headgate.map.connections import ButtonOrder, Hint
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused

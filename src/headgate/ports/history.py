@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from headgate.gate.course import Course
-from headgate.gate.returns.shape import FileComment
+from headgate.gate.state.returns import Course, FileComment
 from headgate.map.records import Finished, HandAction
 from headgate.ports.statistics import Flakiness, Span, Throughput, ThroughputOverTime
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from headgate.config.model import TriggerFilter
-from headgate.gate.change import EventKind, Occasion
+from headgate.gate.state.change import EventKind, Occasion
 
 
 class SourceUnavailable(OSError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from headgate.gate.returns.secrets import Sealed
+from headgate.gate.state.returns import Sealed
 from headgate.map.keys import KeyPair
 from headgate.store.types import Op
 

@@ -9,8 +9,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from headgate.gate.returns.secrets import Sealed
-from headgate.gate.work import BuildOutcome, BuildSpec, MergerAnswer, MergerWork, RepoState
+from headgate.gate.state.returns import Sealed
+from headgate.gate.state.work import BuildOutcome, BuildSpec, MergerAnswer, MergerWork, RepoState
 from headgate.map.records import OwnMachine
 
 

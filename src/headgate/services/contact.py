@@ -1,27 +1,208 @@
-"""Ask the gate on behalf of a running build: to pause it, and for the semaphores of its playbooks."""
+"""Ask the gate on behalf of a running build: to pause it, and for the semaphores of its playbooks.
+
+Each record has a line, see `Waiter`, in which pipelines wait for their jobs, and the builds of a project for their
+playbooks. A project whose build took a place goes to the end of the line, so that a flood of builds delays another
+project by one place only. A place that is kept for a waiter that does not take it becomes available to everybody after
+a while.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from asyncio import Event, timeout
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.base.tasks import unless
-from headgate.gate.course import NO_COURSE, Course
-from headgate.gate.returns.secrets import Sealed
-from headgate.gate.work import Answer, BuildFailing, BuildOutcome, BuildPaused
+from headgate.gate.state.returns import NO_COURSE, Course, Sealed
+from headgate.gate.state.surroundings import PATIENCE_MS, Waiter
+from headgate.gate.state.work import Answer, BuildFailing, BuildOutcome, BuildPaused
+from headgate.map.places import semaphore_of
+from headgate.map.records import SemaphoreHolder, SemaphoreRecord
+from headgate.map.tree import Address
 from headgate.recipes.claims import Claim
+from headgate.recipes.codec import readable
+from headgate.recipes.patience import answered
 from headgate.recipes.stream import Stream
 from headgate.services.context import Context
-from headgate.services.playbooks import PlaybookSemaphores
-from headgate.store.types import StoreError
+from headgate.store.store import GuardLost
+from headgate.store.types import At, Conflict, Op, StoreError
 
 log = logging.getLogger("headgate.executor")
+
+DROP_ATTEMPTS_MAX = 20
+PATIENCE_S = PATIENCE_MS / 1000
+PLAYBOOKS = ""
+"""Stands for the pipeline under which playbooks of a project wait, whatever pipelines their builds belong to."""
+
+
+@dataclass(slots=True)
+class PlaybookSemaphores:
+    """Hold the semaphores of one claim's build."""
+
+    context: Context
+    claim: Claim
+    limits: Mapping[str, int]
+    """Semaphore -> number of holders that it may have."""
+    shared: Collection[str] = ()
+    """Semaphores that other tenants use, too."""
+    _since: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Semaphore with a place that is kept for others -> its version, and when that was first seen, in loop seconds."""
+
+    async def take(self, semaphores: Sequence[str], aside: Callable[[], AbstractAsyncContextManager[None]]) -> bool:
+        """Wait for all of them, `aside` if that takes long, and take them in one commit.  Raise StoreError."""
+        # Usually there is a place, and the build keeps its own.
+        if await self._done(semaphores):
+            return True
+        map = self.context.map
+        paths = (map.semaphores(self._tenant).path, map.global_semaphores.path)
+        async with aside():
+            with self.context.mirror.part(*paths) as part:
+                while True:
+                    seen = part.moves
+                    if await self._done(semaphores):
+                        return True
+                    await part.moved_within(self._patience_s(), seen)
+
+    async def drop(self, semaphores: Sequence[str], *, gave_up: bool) -> None:
+        """Give up held places, and the place in line of those in `gave_up`: others of the project join the line again.
+
+        Places that are not given up here are removed in the turn that learns of the build's end.
+        """
+        try:
+            for name in semaphores:
+                await self._drop(self._place(name), gave_up)
+        except StoreError as error:
+            log.info("semaphores of build %s: %s", self.claim.request.id, error)
+
+    @property
+    def _tenant(self) -> str:
+        return self.claim.request.meta["tenant"]
+
+    def _place(self, semaphore: str) -> Address[SemaphoreRecord]:
+        return semaphore_of(self.context.map, self._tenant, semaphore, shared=semaphore in self.shared)
+
+    def _patience_s(self) -> float | None:
+        """Return the seconds until a place that is reserved for others is free for anybody."""
+        now = asyncio.get_running_loop().time()
+        left = [since + PATIENCE_S - now for _, since in self._since.values() if since + PATIENCE_S > now]
+        return min(left, default=None)
+
+    async def _done(self, semaphores: Sequence[str]) -> bool:
+        """Take them if there is a place for this build in each, or else stand in line; return whether they are held."""
+        found = {name: self._found(name) for name in semaphores}
+        # An earlier attempt may have written them although its answer was lost.
+        wanted = {name: one for name, one in found.items() if not any(map(self._ours, one[2].holders))}
+        # A list, not a generator: each semaphore has to note since when a place is kept for others.
+        if all([self._free(name, version, record) for name, (_, version, record) in wanted.items()]):
+            return await self._written(wanted, self._with_us)
+        ticket = self._ticket()
+        outside = {name: one for name, one in wanted.items() if not any(map(self._own, one[2].waiters))}
+        if outside:
+            await self._written(outside, lambda name, record: self._in_line(record, ticket))
+        return False
+
+    def _found(self, name: str) -> tuple[Address[SemaphoreRecord], int | None, SemaphoreRecord]:
+        place = self._place(name)
+        entry = self.context.mirror.get(place.path)
+        return place, entry.version if entry else None, place.decode(entry.value) if entry else SemaphoreRecord(())
+
+    def _free(self, name: str, version: int | None, record: SemaphoreRecord) -> bool:
+        """Return whether there is a place that is not reserved for an earlier waiter."""
+        places = self.limits.get(name, 1) - len(record.holders)
+        before = len(list(self._before(record))) if places > 0 else 0
+        if not before:
+            self._since.pop(name, None)
+            return places > 0
+        now = asyncio.get_running_loop().time()
+        # Any write shows that somebody is at work on it, so the patience begins again.
+        if self._since.get(name, (0, 0.0))[0] != version:
+            self._since[name] = version or 0, now
+        return places > before or now >= self._since[name][1] + PATIENCE_S
+
+    def _before(self, record: SemaphoreRecord) -> Iterator[Waiter]:
+        """Yield the waiters ahead of us; all of them as long as we are not in the line."""
+        for waiter in record.waiters:
+            if self._own(waiter):
+                return
+            yield waiter
+
+    def _ticket(self) -> int:
+        """Return our ticket, which is the same in every line in which our project waits."""
+        map, mirror = self.context.map, self.context.mirror
+        entries = [
+            e for place in (map.semaphores(self._tenant), map.global_semaphores) for e in mirror.under(place.path)
+        ]
+        records = [readable(entry, SemaphoreRecord) for entry in entries]
+        line = [waiter for record in records if record is not None for waiter in record.waiters]
+        own = [waiter.ticket for waiter in line if self._own(waiter)]
+        # The smallest ticket: whoever waits for several semaphores keeps its place in the line of all of them.
+        return min(own, default=max((waiter.ticket for waiter in line), default=0) + 1)
+
+    def _own(self, waiter: Waiter) -> bool:
+        project = self.claim.request.meta.get("project", "")
+        return (waiter.tenant, waiter.pipeline, waiter.project) == (self._tenant, PLAYBOOKS, project)
+
+    def _ours(self, holder: SemaphoreHolder) -> bool:
+        return holder.build == self.claim.request.id
+
+    def _with_us(self, name: str, record: SemaphoreRecord) -> SemaphoreRecord:
+        meta = self.claim.request.meta
+        tenant = self._tenant if name in self.shared else ""
+        holder = SemaphoreHolder(meta["pipeline"], meta.get("buildset", ""), meta["job"], self.claim.request.id, tenant)
+        passed = list(self._before(record)) if len(record.holders) < self.limits.get(name, 1) else []
+        kept_for = self.limits.get(name, 1) - len(record.holders)
+        # More of them than places were kept for: patience is over.
+        late = passed if len(passed) >= kept_for else []  # they left it alone: they are to come again
+        line = tuple(waiter for waiter in record.waiters if not self._own(waiter) and waiter not in late)
+        return SemaphoreRecord((*record.holders, holder), line)
+
+    def _in_line(self, record: SemaphoreRecord, ticket: int) -> SemaphoreRecord:
+        me = Waiter(ticket, self._tenant, PLAYBOOKS, self.claim.request.meta.get("project", ""))
+        return replace(record, waiters=tuple(sorted([*record.waiters, me])))
+
+    async def _written(
+        self,
+        found: Mapping[str, tuple[Address[SemaphoreRecord], int | None, SemaphoreRecord]],
+        changed: Callable[[str, SemaphoreRecord], SemaphoreRecord],
+    ) -> bool:
+        """Write the records. Return False if another process was faster. Raise StoreError."""
+        # All records in one commit: with a place in one, and none in the other, two builds could wait for each other
+        # for ever.
+        checks, ops = list[At](), list[Op]()
+        for name, (place, version, record) in found.items():
+            checks.append(At(place.path, version))
+            ops.append(place.put(changed(name, record)))
+        try:
+            await self.context.store.commit(checks, ops, guards=[self.claim.guard])
+        except GuardLost:
+            raise
+        except Conflict as moved:
+            log.debug("%s", moved)
+            return False
+        return True
+
+    async def _drop(self, place: Address[SemaphoreRecord], gave_up: bool) -> None:
+        for _ in range(DROP_ATTEMPTS_MAX):
+            entry = await answered(self.claim.session, lambda: self.context.store.get(place.path))
+            record = place.decode(entry.value) if entry else SemaphoreRecord(())
+            line = tuple(waiter for waiter in record.waiters if not (gave_up and self._own(waiter)))
+            rest = SemaphoreRecord(tuple(holder for holder in record.holders if not self._ours(holder)), line)
+            if entry is None or rest == record:
+                return
+            try:
+                # No guard: the build may have lost its claim, and its places have to go all the same.
+                await self.context.store.commit([At(place.path, entry.version)], [place.put(rest)])
+                return
+            except Conflict as moved:
+                log.debug("%s", moved)
+
 
 EVENT_DATA_MAX_BYTES = 10_000
 """Size limit of data in an event; larger data lies apart from the event, because every process mirrors events."""

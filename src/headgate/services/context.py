@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
-from headgate.gate.model import Item
-from headgate.gate.work import LandRequest
+from headgate.gate.state.model import Item
+from headgate.gate.state.work import LandRequest
 from headgate.map.outbox import (
     LONG_MAX_BYTES,
     SHORT_MAX_BYTES,

@@ -14,9 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.base.tasks import about, end
-from headgate.gate.course import Course
-from headgate.gate.returns.shape import joined
-from headgate.gate.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.returns import Course, joined
+from headgate.gate.state.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import ComponentFacts, ComponentRecord, ZoneLabels
 from headgate.ports.logstore import Following
 from headgate.ports.observer import WorkDone
@@ -31,9 +30,8 @@ from headgate.services.autohold import BuildHolder
 from headgate.services.contact import ClaimContact, apart, results
 from headgate.services.context import Context
 from headgate.services.membership import Membership
-from headgate.services.nodes.requester import NodeRequester, NoNodes
-from headgate.services.nodes.zones import can_run
-from headgate.services.publisher.names import published_event
+from headgate.services.nodes.requester import NodeRequester, NoNodes, can_run
+from headgate.services.publisher import published_event
 from headgate.services.shares import FairSharing
 from headgate.services.worker import RequestWorker
 from headgate.store.store import Session

@@ -1,5 +1,8 @@
-"""A component of this process: it is announced in the registry while it lives, and obeys the desired state in the
-store."""
+"""Announce a component while it lives, obey its desired state, and agree on the format of records.
+
+A scheduler first announces the next format, and then checks which components live. It sees those that joined before the
+announcement; those that join later see the announcement, and leave if they do not know the format.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,82 @@ from msgspec.structs import replace
 
 from headgate import __version__
 from headgate.base.tasks import run_until
-from headgate.map.records import FACTS, ComponentFacts, ComponentRecord, DesiredState
+from headgate.map.records import FACTS, ComponentFacts, ComponentRecord, DesiredState, Formats
 from headgate.map.tree import Undecodable, escape
 from headgate.recipes.codec import readable
 from headgate.recipes.mirrorpart import MirrorPart
 from headgate.recipes.patience import answered
-from headgate.services import formats
 from headgate.services.context import Context
-from headgate.services.formats import TooOld
-from headgate.store.store import GuardLost, Session, Txn
-from headgate.store.types import Append, At, Conflict, Delete, Op, Put, SessionLost, StoreError, Unavailable
+from headgate.store.store import GuardLost, Session, Store, Txn
+from headgate.store.types import Append, At, Conflict, Delete, Entry, Op, Put, SessionLost, StoreError, Unavailable
 
 log = logging.getLogger("headgate")
+
+
+class TooOld(StoreError):
+    """Report that this program does not know the format in which records are written."""
+
+
+def refuse_formats(now: Formats, knows: int) -> None:
+    """Refuse a format that this program does not know. Raise TooOld."""
+    if knows < now.number:
+        raise TooOld(
+            f"the store is written in format {now.number}; this Headgate knows those up to {knows}: upgrade it. "
+            "Nothing was written"
+        )
+
+
+def check_format(context: Context) -> None:
+    """Check the format after joining and being visible in the mirror. Raise TooOld or Unavailable."""
+    now = _read(context, context.mirror.get(context.map.system.formats.path))
+    refuse_formats(now, context.knows)
+    # An upgrade is under way. Waiting helps: the announcement is taken back if not everybody knows the format.
+    if context.knows < now.next:
+        raise Unavailable(f"records are about to be written in format {now.next}, and this Headgate does not know it")
+
+
+def written_format(context: Context) -> int:
+    """Return the format in which to write records, as the mirror shows it."""
+    return _read(context, context.mirror.get(context.map.system.formats.path)).number
+
+
+async def agree_on_format(context: Context) -> None:
+    """Raise the format as far as every component knows it, and return once it is the newest this scheduler knows."""
+    place, mirror = context.map.system.formats, context.mirror
+    with mirror.part(context.map.components.path, place.path) as part:
+        while written_format(context) < context.knows:
+            seen, entry = part.moves, mirror.get(place.path)
+            following = _following(_read(context, entry), _common(context))
+            if following is not None:
+                with suppress(Conflict):  # another scheduler was faster: the mirror will show it
+                    check = At(place.path, entry.version if entry else None)
+                    (put,) = await context.store.commit([check], [place.put(following)])
+                    assert put is not None, "a put answers with its entry"
+                    await mirror.reached(place.path, put.version)
+                    to_be = f"; format {following.next} is next" if following.next else ""
+                    log.info("records are written in format %d%s", following.number, to_be)
+                    continue
+            await part.moved(seen)
+
+
+def _following(now: Formats, common: int) -> Formats | None:
+    """Return the next formats if all running components know `common`, or None if there are none."""
+    if now.next:
+        # Somebody joined since the announcement who does not know it: it is withdrawn.
+        return Formats(now.next if now.next <= common else now.number)
+    return Formats(now.number, common) if now.number < common else None
+
+
+def _common(context: Context) -> int:
+    # A damaged record of a component counts as none, so it does not block an upgrade.
+    return min([context.knows, *(record.formats for record in context.members(context.map.components.path).values())])
+
+
+def _read(context: Context, entry: Entry | None) -> Formats:
+    """Read the formats. A damaged entry counts as the first format, because records in a newer format name it
+    themselves."""
+    return (readable(entry, Formats) if entry is not None else None) or Formats(1)
+
 
 REJOIN_FIRST_S = 0.1
 REJOIN_MAX_S = 10.0
@@ -161,7 +228,7 @@ class Membership:
         await context.mirror.reached(entry.path, entry.version)
         # The own entry is visible by now, so a scheduler that raises the format either sees it, or has announced
         # before.
-        formats.check(context)
+        check_format(context)
         self.session, self.problem = session, ""
         self.joined.set()
 
@@ -240,3 +307,20 @@ async def want(context: Context, component: str, state: str, besides: Sequence[O
 async def serve(context: Context, kind: str, body: Body, stop: asyncio.Event) -> None:
     """Serve a component that announces nothing but its kind."""
     await Membership(context, kind).serve(body, stop)
+
+
+endpoint_log = logging.getLogger("headgate.inventory")
+
+ENDPOINT_RETRY_S = 2.0
+
+
+async def found_at(store: Store, path: str) -> None:
+    """Keep the endpoint in the store until cancelled. After the session is lost, begin a new one."""
+    while True:
+        try:
+            async with store.session(f"endpoint {path}") as session:
+                await store.commit([], [Put(path, b"", session.lease)])
+                await asyncio.Event().wait()
+        except (SessionLost, Unavailable) as lost:
+            endpoint_log.warning("%s is not registered: %s; trying again in %.0f s", path, lost, ENDPOINT_RETRY_S)
+            await asyncio.sleep(ENDPOINT_RETRY_S)

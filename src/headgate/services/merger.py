@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.base.tasks import end
-from headgate.gate.work import (
+from headgate.gate.state.work import (
     CatAnswer,
     LandAnswer,
     LandRequest,
@@ -31,10 +31,10 @@ from headgate.recipes.claims import Claim
 from headgate.recipes.codec import decode
 from headgate.recipes.requestforms import Owner
 from headgate.services.context import Context
+from headgate.services.forgework import HOLDS_MS, kept_back
 from headgate.services.membership import Membership
 from headgate.services.orders import shut
-from headgate.services.pushes import HOLDS_MS, kept_back
-from headgate.services.quarantine.quarantine import TRIES_MAX, Quarantine
+from headgate.services.quarantine import TRIES_MAX, Quarantine
 from headgate.services.shares import FairSharing
 from headgate.services.worker import RequestWorker
 from headgate.store.store import Session

@@ -16,7 +16,7 @@ from headgate.recipes.lock import lock
 from headgate.recipes.mirrorpart import MirrorPart
 from headgate.recipes.stream import Unread, consumed
 from headgate.services.context import Context
-from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries
+from headgate.services.quarantine import TRY_AGAIN_S, Quarantine, Tries
 from headgate.store.store import Session
 from headgate.store.types import At
 

@@ -1,4 +1,4 @@
-"""Work shared by the components of a kind, without a word between them.
+"""Share work among the components of a kind, without a word between them.
 
 Each computes the same order of takers for a request from the registry and the requests under way: the least loaded
 first.  The first takes it at once; each further one only if it still waits a moment later, so that a taker that is
@@ -12,13 +12,19 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from headgate.map.places import Map
 from headgate.map.records import ComponentRecord
 from headgate.map.tree import Address
 from headgate.recipes.backlog import Backlog
+from headgate.recipes.lock import lock
+from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Open
+from headgate.services.context import Context
 from headgate.services.membership import Membership
+from headgate.store.store import Session
 
 log = logging.getLogger("headgate")
 
@@ -132,3 +138,14 @@ def _places(record: ComponentRecord) -> int:
 def _rank(path: str, held: Counter[str], found: Open) -> tuple[int, bytes]:
     # The hash decides between equals differently for each request, so the same component is not always first.
     return held[path], hashlib.blake2b(f"{path}\0{found.entry.born}".encode(), digest_size=8).digest()
+
+
+Whole = Callable[[Map, Mirror], AbstractContextManager[None]]
+"""Publishes figures of the whole system while it is entered."""
+
+
+async def publish_once(context: Context, figures: Whole, session: Session) -> None:
+    """Publish the figures once elected, until cancelled."""
+    async with lock(context.store, session, context.map.scheduler.stats_election.path).hold():
+        with figures(context.map, context.mirror):
+            await asyncio.Event().wait()

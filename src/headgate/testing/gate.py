@@ -20,7 +20,7 @@ from headgate.adapters.git.forge import GitForge
 from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.base.tasks import run_until, unless
 from headgate.config.tenants import Connection, parse_tenant_file
-from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import Finished, HandAction
 from headgate.ports.forge import ForgeWatch
 from headgate.ports.history import HistoryWriter
@@ -30,18 +30,17 @@ from headgate.ports.reporter import Reporter
 from headgate.ports.work import Contact, Runner
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
+from headgate.services.courier import Courier
 from headgate.services.executor import Executor
-from headgate.services.figures import publish_once
+from headgate.services.forgework import ForgeReporter
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
 from headgate.services.nodes.requester import NodeRequester
-from headgate.services.publisher.posts import ServerPosts
-from headgate.services.publisher.publisher import Publisher
+from headgate.services.publisher import Publisher, ServerPosts
 from headgate.services.recorder import Recorder
-from headgate.services.reports.courier import Courier
-from headgate.services.reports.forges import ForgeReporter
 from headgate.services.scheduler.refs import looked_at
 from headgate.services.scheduler.scheduler import Scheduler
+from headgate.services.shares import publish_once
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Backend, Entry

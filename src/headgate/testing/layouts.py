@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from headgate.config.dynamic import Judgement, LayoutRequest
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
-from headgate.gate.topics import BY_TOPIC
+from headgate.gate.rules.needs import BY_TOPIC
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """A month of sixty repositories that share a queue, through the gate itself, in simulated time: what `reuse` spares.
 
-The gate's decisions are the real ones (`gate.absorb`, `gate.settle`); mergers and machines answer after a while that
+The gate's decisions are the real ones (`gate.absorb`, `gate.decide`); mergers and machines answer after a while that
 depends on nothing but the seed.  Beside `reuse` everything is the policy of the reference: one queue, each change
 tested on all ahead of it, and anew whenever something ahead fails; a window that shrinks by failures.
 
@@ -23,12 +23,12 @@ from itertools import count
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob, RequiredProject, Window
-from headgate.gate.actions import Action, Cancel, Land, Merge, Record, Run
-from headgate.gate.change import ChangeState
-from headgate.gate.model import Build
-from headgate.gate.reuse import NOTHING, lasting
-from headgate.gate.waiter import Sought
-from headgate.gate.work import MergeItem
+from headgate.gate.builds.reuse import NOTHING, lasting
+from headgate.gate.state.actions import Action, Cancel, Land, Merge, Record, Run
+from headgate.gate.state.change import ChangeState
+from headgate.gate.state.gitwork import MergeItem
+from headgate.gate.state.model import Build
+from headgate.gate.state.surroundings import Sought
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

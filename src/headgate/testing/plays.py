@@ -10,19 +10,18 @@ from msgspec.structs import replace
 from headgate.config.forges.facts import Word
 from headgate.config.model import FrozenJob, Pipeline, TriggerFilter, Window
 from headgate.gate.absorb import absorb
-from headgate.gate.actions import Action, Cancel, Land, Merge, Record, Report, Resume, Run, Supersede, Vouch
-from headgate.gate.change import Change, ChangeState, EventKind, Tell, TriggerEvent
-from headgate.gate.checks import vouching
-from headgate.gate.closures import Closing
-from headgate.gate.enqueue import concluded
-from headgate.gate.graph import NOTHING_PROVIDED
-from headgate.gate.model import Build, BuildSet, Item, State
-from headgate.gate.removal import as_it_was, dissolved, remembered
-from headgate.gate.settle import settle
-from headgate.gate.topics import ByTopic, topic_of
-from headgate.gate.trees import Trees
-from headgate.gate.waiter import Beside, Sought, Waiter
-from headgate.gate.work import (
+from headgate.gate.builds.graph import NOTHING_PROVIDED
+from headgate.gate.decide import settle
+from headgate.gate.items.enqueue import concluded
+from headgate.gate.items.renewal import as_it_was, dissolved, remembered
+from headgate.gate.rules.needs import ByTopic, topic_of
+from headgate.gate.rules.requirements import vouching
+from headgate.gate.state.actions import Action, Cancel, Land, Merge, Record, Report, Resume, Run, Supersede, Vouch
+from headgate.gate.state.change import Change, ChangeState, EventKind, Tell, TriggerEvent
+from headgate.gate.state.gitwork import MergeItem, Trees
+from headgate.gate.state.model import Build, BuildSet, Item, State
+from headgate.gate.state.surroundings import Beside, Closing, Sought, Waiter
+from headgate.gate.state.work import (
     Answer,
     BuildEnded,
     BuildFailing,
@@ -32,10 +31,9 @@ from headgate.gate.work import (
     LandAnswer,
     Managed,
     MergeAnswer,
-    MergeItem,
     RepoState,
 )
-from headgate.gate.world import World
+from headgate.gate.state.world import World
 from headgate.testing.layouts import PlayLayout, PlayLayouts
 
 ALL_KINDS = ("success", "failure", "start", "merge-conflict", "config-error", "no-jobs", "dequeue")

@@ -17,7 +17,7 @@ from headgate.ports.logstore import LogStoreError, NotStored
 from headgate.recipes.requestforms import Open
 from headgate.rest import HTTPException, NotFoundException, StreamResponse
 from headgate.services.context import Context
-from headgate.services.nodes.zones import executors
+from headgate.services.nodes.requester import executors
 from headgate.store.types import StoreError
 from headgate.web.access import PeerFleet
 from headgate.web.logfiles import (

@@ -11,9 +11,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob
-from headgate.gate.model import Build, Item
-from headgate.gate.report import artifacts, error_of
-from headgate.gate.returns.shape import joined
+from headgate.gate.builds.report import artifacts, error_of
+from headgate.gate.state.model import Build, Item
+from headgate.gate.state.returns import joined
 from headgate.map.records import Finished, FinishedBuild
 from headgate.ports.history import (
     WILD,

@@ -8,19 +8,18 @@ from typing import NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from headgate.gate.change import Change, ChangeState
-from headgate.gate.closures import Closing, closing_of
-from headgate.gate.graph import holding, waiting_for
-from headgate.gate.model import Build, Item, Phase, Queue
-from headgate.gate.people import approvers
-from headgate.gate.report import error_of, failing_reasons
+from headgate.gate.builds.graph import holding, waiting_for
+from headgate.gate.builds.report import approvers, error_of, failing_reasons
+from headgate.gate.state.change import Change, ChangeState
+from headgate.gate.state.model import Build, Item, Phase, Queue
+from headgate.gate.state.surroundings import Closing, closing_of
 from headgate.map.inventory.nodes import NodeRequest, NodeWait
 from headgate.ports.history import PastRef, named, time_text
 from headgate.recipes.codec import readable
 from headgate.recipes.requestforms import Request
 from headgate.services.context import Context
+from headgate.services.nodes.requester import IMAGE, can_run, executors, served_zones
 from headgate.services.nodes.status import node_state
-from headgate.services.nodes.zones import IMAGE, can_run, executors, served_zones
 from headgate.web.shapes import ItemShape, JobShape, QueueShape, RefShape
 
 

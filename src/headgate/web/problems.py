@@ -8,14 +8,14 @@ import msgspec
 
 from headgate.config.dynamic import NOT_IN_FORCE, TenantLayouts
 from headgate.config.tenants import Tenant
-from headgate.gate.alarms import Parted, Strayed
+from headgate.gate.state.change import Parted, Strayed
 from headgate.map.inventory.nodes import NodeAccount
 from headgate.map.projects import layout_at
 from headgate.map.records import RepositoryProblem, RepositoryProblems
 from headgate.recipes.codec import readable
 from headgate.services.context import Context
-from headgate.services.nodes.machines.survey import seen
-from headgate.services.quarantine.quarantine import Quarantine
+from headgate.services.nodes.machines.records import seen
+from headgate.services.quarantine import Quarantine
 from headgate.web.shapes import ProblemShape
 
 SHOWN_MAX = 20

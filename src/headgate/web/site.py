@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from headgate.adapters.logs.reader import KeptLogs
-from headgate.gate.change import Change, is_called
-from headgate.gate.refs import misnamed, update
-from headgate.gate.work import Managed
+from headgate.gate.rules.refs import misnamed, update
+from headgate.gate.state.change import Change, is_called
+from headgate.gate.state.work import Managed
 from headgate.map.records import Finished, ForPipeline, Management, RepositoryProblem, Reread
 from headgate.ports.history import HistoryReader
 from headgate.ports.secrets import NoKeys, ProjectKeyStore
 from headgate.recipes.stream import Stream
 from headgate.rest import Connection, HTTPException, HttpRequest, NotFoundException
 from headgate.services.context import Context
-from headgate.services.nodes.pooled import Pooled
-from headgate.services.nodes.zones import IMAGE, executors
-from headgate.services.requests import Unanswered, ask
+from headgate.services.nodes.requester import IMAGE, executors
+from headgate.services.nodes.status import Pooled
+from headgate.services.orders import Unanswered, ask
 from headgate.services.scheduler.refs import last_seen, looked_at
 from headgate.store.store import Session
 from headgate.store.types import Op, SessionLost

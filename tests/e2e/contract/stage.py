@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.config.model import Node, NodeGroup, Nodeset, Playbook
-from headgate.gate.work import BuildOutcome
+from headgate.gate.state.work import BuildOutcome
 from headgate.ports.cloud import HOST_KEY_VARIABLE
 from headgate.ports.secrets import Secrets
 from headgate.testing.clock import DEADLINE_S

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from headgate.adapters.process.access import AnsibleInventory
 from headgate.adapters.process.variables import zuul
 from headgate.config.model import FrozenJob, JobRole, NodeGroup, Nodeset
-from headgate.gate.change import Change
-from headgate.gate.refs import variables
-from headgate.gate.work import BuildSpec, MergeItem, RepoState
+from headgate.gate.rules.refs import variables
+from headgate.gate.state.change import Change
+from headgate.gate.state.gitwork import MergeItem
+from headgate.gate.state.work import BuildSpec, RepoState
 from headgate.testing.servers.program import free_ports
 
 from .stage import NODES, Stage

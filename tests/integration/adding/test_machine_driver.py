@@ -15,7 +15,7 @@ from headgate.cli.settings import read
 from headgate.config.files.check import StanzaKey
 from headgate.config.keys.forms import words
 from headgate.config.keys.nodes import FLAVOR, IMAGE, LABEL, NODE_DRIVERS, OWN, NodeDriver
-from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.cloud import NODE_TAG, Cloud, LaunchFailed, MachineSpec, Made, OverQuota
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.model import Playbook
-from headgate.gate.returns.secrets import Sealed
+from headgate.gate.state.returns import Sealed
 
 from .bench import Alone, Bench
 from .test_secrets import Keys, everything_below

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from headgate.adapters.process.processes import processes_of
 from headgate.adapters.process.sandbox import Paths
 from headgate.config.model import Playbook, PlaybookSecret
-from headgate.gate.returns.secrets import Sealed
+from headgate.gate.state.returns import Sealed
 from headgate.ports.secrets import SecretError
 
 from .bench import PROJECT, Bench

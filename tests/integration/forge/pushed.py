@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.change import Change
-from headgate.gate.work import LandAnswer, LandRequest, MergeAnswer, MergeItem, MergeRequest
+from headgate.gate.state.change import Change
+from headgate.gate.state.gitwork import MergeItem
+from headgate.gate.state.work import LandAnswer, LandRequest, MergeAnswer, MergeRequest
 
 
 async def pushed(engine: GitEngine, change: Change, mode: str = "merge") -> LandAnswer:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.forges.registry import Connected
-from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
-from headgate.services.reports import courier
+from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.services import courier
 from headgate.services.scheduler import connection
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import Gate, gate

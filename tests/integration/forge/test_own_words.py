@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.adapters.git import engine
-from headgate.services.reports import courier
+from headgate.services import courier
 from tests.integration.github.ground import SECRET
 
 from .test_untested import KINDS, placed

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.adapters.forges.registry import Connected
 from headgate.config.layout import Layout
-from headgate.services.reports import courier
+from headgate.services import courier
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Backend
 from headgate.testing.gate import gate

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.work import LandRequest, MergerAnswer, MergerWork
+from headgate.gate.state.work import LandRequest, MergerAnswer, MergerWork
 from headgate.ports.work import Unreachable
-from headgate.services import merger
-from headgate.services.quarantine.quarantine import Quarantine
-from headgate.services.reports import courier, forges
-from headgate.services.reports.views import outbox
+from headgate.services import courier, forgework, merger
+from headgate.services.courier import outbox
+from headgate.services.quarantine import Quarantine
 from headgate.testing.repositories import run_git
 from tests.integration.forge.board import Pull
 from tests.integration.forge.test_board import CONFIG, Town, town
@@ -86,7 +85,7 @@ async def test_a_forge_that_sees_nothing_is_waited_for_and_then_told(
         here.deliver(pull)
         await until("whoever looks meanwhile takes it for nothing new", lambda: here.board.lookups > looks + 4)
         assert pull.open and len(here.results("check")) == 1
-        monkeypatch.setattr(forges, "SEEN_MAX_MS", 0)
+        monkeypatch.setattr(forgework, "SEEN_MAX_MS", 0)
         await until("it is closed", lambda: not pull.open)
         assert "master has it as" in pull.said[-1] and here.board.calls.count("conclude") == 1
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.services.reports import courier
+from headgate.services import courier
 from headgate.store.types import Delete
 from tests.waiting import until
 

@@ -18,7 +18,7 @@ from headgate.adapters.forges.pagure import forge as pagure_connecting
 from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.git import engine
 from headgate.adapters.git.engine import GitEngine
-from headgate.services.reports import courier
+from headgate.services import courier
 from headgate.store.memory import MemoryBackend
 from headgate.testing.forges.gitea.people import gitea
 from headgate.testing.forges.github.people import github

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.change import Change
-from headgate.gate.work import (
+from headgate.gate.state.change import Change
+from headgate.gate.state.gitwork import MergeItem
+from headgate.gate.state.work import (
     LandAnswer,
     Landing,
     LandRequest,
     MergeAnswer,
-    MergeItem,
     MergeRequest,
     ReportRequest,
     RepoState,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.gate.change import EventKind
+from headgate.gate.state.change import EventKind
 from headgate.testing.repositories import Repositories, run_git
 
 from .words import PROJECT, change, counted_git, item, landed, push_past_the_gate, state_of, watching

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.cli.hook import hook
-from headgate.gate.change import EventKind
+from headgate.gate.state.change import EventKind
 from headgate.testing.repositories import Repositories
 from tests.hostile.test_people import proposed, push
 

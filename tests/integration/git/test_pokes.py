@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headgate.cli.hook import hook
-from headgate.gate.change import EventKind
+from headgate.gate.state.change import EventKind
 from headgate.ports.forge import Hint
 from headgate.testing.repositories import Repositories, run_git
 

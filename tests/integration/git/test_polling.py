@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.git.poll.watch import watch
-from headgate.gate.change import ChangeState, EventKind
+from headgate.gate.state.change import ChangeState, EventKind
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from headgate.base.tasks import end
-from headgate.gate.change import EventKind
+from headgate.gate.state.change import EventKind
 from headgate.testing.repositories import Repositories, run_git
 from tests.waiting import until
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate.change import EventKind
+from headgate.gate.state.change import EventKind
 from headgate.testing.repositories import Repositories, run_git
 
 from .words import PROJECT, change, engine, item, landed, merged, push_past_the_gate, refs, state_of, watching

@@ -16,8 +16,9 @@ from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
-from headgate.gate.work import LandAnswer, LandRequest, MergeAnswer, MergeItem, MergeRequest, RepoState
+from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
+from headgate.gate.state.gitwork import MergeItem
+from headgate.gate.state.work import LandAnswer, LandRequest, MergeAnswer, MergeRequest, RepoState
 from headgate.ports.forge import Hint, Sighting
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.adapters.forges import poll
-from headgate.gate.change import EventKind
+from headgate.gate.state.change import EventKind
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import MergeLanded
 from tests.integration.gitea.ground import PROJECT, Ground, opened, watched

@@ -9,8 +9,9 @@ from headgate.adapters.forges.gitea.forge import connect
 from headgate.adapters.forges.gitea.reporter import PATIENCE_S
 from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.change import Change
-from headgate.gate.work import Landing, LandRequest, MergeItem, RepoState
+from headgate.gate.state.change import Change
+from headgate.gate.state.gitwork import MergeItem
+from headgate.gate.state.work import Landing, LandRequest, RepoState
 from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.ports.reporter import ReporterAway, ReportPutOff
 from headgate.testing.forges.gitea.state import FakeGiteaProtection, FakeGiteaPull

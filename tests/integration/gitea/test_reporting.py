@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate.change import Change
-from headgate.gate.returns.shape import FileComment, Range
+from headgate.gate.state.change import Change
+from headgate.gate.state.returns import FileComment, Range
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.reporter import ReporterAway, ReportRefused
 from headgate.testing.forges.gitea.state import FakeGiteaPull

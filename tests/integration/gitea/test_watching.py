@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from headgate.base.tasks import end
-from headgate.gate.change import EventKind
+from headgate.gate.state.change import EventKind
 from headgate.ports.forge import Hint
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Delivery, Mail

@@ -17,7 +17,7 @@ from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.base.tasks import end
 from headgate.config.tenants import Protection, TenantProject
-from headgate.gate.change import ChangeState, TriggerEvent, numbered
+from headgate.gate.state.change import ChangeState, TriggerEvent, numbered
 from headgate.ports.forge import Forge, Hint, Ignored, Misdelivered, Sighting
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.forges.github.people import FakeGitHubPerson, GitHub

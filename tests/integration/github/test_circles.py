@@ -14,9 +14,9 @@ from headgate.adapters.forges.github.forge import connect
 from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.git import engine
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.state import load
-from headgate.services.reports import courier
+from headgate.services import courier
 from headgate.services.scheduler.changestates import ChangeStates
 from headgate.store.memory import MemoryBackend
 from headgate.testing.forges.github import hosts

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate.change import EventKind
+from headgate.gate.state.change import EventKind
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import MergeLanded
 from headgate.testing.forges.github.people import GitHub

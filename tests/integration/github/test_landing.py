@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate.change import Change
-from headgate.gate.work import Landing, LandRequest, MergeItem, RepoState
+from headgate.gate.state.change import Change
+from headgate.gate.state.gitwork import MergeItem
+from headgate.gate.state.work import Landing, LandRequest, RepoState
 from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 from headgate.testing.forges.github import hosts

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.forges import watch
-from headgate.gate.change import EventKind
+from headgate.gate.state.change import EventKind
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import Hint
 from headgate.testing.forges.github import hosts

@@ -13,8 +13,9 @@ from headgate.adapters.forges.gitlab.forge import GitLabForge
 from headgate.adapters.forges.rest import forge_http
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.change import Change
-from headgate.gate.work import Landing, LandRequest, MergeItem, RepoState
+from headgate.gate.state.change import Change
+from headgate.gate.state.gitwork import MergeItem
+from headgate.gate.state.work import Landing, LandRequest, RepoState
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.gitlab.people import FakeGitLabPerson, GitLab
 from headgate.testing.forges.gitlab.state import DEVELOPER, MAINTAINER, FakeGitLabMergeRequest, FakeGitLabProject

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.forges.facts import Details
-from headgate.gate.change import EventKind
+from headgate.gate.state.change import EventKind
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import MergeLanded
 from headgate.testing.forges.gitlab.state import FakeGitLabMergeRequest

@@ -10,7 +10,7 @@ from headgate.adapters.forges import rest, watch
 from headgate.adapters.forges.gitlab.client import GitLabClient
 from headgate.adapters.forges.rest import Query
 from headgate.config.tenants import Protection
-from headgate.gate.change import ChangeState, EventKind
+from headgate.gate.state.change import ChangeState, EventKind
 from headgate.ports.forge import Hint
 from headgate.ports.reporter import ReporterAway
 from headgate.testing.forges.github import hosts

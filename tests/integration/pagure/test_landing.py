@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.adapters.forges.pagure.reporter import PATIENCE_S
-from headgate.gate.change import Change
-from headgate.gate.work import Landing, LandRequest, MergeItem, RepoState
+from headgate.gate.state.change import Change
+from headgate.gate.state.gitwork import MergeItem
+from headgate.gate.state.work import Landing, LandRequest, RepoState
 from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.ports.reporter import ReporterAway, ReportPutOff
 from headgate.testing.forges.github import hosts

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate.change import Change
+from headgate.gate.state.change import Change
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import Hint
 from headgate.ports.reporter import ReporterAway, ReportRefused

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from headgate.config.forges.facts import Details
-from headgate.gate.change import EventKind
+from headgate.gate.state.change import EventKind
 from headgate.ports.forge import Hint
 from headgate.testing.forges.github.mail import Delivery, Mail
 from headgate.testing.forges.pagure.state import FakePagureRequest

@@ -17,8 +17,8 @@ from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.draft import Create, Remove
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.pool import marks
-from headgate.services.nodes.free import FreeMachines
-from headgate.services.nodes.pooled import PooledMachine
+from headgate.services.nodes.search import FreeMachines
+from headgate.services.nodes.status import PooledMachine
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.gate import Gate

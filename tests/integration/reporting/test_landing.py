@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.base.tasks import run_until
-from headgate.gate.change import Change, ChangeState
-from headgate.gate.closures import Closing
-from headgate.gate.work import LandAnswer, Landing, LandRequest, RepoState
+from headgate.gate.state.change import Change, ChangeState
+from headgate.gate.state.surroundings import Closing
+from headgate.gate.state.work import LandAnswer, Landing, LandRequest, RepoState
 from headgate.map.check import check
 from headgate.map.outbox import OutboxMessage
 from headgate.map.places import Map
@@ -21,12 +21,11 @@ from headgate.map.queues import TenantState
 from headgate.map.trees import StoreTree
 from headgate.ports.forge import Abilities, MergeLanded, NotLanded, ReporterAway, ReportPutOff, ReportRefused
 from headgate.recipes.mirror import Mirror
+from headgate.services import courier
 from headgate.services.context import Context
+from headgate.services.courier import Courier, wanted
+from headgate.services.forgework import ForgeReporter
 from headgate.services.membership import serve
-from headgate.services.reports import courier
-from headgate.services.reports.courier import Courier
-from headgate.services.reports.forges import ForgeReporter
-from headgate.services.reports.views import wanted
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from tests.waiting import slow, until

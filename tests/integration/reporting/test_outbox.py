@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.base.tasks import run_until
-from headgate.gate.returns.shape import FileComment
+from headgate.gate.state.returns import FileComment
 from headgate.map.check import check
 from headgate.map.outbox import LONG_MAX_BYTES, SHORT_MAX_BYTES, BuildTold, OutboxMessage, fitted
 from headgate.map.places import Map
@@ -20,12 +20,11 @@ from headgate.map.records import RepositoryProblem
 from headgate.map.trees import StoreTree
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 from headgate.recipes.mirror import Mirror
+from headgate.services import courier
 from headgate.services.context import Context
+from headgate.services.courier import Courier, outbox, outboxes, wanted
 from headgate.services.membership import serve
-from headgate.services.quarantine.quarantine import Quarantine
-from headgate.services.reports import courier
-from headgate.services.reports.courier import Courier
-from headgate.services.reports.views import outbox, outboxes, wanted
+from headgate.services.quarantine import Quarantine
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from tests.waiting import until

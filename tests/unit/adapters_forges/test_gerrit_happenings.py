@@ -16,7 +16,7 @@ from headgate.adapters.forges.gerrit.entities import (
 from headgate.adapters.forges.gerrit.poll import events, unheard, voted
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.gerrit.translation import Stack, change, change_state
-from headgate.gate.change import ChangeState, EventKind
+from headgate.gate.state.change import ChangeState, EventKind
 
 SERVER = Server.of("review", {"server": "review.example", "user": "headgate", "password": "x"})
 BOB = GerritAccount(id=2, username="bob", email="bob@example.org")

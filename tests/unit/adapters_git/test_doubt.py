@@ -7,7 +7,7 @@ import pytest
 from headgate.adapters.git.fetch import PAUSE_MAX_S, SURE_AFTER, Refusals
 from headgate.adapters.git.poll.moves import DOUBTED_S, LOST_MIN, Doubt, as_before
 from headgate.adapters.git.remote import Listing, Remote
-from headgate.gate.change import Change, ChangeState
+from headgate.gate.state.change import Change, ChangeState
 
 ONE, TWO = "1" * 40, "2" * 40
 HEADS = {f"refs/heads/b{n}": ONE for n in range(100)}

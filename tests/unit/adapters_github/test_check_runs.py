@@ -9,7 +9,7 @@ from typing import Any, cast
 from headgate.adapters.forges.github.client import GitHubAccount, GitHubClient, Tokens
 from headgate.adapters.forges.github.reporter import GitHubTeller
 from headgate.adapters.forges.rest import ForgeKey, ForgeResponse, Rejected
-from headgate.gate.change import Change
+from headgate.gate.state.change import Change
 from headgate.map.outbox import QueueReport
 from headgate.testing.clock import DEADLINE_S
 from tests.waiting import nothing_happens, until

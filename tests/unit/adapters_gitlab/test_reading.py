@@ -12,7 +12,7 @@ from headgate.adapters.forges.gitlab.poll import GitLabMark, events, marked
 from headgate.adapters.forges.gitlab.request import Approval, GitLabMergeRequest, GitLabUser, Job, Remark, rule_book
 from headgate.base.errors import UserError
 from headgate.config.forges.facts import Details, ForgeAccount, ProgramStatus, Vote
-from headgate.gate.change import Change, ChangeState
+from headgate.gate.state.change import Change, ChangeState
 
 ADA, BOB, GATE = GitLabUser(1, "ada"), GitLabUser(2, "bob"), GitLabUser(3, "gate")
 PLAIN = GitLabMergeRequest(

@@ -16,7 +16,7 @@ from headgate.adapters.metrics.store import measured
 from headgate.adapters.metrics.traces import Traces
 from headgate.base.tasks import about
 from headgate.cli.logs import Json, TextFormatter, _Subject
-from headgate.gate.change import Change
+from headgate.gate.state.change import Change
 from headgate.map.places import Map
 from headgate.map.records import ComponentFacts, ComponentRecord, Finished
 from headgate.ports.observer import WorkDone

@@ -15,8 +15,8 @@ from headgate.adapters.process.context.values import (
     templates,
 )
 from headgate.config.model import FrozenJob, NodeGroup, Nodeset
-from headgate.gate.change import Change
-from headgate.gate.work import BuildSpec
+from headgate.gate.state.change import Change
+from headgate.gate.state.work import BuildSpec
 
 
 def said(**job: object) -> JobVariables:

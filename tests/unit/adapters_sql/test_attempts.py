@@ -8,8 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from headgate.adapters.sql.history import SqlHistory
-from headgate.gate.course import Course
-from headgate.gate.returns.shape import FileComment, Range
+from headgate.gate.state.returns import Course, FileComment, Range
 from headgate.map.records import Finished, FinishedBuild
 from headgate.ports.history import HistoryQuery, JobHealth, PastCourse, ResetCost
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.adapters.sql.history import HistoryError, SqlHistory
-from headgate.gate.change import Change
+from headgate.gate.state.change import Change
 from headgate.map.records import Finished, FinishedBuild, HandAction
 from headgate.ports.history import HistoryQuery, HistoryUnavailable
 

@@ -16,8 +16,8 @@ from headgate.map.places import Map
 from headgate.map.records import RepositoryProblem, SystemConf
 from headgate.recipes import blob
 from headgate.recipes.mirror import Mirror
+from headgate.services.configuration import conf_of
 from headgate.services.context import Context
-from headgate.services.tenancy import conf_of
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from headgate.config.drivers import DIALECTS
 from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, PipelineCheck, ProgramStatus, Vote, Word
 from headgate.config.forges.keyterms import TermSubject, refused, triggered, unmet
-from headgate.gate.change import ZEROS, Change, ChangeState
+from headgate.gate.state.change import ZEROS, Change, ChangeState
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

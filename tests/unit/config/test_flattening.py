@@ -16,7 +16,7 @@ from headgate.config.parse import ParseCache
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
-from headgate.services.scheduler.machines import provider_ops
+from headgate.services.scheduler.tenantconfig import provider_ops
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headgate.gate.model import State
+from headgate.gate.state.model import State
 from headgate.map.places import Map
 from headgate.map.state import load, writes
 from headgate.store.types import Append, Delete, Entry, Op, Put

@@ -17,11 +17,11 @@ from headgate.config.model import (
     PlaybookSecret,
     RequiredProject,
 )
-from headgate.gate.actions import Merge, Record
-from headgate.gate.again import reused, work_of
-from headgate.gate.graph import NOTHING_PROVIDED
-from headgate.gate.model import BuildSet
-from headgate.gate.world import World
+from headgate.gate.builds.graph import NOTHING_PROVIDED
+from headgate.gate.builds.reuse import reused, work_of
+from headgate.gate.state.actions import Merge, Record
+from headgate.gate.state.model import BuildSet
+from headgate.gate.state.world import World
 from headgate.testing.plays import Play
 
 SECRET = PlaybookSecret("token", "config", data={"t": {"!encrypted/pkcs1-oaep": ["first"]}})

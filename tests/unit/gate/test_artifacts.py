@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
-from headgate.gate.change import ChangeState
-from headgate.gate.graph import NOTHING_PROVIDED
-from headgate.gate.model import Build, BuildSet
+from headgate.gate.builds.graph import NOTHING_PROVIDED
+from headgate.gate.state.change import ChangeState
+from headgate.gate.state.model import Build, BuildSet
 from headgate.testing.plays import Play
 
 IMAGE = FrozenJob(name="image", provides=("images",))

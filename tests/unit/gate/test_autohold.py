@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.gate.autohold import EVERY, FORGOTTEN_S, RESULTS, HeldBuild, HoldRequest, chosen
-from headgate.gate.change import Change
+from headgate.gate.builds.autohold import EVERY, FORGOTTEN_S, RESULTS, HeldBuild, HoldRequest, chosen
+from headgate.gate.state.change import Change
 
 PROJECT = "git.example/code"
 CHANGE = Change("local", PROJECT, "master", "fix", "c" * 40, ref="refs/for/master/fix")

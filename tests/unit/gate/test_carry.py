@@ -6,13 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore, RequiredProject
-from headgate.gate.actions import Cancel, Merge
-from headgate.gate.advance import holders
-from headgate.gate.carry import CARRIED_MAX_MS, DATA_MAX_BYTES
-from headgate.gate.due import is_due, left_ms
-from headgate.gate.report import CARRIED
-from headgate.gate.start import awaited
-from headgate.gate.work import BuildEnded, BuildOutcome, CancelBuild, Promote
+from headgate.gate.builds.advance import holders
+from headgate.gate.builds.carry import CARRIED_MAX_MS, DATA_MAX_BYTES, is_due, left_ms
+from headgate.gate.builds.report import CARRIED
+from headgate.gate.builds.start import awaited
+from headgate.gate.state.actions import Cancel, Merge
+from headgate.gate.state.work import BuildEnded, BuildOutcome, CancelBuild, Promote
 from headgate.testing.plays import Play
 
 UNIT = FrozenJob(name="unit", reuse=True)

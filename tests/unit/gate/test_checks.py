@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from headgate.config.forges.facts import PipelineCheck
 from headgate.config.model import FrozenJob
-from headgate.gate.change import EventKind
-from headgate.gate.checks import vouching
-from headgate.gate.work import Enqueue
+from headgate.gate.rules.requirements import vouching
+from headgate.gate.state.change import EventKind
+from headgate.gate.state.work import Enqueue
 from headgate.testing.plays import Play
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.config.model import FrozenGraph, FrozenJob
-from headgate.gate.change import Change
-from headgate.gate.comments import for_history, report_lines
-from headgate.gate.model import Build, BuildSet
+from headgate.gate.builds.report import for_history, report_lines
+from headgate.gate.state.change import Change
+from headgate.gate.state.model import Build, BuildSet
 from headgate.testing.plays import Play
 
 

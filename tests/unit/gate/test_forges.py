@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, ProgramStatus, Rule, Vote
 from headgate.config.model import TriggerFilter
-from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
+from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.testing.plays import Play
 
 ME = "headgate[bot]"

@@ -20,14 +20,14 @@ from headgate.config.model import (
     PlaybookSecret,
     RequiredProject,
 )
-from headgate.gate.change import Change
-from headgate.gate.inputs import inputs_of
-from headgate.gate.model import Build, BuildSet, Item
-from headgate.gate.returns.secrets import Sealed
-from headgate.gate.start import variables
-from headgate.gate.trees import Trees
-from headgate.gate.work import RepoState
-from headgate.gate.world import World
+from headgate.gate.builds.reuse import inputs_of
+from headgate.gate.builds.start import variables
+from headgate.gate.state.change import Change
+from headgate.gate.state.gitwork import Trees
+from headgate.gate.state.model import Build, BuildSet, Item
+from headgate.gate.state.returns import Sealed
+from headgate.gate.state.work import RepoState
+from headgate.gate.state.world import World
 from headgate.testing.plays import Play
 
 SECRET = PlaybookSecret("token", "config", data={"t": {"!encrypted/pkcs1-oaep": ["first"]}})

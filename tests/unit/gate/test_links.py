@@ -8,9 +8,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from msgspec.structs import replace as changed
 
-from headgate.gate.change import Change
-from headgate.gate.report import page_url, refusal
-from headgate.gate.world import World
+from headgate.gate.builds.report import page_url, refusal
+from headgate.gate.state.change import Change
+from headgate.gate.state.world import World
 from headgate.testing.plays import Play
 
 

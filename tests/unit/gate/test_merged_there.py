@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob, TriggerFilter
-from headgate.gate.change import Change, EventKind
-from headgate.gate.landings import landed
-from headgate.gate.work import Dequeue, LandAnswer
+from headgate.gate.items.landings import landed
+from headgate.gate.state.change import Change, EventKind
+from headgate.gate.state.work import Dequeue, LandAnswer
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

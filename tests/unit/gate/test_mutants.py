@@ -7,8 +7,10 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate import absorb, decide, enqueue, renewal, start
-from headgate.gate.model import Phase, Queue
+from headgate.gate import absorb, decide
+from headgate.gate.builds import start
+from headgate.gate.items import enqueue, renewal
+from headgate.gate.state.model import Phase, Queue
 
 from . import test_closing as closing
 from . import test_plays as plays

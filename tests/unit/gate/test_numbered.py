@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from headgate.gate.change import Change
-from headgate.gate.refs import variables
+from headgate.gate.rules.refs import variables
+from headgate.gate.state.change import Change
 
 PULL = Change("hub", "github.com/acme/lib", "main", commit="a" * 40, ref="refs/pull/12/head", number="12")
 GERRIT = replace(PULL, connection="review", project="review.acme/lib", number="4711", patchset="3", topic="big")

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.model import TriggerFilter
-from headgate.gate.actions import Record
-from headgate.gate.change import Change, EventKind, Occasion, TriggerEvent
-from headgate.gate.refs import update
-from headgate.gate.work import Dequeue, MergeAnswer, RepoState
+from headgate.gate.rules.refs import update
+from headgate.gate.state.actions import Record
+from headgate.gate.state.change import Change, EventKind, Occasion, TriggerEvent
+from headgate.gate.state.work import Dequeue, MergeAnswer, RepoState
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

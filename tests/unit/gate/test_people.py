@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from headgate.config.forges.facts import Word
 from headgate.config.forges.git import counted, lacking
-from headgate.gate.change import Change, ChangeState
-from headgate.gate.people import named
-from headgate.gate.work import Enqueue
+from headgate.gate.builds.report import credit
+from headgate.gate.state.change import Change, ChangeState
+from headgate.gate.state.work import Enqueue
 from headgate.testing.plays import Play
 
 HOUR_MS = 3_600_000
@@ -160,8 +160,8 @@ def test_people_are_named() -> None:
     change = Change("git", "p", "master", "A", "1" * 40)
     words = tuple(Word(who, commit, f"r/{who}") for who, commit in (("heinz", "1" * 40), ("ada", "2" * 40)))
     change_state = ChangeState(change, approvals=words, proposers=("grace",))
-    assert named(change_state) == "Proposed by grace; approved by heinz."
-    assert named(ChangeState(change)) == ""
+    assert credit(change_state) == "Proposed by grace; approved by heinz."
+    assert credit(ChangeState(change)) == ""
     assert [word.who for word in counted(change_state, {})] == ["heinz"]
     told = lacking(change_state, {"count": 2, "of": ["x", "heinz"], "newer-than": "2d"})
     assert told == "p/master/A needs 2 approvals of x, heinz, not older than 2d, and has 1 (heinz)"

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob, TriggerFilter, Window
-from headgate.gate.change import EventKind
-from headgate.gate.leave import grown, shrunk
-from headgate.gate.model import Queue
-from headgate.gate.work import Dequeue
+from headgate.gate.items.leave import grown, shrunk
+from headgate.gate.state.change import EventKind
+from headgate.gate.state.model import Queue
+from headgate.gate.state.work import Dequeue
 from headgate.testing.plays import Play
 
 

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
 from headgate.config.operator.model import content_of
-from headgate.gate.advance import holders
-from headgate.gate.change import EventKind
-from headgate.gate.room import LEAVES_MAX
-from headgate.gate.waiter import Waiter
-from headgate.gate.work import BuildEnded, BuildOutcome, Dequeue, Enqueue, Promote
+from headgate.gate.builds.advance import holders
+from headgate.gate.items.trial import LEAVES_MAX
+from headgate.gate.state.change import EventKind
+from headgate.gate.state.surroundings import Waiter
+from headgate.gate.state.work import BuildEnded, BuildOutcome, Dequeue, Enqueue, Promote
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 
@@ -236,7 +236,7 @@ def test_in_check_what_is_needed_is_beneath_but_not_reported() -> None:
 
 
 def _change_state(play: Play, name: str):  # type: ignore[no-untyped-def]
-    from headgate.gate.change import ChangeState
+    from headgate.gate.state.change import ChangeState
 
     return ChangeState(play.change(name))
 

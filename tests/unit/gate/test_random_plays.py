@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
 from headgate.gate.absorb import absorb
-from headgate.gate.actions import Action, Land, Record, Supersede, Vouch
-from headgate.gate.change import ChangeState, EventKind, TriggerEvent
-from headgate.gate.closures import Closing
-from headgate.gate.room import unfinished
-from headgate.gate.settle import settle
-from headgate.gate.work import (
+from headgate.gate.decide import settle
+from headgate.gate.items.trial import unfinished
+from headgate.gate.state.actions import Action, Land, Record, Supersede, Vouch
+from headgate.gate.state.change import ChangeState, EventKind, TriggerEvent
+from headgate.gate.state.surroundings import Closing
+from headgate.gate.state.work import (
     Answer,
     BuildEnded,
     BuildOutcome,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate.change import Change, EventKind
-from headgate.gate.work import Enqueue
+from headgate.gate.state.change import Change, EventKind
+from headgate.gate.state.work import Enqueue
 from headgate.testing.plays import Play
 
 

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, ProgramStatus, Rule, Vote
 from headgate.config.model import TriggerFilter
-from headgate.gate.admission import weigh
-from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
-from headgate.gate.refusals import AT_ONCE_MAX, KEPT_MAX, LOOKED_MAX, PAUSE_MS, SLICE_MS
+from headgate.gate.items.admission import AT_ONCE_MAX, KEPT_MAX, LOOKED_MAX, PAUSE_MS, SLICE_MS, weigh
+from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.testing.plays import Play
 
 ME = "headgate[bot]"
@@ -278,7 +277,7 @@ def test_many_refusals_of_what_needs_others_are_not_all_weighed_in_every_turn(mo
         weighed.append(change.topic)
         return real(state, change, world)
 
-    monkeypatch.setattr("headgate.gate.refusals.weigh", counted)
+    monkeypatch.setattr("headgate.gate.items.admission.weigh", counted)
     for _ in range(3):
         before = len(weighed)
         later(play, SLICE_MS)

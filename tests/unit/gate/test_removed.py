@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob
-from headgate.gate.actions import Cancel
-from headgate.gate.removal import as_it_was, remains
+from headgate.gate.items.renewal import as_it_was, remains
+from headgate.gate.state.actions import Cancel
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

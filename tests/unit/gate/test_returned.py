@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
-from headgate.gate.graph import provided_artifacts, skipped
-from headgate.gate.model import Build, BuildSet
-from headgate.gate.report import artifacts
-from headgate.gate.returns.shape import checked, joined
-from headgate.gate.returns.values import DEPTH_MAX, Unfit, bounded, parsed
-from headgate.gate.work import BuildEnded, BuildOutcome
+from headgate.gate.builds.graph import provided_artifacts, skipped
+from headgate.gate.builds.report import artifacts
+from headgate.gate.state.model import Build, BuildSet
+from headgate.gate.state.returns import DEPTH_MAX, Unfit, bounded, checked, joined, parsed
+from headgate.gate.state.work import BuildEnded, BuildOutcome
 from headgate.recipes.codec import decode, encode
 from headgate.testing.plays import Play
 

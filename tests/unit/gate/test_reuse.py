@@ -6,11 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore, Playbook, PlaybookSecret, RequiredProject
-from headgate.gate.actions import Cancel, Merge, Record
-from headgate.gate.model import Build
-from headgate.gate.returns.secrets import Sealed
-from headgate.gate.reuse import DATA_MAX_BYTES, NOTHING, lasting
-from headgate.gate.waiter import Sought
+from headgate.gate.builds.reuse import DATA_MAX_BYTES, NOTHING, lasting
+from headgate.gate.state.actions import Cancel, Merge, Record
+from headgate.gate.state.model import Build
+from headgate.gate.state.returns import Sealed
+from headgate.gate.state.surroundings import Sought
 from headgate.testing.plays import Play
 
 UNIT = FrozenJob(name="unit", reuse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from headgate.config.model import Pipeline, TriggerFilter
-from headgate.gate.change import EventKind, TriggerEvent
+from headgate.gate.state.change import EventKind, TriggerEvent
 from headgate.testing.plays import Play
 
 

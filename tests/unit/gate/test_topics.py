@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from headgate.config.forges.facts import Details
 from headgate.config.model import FrozenJob
-from headgate.gate.change import ChangeState
-from headgate.gate.topics import MEMBERS_MAX, ByTopic, DependantsByTopic
+from headgate.gate.rules.needs import MEMBERS_MAX, ByTopic, DependantsByTopic
+from headgate.gate.state.change import ChangeState
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
-from headgate.gate.graph import waiting_for
+from headgate.gate.builds.graph import waiting_for
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

@@ -17,10 +17,9 @@ from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.admin import DefinitionScope
 from headgate.services.inventory.draft import Create, Remove, Update
 from headgate.services.inventory.errors import NotFound, PermissionDenied, Unmet
-from headgate.services.inventory.health import HealthMonitor
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.leases import WAITING_MAX, ObjectLeasing
-from headgate.services.inventory.pool import Pool
+from headgate.services.inventory.pool import HealthMonitor, Pool
 from headgate.services.inventory.quotas import Quotas
 from headgate.store.types import Backend
 from tests.unit.inventory.objects import PARTITIONS

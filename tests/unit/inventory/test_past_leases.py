@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from headgate.inventory.leases import ENDED, HELD, ObjectLease, Quota, joinable, joined
 from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.errors import Unmet
-from headgate.services.inventory.pastleases import TRIM_INTERVAL_MS, ObjectPast
-from headgate.services.inventory.quotas import Quotas
+from headgate.services.inventory.quotas import TRIM_INTERVAL_MS, ObjectPast, Quotas
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from tests.unit.inventory.test_leases import ALICE, BOB, PARTITIONS, a_shop

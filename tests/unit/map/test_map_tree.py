@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.gate.change import Change
+from headgate.gate.state.change import Change
 from headgate.map.forms import ITEM, PIPELINE, QUEUE
 from headgate.map.places import Map
 from headgate.map.tree import Undecodable, escape, locate, render, unescape

@@ -7,10 +7,11 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.config.model import FrozenGraph, FrozenJob
-from headgate.gate.actions import Cancel, Land
-from headgate.gate.change import Change
-from headgate.gate.model import Build, BuildSet, Item, Phase, Queue, State
-from headgate.gate.work import LandRequest, MergeItem, RepoState
+from headgate.gate.state.actions import Cancel, Land
+from headgate.gate.state.change import Change
+from headgate.gate.state.gitwork import MergeItem
+from headgate.gate.state.model import Build, BuildSet, Item, Phase, Queue, State
+from headgate.gate.state.work import LandRequest, RepoState
 from headgate.map import state as pipeline_state
 from headgate.map.places import Map
 from headgate.map.state import KnownItem, garbage, load, writes

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from headgate.gate.work import BuildSpec, MergerAnswer, MergerWork
+from headgate.gate.state.work import BuildSpec, MergerAnswer, MergerWork
 from tests.unit.map.golden import types_of_places
 
 VALUES_OF_USERS = {
     "Login.claims": "what a provider says of a person, for the rules of the tenant file",
     "ReturnedArtifact.metadata": "as the job returned it",
-    "Build.data": "what a job returned, of the shape of `gate.returns`",
+    "Build.data": "what a job returned, of the shape of `gate.state.returns`",
     "Build.given": "artifacts for the job's variables",
     "BuildOutcome.data": "as Build.data",
     "BuildPaused.data": "as Build.data",

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.map.inventory.nodes import MadeNode, NodeOrder
 from headgate.services.nodes.machines.fate import Fate
-from headgate.services.nodes.machines.survey import SeenMachines
+from headgate.services.nodes.machines.records import SeenMachines
 from headgate.services.nodes.status import NodeState
 
 NOW_MS = 1_000_000

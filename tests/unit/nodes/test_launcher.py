@@ -14,8 +14,8 @@ from headgate.base.tasks import run_until
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.config.model import FrozenJob, Node, Nodeset
 from headgate.config.operator.model import Label, Tenant
-from headgate.gate.change import Change, Occasion
-from headgate.gate.work import BuildSpec, RepoState
+from headgate.gate.state.change import Change, Occasion
+from headgate.gate.state.work import BuildSpec, RepoState
 from headgate.inventory.choice import choose
 from headgate.inventory.model import ADMIN, Caller, Object, Partition
 from headgate.map.check import check

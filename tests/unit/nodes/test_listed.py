@@ -19,8 +19,7 @@ from headgate.ports.cloud import LaunchFailed, Made
 from headgate.services.nodes.accounts import wanted_of
 from headgate.services.nodes.machines.choice import Choosing, Later, Never
 from headgate.services.nodes.machines.fate import Fate
-from headgate.services.nodes.machines.records import host_nodes
-from headgate.services.nodes.machines.survey import SeenMachines
+from headgate.services.nodes.machines.records import SeenMachines, host_nodes
 from headgate.services.nodes.status import NodeState
 from tests.unit.nodes.test_choosing import request, serve, site, where
 

@@ -9,7 +9,7 @@ from headgate.map.inventory.nodes import MadeNode
 from headgate.services.nodes.machines.choice import Choosing, Later
 from headgate.services.nodes.machines.fate import Fate
 from headgate.services.nodes.machines.pools import IDLE_S, ReadyPools
-from headgate.services.nodes.machines.survey import SeenMachines
+from headgate.services.nodes.machines.records import SeenMachines
 from headgate.services.nodes.status import NodeState
 from tests.unit.nodes.test_choosing import label, node, provider, request, site
 from tests.unit.nodes.test_slots import NOW_MS, machine, packed

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from headgate.inventory.health import ObjectHealth, interval_s
 from headgate.inventory.leases import HELD, WAITING, ObjectLease
 from headgate.services.inventory.draft import Remove, Update
-from headgate.services.inventory.health import HealthMonitor
 from headgate.services.inventory.leases import ObjectLeasing
+from headgate.services.inventory.pool import HealthMonitor
 from headgate.services.nodes.probes import LISTED_INTERVAL_S, PROBES_MAX
 from headgate.services.nodes.requester import NoNodes
 from tests.unit.nodes.test_launcher import ROOT, Site, _uuid, on_site

@@ -10,12 +10,10 @@ from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.map.inventory.nodes import MadeNode, NodeOrder
 from headgate.ports.cloud import Amounts
 from headgate.services.nodes.machines.choice import Choosing, Later, Never, NodePlan
+from headgate.services.nodes.machines.demand import ReservedRoom
 from headgate.services.nodes.machines.fate import Fate
 from headgate.services.nodes.machines.limits import NodeLimits
-from headgate.services.nodes.machines.records import new_node
-from headgate.services.nodes.machines.reservations import ReservedRoom
-from headgate.services.nodes.machines.shared import SLOT_HOST, open_slots, with_machine
-from headgate.services.nodes.machines.survey import SeenMachines
+from headgate.services.nodes.machines.records import SLOT_HOST, SeenMachines, new_node, open_slots, with_machine
 from headgate.services.nodes.status import NodeState
 from tests.unit.nodes.test_choosing import label, node, provider, request, serve, site
 

@@ -9,10 +9,10 @@ from msgspec import structs
 
 from headgate.config.machines import STATIC, FlatProvider
 from headgate.map.inventory.nodes import MadeNode, NodeWait
+from headgate.services.nodes.ledger import HELD_FIRST_S, HELD_MAX_S, PAUSE_FIRST_S, PAUSE_MAX_S, TRIED_MAX, partly
 from headgate.services.nodes.machines.choice import Choosing, Later, NodePlan
 from headgate.services.nodes.machines.demand import NodeSurvey
 from headgate.services.nodes.machines.records import host_nodes
-from headgate.services.nodes.waits import HELD_FIRST_S, HELD_MAX_S, PAUSE_FIRST_S, PAUSE_MAX_S, TRIED_MAX, partly
 from tests.unit.nodes.test_choosing import label, node, provider, request, serve, site, where
 from tests.unit.nodes.test_slots import machine, packed
 

@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.gate.change import Change, ChangeState
+from headgate.gate.state.change import Change, ChangeState
 from headgate.map.places import Map
 from headgate.map.records import CacheEntry
 from headgate.recipes.codec import decode

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from headgate.gate.change import Change, ChangeState
+from headgate.gate.state.change import Change, ChangeState
 from headgate.map.places import Map
 from headgate.ports.forge import Sighting
 from headgate.recipes.mirror import Mirror

@@ -16,8 +16,7 @@ from headgate.recipes import codec
 from headgate.recipes.codec import Newer, decode, encode
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
-from headgate.services.formats import TooOld, agree, refuse, written
-from headgate.services.membership import Membership
+from headgate.services.membership import Membership, TooOld, agree_on_format, refuse_formats, written_format
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
 from headgate.store.types import Put
@@ -60,7 +59,7 @@ class SimulatedMachines:
 
         async def body(session: Session) -> None:
             if kind == "scheduler":
-                await agree(context)
+                await agree_on_format(context)
             await asyncio.Event().wait()
 
         watching, serving = asyncio.ensure_future(context.mirror.run()), asyncio.ensure_future(member.serve(body, stop))
@@ -87,19 +86,19 @@ def two_known(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_new_format_waits_for_the_last_that_does_not_know_it(two_known: None) -> None:
     async def main(simulated: SimulatedMachines) -> None:
         async with simulated.process("scheduler", 2) as new:
-            assert written(new) == 2, "alone, it knows itself"
+            assert written_format(new) == 2, "alone, it knows itself"
         simulated.backend = MemoryBackend()
         async with simulated.process("scheduler", 1) as one, simulated.process("scheduler", 2) as new:
             async with simulated.process("executor", 1) as old:
                 await asyncio.sleep(60)
-                assert [written(context) for context in (one, new, old)] == [1, 1, 1]
-                await new.store.commit([], [Put("/zuul/note", encode(NOTE, written(new)))])
+                assert [written_format(context) for context in (one, new, old)] == [1, 1, 1]
+                await new.store.commit([], [Put("/zuul/note", encode(NOTE, written_format(new)))])
             await asyncio.sleep(60)
-            assert written(new) == 1, "the old scheduler lives"
+            assert written_format(new) == 1, "the old scheduler lives"
             entry = await one.store.get("/zuul/note")
             assert entry is not None and entry.value == GOLDEN[1]
         async with simulated.process("scheduler", 2) as new, simulated.process("scheduler", 2):
-            assert written(new) == 2, "now all know it"
+            assert written_format(new) == 2, "now all know it"
         assert set(simulated.ends.values()) == {None}
 
     virtual(main)
@@ -110,7 +109,7 @@ def test_who_does_not_know_the_format_does_not_stay(two_known: None) -> None:
         async with simulated.process("scheduler", 2) as new:
             async with simulated.process("executor", 1):
                 await asyncio.sleep(60)
-                assert written(new) == 2
+                assert written_format(new) == 2
             names = [entry.path for entry in await new.store.list("/zuul/components")]
             assert len(names) == 1 and "scheduler" in names[0]
         end = simulated.ends["executor1"]
@@ -170,6 +169,6 @@ def test_bytes_of_a_newer_format_are_not_taken_for_others() -> None:
 
 
 def test_a_store_in_a_newer_format_is_refused() -> None:
-    refuse(Formats(2), 2)
+    refuse_formats(Formats(2), 2)
     with pytest.raises(TooOld, match="Nothing was written"):
-        refuse(Formats(3), 2)
+        refuse_formats(Formats(3), 2)

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.work import Contact
 from headgate.recipes.codec import encode
 from headgate.recipes.requestforms import Request
 from headgate.services.executor import Executor
 from headgate.services.nodes.requester import NodeRequester
-from headgate.services.pace import BEGINNING_S, LATELY_S, REST_MAX_S, Pace
+from headgate.services.worker import BEGINNING_S, LATELY_S, REST_MAX_S, Pace
 from tests.unit.nodes.test_launcher import Site, a_build, on_site
 
 

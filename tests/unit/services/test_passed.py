@@ -7,16 +7,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.gate.change import Change
-from headgate.gate.reuse import NOTHING
-from headgate.gate.waiter import Sought
+from headgate.gate.builds.reuse import NOTHING
+from headgate.gate.state.change import Change
+from headgate.gate.state.surroundings import Sought
 from headgate.map.keys import KeyPair, KeyStorage, ProjectKeyPairs
 from headgate.map.places import Map
 from headgate.map.records import Finished, FinishedBuild
 from headgate.ports.history import HistoryUnavailable, Passed
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
-from headgate.services.scheduler.reusable import SLACK_MS, PassedBuilds
+from headgate.services.scheduler.verdicts import SLACK_MS, PassedBuilds
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.clock import run_virtual

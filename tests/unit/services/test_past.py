@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.gate.change import Change
-from headgate.gate.returns.shape import ReturnedArtifact
+from headgate.gate.state.change import Change
+from headgate.gate.state.returns import ReturnedArtifact
 from headgate.map.places import Map
 from headgate.map.records import Finished, FinishedBuild
 from headgate.ports import history as past_of

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts
 from headgate.ports.judge import Judging
-from headgate.services.judge.proposals import TIMES_MAX, Proposals
+from headgate.services.scheduler.proposals import TIMES_MAX, Proposals
 
 from ..config.places import layouts, texts
 

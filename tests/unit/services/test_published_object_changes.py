@@ -17,12 +17,12 @@ from headgate.map.places import Map
 from headgate.ports.messages import PostedAlready, QueueGone, SourceDown
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
+from headgate.services.inventory import publication
 from headgate.services.inventory.draft import Create, Remove, Update
 from headgate.services.inventory.pool import MACHINE
+from headgate.services.inventory.publication import ObjectPublisher, queue_of_partition
 from headgate.services.membership import serve
-from headgate.services.publisher import objects
-from headgate.services.publisher.objects import ObjectPublisher, queue_of_partition
-from headgate.services.publisher.posts import ServerPosts
+from headgate.services.publisher import ServerPosts
 from tests.unit.inventory.objects import PARTITIONS
 from tests.unit.inventory.world import ADMIN, World, a_world
 
@@ -89,7 +89,7 @@ def machine(number: int, at: int = 0) -> Object:
 
 
 async def test_changes_are_told_once_and_in_order_without_what_objects_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "PAUSE_FIRST_S", 0.001)
+    monkeypatch.setattr(publication, "PAUSE_FIRST_S", 0.001)
     server = Server(faltering=True)
     async with a_world() as world:
         await world.inventory.apply(ADMIN, [Create(machine(9))])

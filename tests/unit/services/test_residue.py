@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from headgate.base.tasks import end
-from headgate.gate.change import Change, EventKind, TriggerEvent
-from headgate.gate.waiter import Waiter
+from headgate.gate.state.change import Change, EventKind, TriggerEvent
+from headgate.gate.state.surroundings import Waiter
 from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
 from headgate.map.places import Map
 from headgate.map.records import BranchCache, SemaphoreHolder, SemaphoreRecord
@@ -19,9 +19,15 @@ from headgate.map.tree import Address
 from headgate.recipes.lock import lock
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
-from headgate.services.figures import publish_once
-from headgate.services.scheduler.residue import CONNECTION_LOOKS, Disconnected, Forsaken, Unasked
-from headgate.services.scheduler.sweeper import INTERVAL_S, ResultSweeper
+from headgate.services.scheduler.leftovers import (
+    CONNECTION_LOOKS,
+    INTERVAL_S,
+    Disconnected,
+    Forsaken,
+    ResultSweeper,
+    Unasked,
+)
+from headgate.services.shares import publish_once
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Entry, Put

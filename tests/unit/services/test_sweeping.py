@@ -16,7 +16,7 @@ from headgate.recipes.claims import Claim
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Request
 from headgate.services.context import Context
-from headgate.services.scheduler.sweeper import INTERVAL_S, ResultSweeper
+from headgate.services.scheduler.leftovers import INTERVAL_S, ResultSweeper
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
 from headgate.store.types import Put

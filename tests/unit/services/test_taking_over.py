@@ -16,8 +16,8 @@ from headgate.base.ids import fresh
 from headgate.base.tasks import run_until
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, parse_tenants
-from headgate.gate.change import Change, EventKind, TriggerEvent
-from headgate.gate.work import CatAnswer, CatRequest, MergerAnswer, MergerWork
+from headgate.gate.state.change import Change, EventKind, TriggerEvent
+from headgate.gate.state.work import CatAnswer, CatRequest, MergerAnswer, MergerWork
 from headgate.map.places import Map
 from headgate.map.records import Reread
 from headgate.recipes import blob
@@ -26,8 +26,8 @@ from headgate.services.configuration import Configuration, readers
 from headgate.services.context import Context
 from headgate.services.membership import serve
 from headgate.services.merger import Merger
-from headgate.services.scheduler.configfiles import Reading
 from headgate.services.scheduler.tenant import TenantRunner
+from headgate.services.scheduler.tenantconfig import Reading
 from headgate.store.archive import parsed, restore, written
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store

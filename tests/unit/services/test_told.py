@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from headgate.gate.actions import Record
-from headgate.gate.change import Change
-from headgate.gate.model import Build, BuildSet, Item, Queue, State
+from headgate.gate.state.actions import Record
+from headgate.gate.state.change import Change
+from headgate.gate.state.model import Build, BuildSet, Item, Queue, State
 from headgate.services.scheduler.turnoutput import turn_events
 
 CHANGE = Change("local", "git.example/app", "master", topic="one", commit="a" * 40)

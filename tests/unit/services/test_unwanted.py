@@ -9,7 +9,7 @@ from headgate.map.records import ComponentRecord, DesiredState, ManagementResult
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.membership import want
-from headgate.services.scheduler.sweeper import Unwanted
+from headgate.services.scheduler.leftovers import Unwanted
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Delete, Put

@@ -17,9 +17,8 @@ from headgate.services.inventory.draft import Create, Remove, Update
 from headgate.services.inventory.errors import NotFound
 from headgate.services.inventory.inventory import LIMIT_MAX
 from headgate.services.inventory.pool import MACHINE
-from headgate.services.reports.objects import ObjectReporter
 from headgate.services.scheduler.occasions.messages import TOLD_MAX_BYTES
-from headgate.services.scheduler.occasions.objects import WatchedObjects
+from headgate.services.scheduler.occasions.objects import ObjectReporter, WatchedObjects
 from tests.unit.inventory.objects import PARTITIONS
 from tests.unit.inventory.world import ADMIN, World, a_world
 

@@ -13,9 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
-from headgate.gate.change import Change, ChangeState
-from headgate.gate.graph import waiting_for
-from headgate.gate.model import Build, BuildSet, Item, Phase, Queue
+from headgate.gate.builds.graph import waiting_for
+from headgate.gate.state.change import Change, ChangeState
+from headgate.gate.state.model import Build, BuildSet, Item, Phase, Queue
 from headgate.recipes.requestforms import Owner, Request
 from headgate.web.itemshapes import Moment, PipelineShaper
 from headgate.web.shapes import Length, PipelineShape, QueueShape, StateShape, StatusShape

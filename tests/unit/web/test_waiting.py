@@ -11,7 +11,7 @@ from headgate.recipes.codec import encode
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Request
 from headgate.services.context import Context
-from headgate.services.nodes.zones import IMAGE
+from headgate.services.nodes.requester import IMAGE
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Put

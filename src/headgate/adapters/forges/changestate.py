@@ -22,7 +22,7 @@ from headgate.adapters.git.poll.names import HEADS
 from headgate.adapters.git.series import few, files
 from headgate.base.texts import line
 from headgate.config.forges.facts import Details, ForgeEvent
-from headgate.gate.change import Change, ChangeState, TriggerEvent
+from headgate.gate.state.change import Change, ChangeState, TriggerEvent
 
 LABELS_MAX, STATUSES_MAX, TITLE_MAX = 100, 500, 500
 FRESH_S = 600.0

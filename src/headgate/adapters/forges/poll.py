@@ -20,7 +20,7 @@ from headgate.adapters.git.poll.names import HEADS, Misfits, Names
 from headgate.base.ids import derived
 from headgate.base.texts import line
 from headgate.config.forges.facts import ForgeEvent
-from headgate.gate.change import TAGS, ChangeState, EventKind, TriggerEvent, numbered
+from headgate.gate.state.change import TAGS, ChangeState, EventKind, TriggerEvent, numbered
 from headgate.ports.forge import ButtonOrder, Hint, Protection, Sighting, of_project
 from headgate.ports.reporter import ReporterAway
 

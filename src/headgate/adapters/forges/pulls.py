@@ -16,7 +16,7 @@ import msgspec
 
 from headgate.base.ids import derived
 from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, ProgramStatus, Vote
-from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
+from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
 
 MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
 """Limits on message and footers; the middle of a longer message is left out."""

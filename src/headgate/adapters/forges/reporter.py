@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected, Rest
 from headgate.adapters.reporters.wordings import WORDS, page
 from headgate.base.texts import line, visible
-from headgate.gate.change import Change
+from headgate.gate.state.change import Change
 from headgate.map.outbox import OutboxMessage, QueueReport
 from headgate.ports.reporter import ReportRefused
 

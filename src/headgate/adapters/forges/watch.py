@@ -22,7 +22,7 @@ from headgate.adapters.git.poll.names import Names
 from headgate.base.tasks import end
 from headgate.base.texts import line
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import ChangeState, numbered
+from headgate.gate.state.change import ChangeState, numbered
 from headgate.ports.forge import Hint, Sighting
 from headgate.ports.reporter import ReporterAway
 

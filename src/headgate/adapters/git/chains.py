@@ -13,9 +13,9 @@ from headgate.adapters.git.merge import MergeConflict
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
 from headgate.config.operator.model import content_of
-from headgate.gate.change import HEADS
-from headgate.gate.trees import Trees
-from headgate.gate.work import MergeItem, MergeRequest, RepoState
+from headgate.gate.state.change import HEADS
+from headgate.gate.state.gitwork import MergeItem, Trees
+from headgate.gate.state.work import MergeRequest, RepoState
 
 
 class LostCommit(Exception):

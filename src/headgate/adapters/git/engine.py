@@ -25,17 +25,15 @@ from headgate.adapters.git.refstate import noted, peeled, ref_state
 from headgate.adapters.git.remote import HEADS, Remote
 from headgate.adapters.git.reviewer import Reviewer
 from headgate.adapters.git.worktree import work_tree
-from headgate.gate.refs import section
-from headgate.gate.review import PatchRequest, RemarksRequest, ReviewRequest, SayRequest
-from headgate.gate.trees import Trees
-from headgate.gate.work import (
+from headgate.gate.rules.refs import section
+from headgate.gate.state.gitwork import MergeItem, PatchRequest, RemarksRequest, ReviewRequest, SayRequest, Trees
+from headgate.gate.state.work import (
     CatAnswer,
     CatRequest,
     LandAnswer,
     Landing,
     LandRequest,
     MergeAnswer,
-    MergeItem,
     MergerAnswer,
     MergeRequest,
     MergerWork,

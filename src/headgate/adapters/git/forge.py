@@ -23,8 +23,8 @@ from headgate.adapters.git.poll.watch import Hinted, RefPlaces, watch
 from headgate.adapters.git.push import remove, report
 from headgate.base.tasks import end
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import Change, ChangeState
-from headgate.gate.work import ReportRequest
+from headgate.gate.state.change import Change, ChangeState
+from headgate.gate.state.work import ReportRequest
 from headgate.ports.forge import Hint, Sighting, of_project
 
 log = logging.getLogger("headgate.git")

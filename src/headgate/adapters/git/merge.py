@@ -31,7 +31,7 @@ from headgate.adapters.git.command import (
 )
 from headgate.adapters.git.objects import Original, Parts, conflicts, retold
 from headgate.adapters.git.soundness import check
-from headgate.gate.work import MergeItem
+from headgate.gate.state.gitwork import MergeItem
 
 _OBJECT_ID_LENGTHS = (40, 64)
 MERGE_MAX_S = 120.0

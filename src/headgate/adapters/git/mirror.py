@@ -25,7 +25,7 @@ from headgate.adapters.git.objects import IDENTITY, Opened, Original, Parts, par
 from headgate.adapters.git.objects import commit as commit_bytes
 from headgate.adapters.git.remote import Remote
 from headgate.base.tasks import with_place
-from headgate.gate.work import MergeItem
+from headgate.gate.state.gitwork import MergeItem
 
 # As long as one push, or one fetch into a filled copy, may take; a first fetch may take FIRST_MAX_S.
 WAIT_MAX_S = 600.0

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from headgate.adapters.git.command import GitError, GitImpossible, GitLimits, GitTimeout, git
 from headgate.adapters.git.mirror import MirrorRepository
-from headgate.gate.review import DiffLine, PatchAnswer
+from headgate.gate.state.gitwork import DiffLine, PatchAnswer
 
 LINES_A_PART, PART_MAX_BYTES, LINE_MAX_BYTES = 1_000, 200_000, 1_000
 """A part ends at whichever limit comes first; a longer line is cut."""

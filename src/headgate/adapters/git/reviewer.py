@@ -14,7 +14,7 @@ from headgate.adapters.git.notes import REVIEW_NOTES, read_remarks, with_remark
 from headgate.adapters.git.objects import text
 from headgate.adapters.git.patches import Patches
 from headgate.adapters.git.push import say
-from headgate.gate.review import (
+from headgate.gate.state.gitwork import (
     FILES_A_PAGE,
     PatchAnswer,
     PatchRequest,

@@ -12,7 +12,7 @@ import pygit2
 from headgate.adapters.git.command import GitError, GitImpossible, GitLimits, GitTimeout, git, is_damage
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.objects import between
-from headgate.gate.change import ChangeState
+from headgate.gate.state.change import ChangeState
 
 FEW = 20
 """Commits up to which each is read in this process, without starting another."""
@@ -225,7 +225,7 @@ def few(paths: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 
 class Stacked(NamedTuple):
-    """Hold the commits that one change is built on; `bases` and `stale` are as in `gate.change.Change`."""
+    """Hold the commits that one change is built on; `bases` and `stale` are as in `gate.state.change.Change`."""
 
     bases: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from headgate.adapters.keys import rsa
 from headgate.adapters.keys.rsa import BadKey, Unopenable
-from headgate.gate.returns.secrets import Sealed
+from headgate.gate.state.returns import Sealed
 from headgate.map.keys import KeyPair, KeyStorage, ProjectKeyPairs
 from headgate.map.tree import Address, unescape
 from headgate.ports.secrets import SecretError

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from headgate.gate.returns.secrets import Sealed
+from headgate.gate.state.returns import Sealed
 
 KEY_SIZE_BITS = 4_096
 _OVERHEAD_BYTES = 2 * hashlib.sha1().digest_size + 2

@@ -21,7 +21,7 @@ from headgate.adapters.process.returns import ReturnError, read
 from headgate.adapters.process.workspace import BadPlaybook, Stage, Workspace
 from headgate.base.tasks import run_to_end, unless
 from headgate.config.model import Playbook
-from headgate.gate.returns.shape import checked
+from headgate.gate.state.returns import checked
 from headgate.ports.secrets import SecretError, Secrets
 from headgate.ports.work import CheckoutError, Contact
 

@@ -12,11 +12,10 @@ import msgspec
 
 from headgate.adapters.work.directory import Directory, Strange
 from headgate.base.texts import line
-from headgate.gate.returns import secrets
-from headgate.gate.returns.shape import checked
-from headgate.gate.returns.values import DEPTH_MAX, SIZE_MAX_BYTES, Unfit, bounded, parsed
+from headgate.gate.state import returns
+from headgate.gate.state.returns import DATA_SIZE_MAX_BYTES, DEPTH_MAX, Unfit, bounded, checked, parsed
 
-_WHOLE_MAX_BYTES = SIZE_MAX_BYTES + secrets.SIZE_MAX_BYTES
+_WHOLE_MAX_BYTES = DATA_SIZE_MAX_BYTES + returns.SECRET_SIZE_MAX_BYTES
 RESULT_VARIABLE = "HEADGATE_RESULT"
 _JOINED = ("artifacts", "warnings", "redactions")
 """Lists under `zuul` that new values extend rather than replace, as with each file under `zuul.file_comments`."""
@@ -81,12 +80,12 @@ def _secret(found: object) -> dict[str, Any]:
     """Return secret data if it is valid. Raise Unfit, without any of the content, otherwise."""
     try:
         bounded(found)
-        fits = isinstance(found, dict) and len(msgspec.json.encode(found)) <= secrets.SIZE_MAX_BYTES
+        fits = isinstance(found, dict) and len(msgspec.json.encode(found)) <= returns.SECRET_SIZE_MAX_BYTES
     except Unfit:
         fits = False
     # The message names no value and no key: it would carry the secret into the log.
     if not fits or not isinstance(found, dict):
-        size = f"{secrets.SIZE_MAX_BYTES // 1000} kB"
+        size = f"{returns.SECRET_SIZE_MAX_BYTES // 1000} kB"
         raise Unfit(f"the secret data is not an object of JSON, of at most {size} and {DEPTH_MAX} levels")
     return found
 
@@ -113,7 +112,7 @@ def parse(arguments: list[str]) -> dict[str, Any]:
     if len(arguments) == 2 and arguments[0] == "--json":
         with sys.stdin.buffer if arguments[1] == "-" else open(arguments[1], "rb") as file:
             # One byte more than allowed, so that too much is told from just enough.
-            found = parsed(file.read(SIZE_MAX_BYTES + 1))
+            found = parsed(file.read(DATA_SIZE_MAX_BYTES + 1))
         if not isinstance(found, dict):
             raise ValueError("the JSON must be an object")
         return found

@@ -43,9 +43,8 @@ from headgate.adapters.work import ownership
 from headgate.adapters.work.collection import collect
 from headgate.adapters.work.directory import remove
 from headgate.base.tasks import once, run_to_end, unless
-from headgate.gate.returns.secrets import Sealed
-from headgate.gate.returns.shape import checked
-from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.returns import Sealed, checked
+from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.secrets import SecretError, Secrets
 from headgate.ports.work import Checkout, CheckoutError, Contact
 

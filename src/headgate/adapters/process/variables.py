@@ -22,9 +22,10 @@ from headgate.config.files.document import composed
 from headgate.config.files.source import Wrong
 from headgate.config.keys.job import RESERVED_VARS
 from headgate.config.model import FrozenJob, Playbook
-from headgate.gate.change import Change
-from headgate.gate.refs import variables as ref_variables
-from headgate.gate.work import BuildSpec, MergeItem, RepoState
+from headgate.gate.rules.refs import variables as ref_variables
+from headgate.gate.state.change import Change
+from headgate.gate.state.gitwork import MergeItem
+from headgate.gate.state.work import BuildSpec, RepoState
 
 
 def project(name: str, scheme: str = "golang") -> dict[str, Any]:

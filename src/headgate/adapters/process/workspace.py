@@ -20,7 +20,7 @@ from headgate.adapters.work.directory import Directory, Strange, remove
 from headgate.adapters.work.objects import unshare
 from headgate.base.tasks import run_to_end
 from headgate.config.model import ANSIBLE, IncludeVars, JobRole, Playbook, ProjectFilter
-from headgate.gate.work import BuildSpec, RepoState
+from headgate.gate.state.work import BuildSpec, RepoState
 from headgate.ports.work import Checkout, CheckoutError
 
 CHECKOUTS_MAX = 4  # concurrent checkouts of one build

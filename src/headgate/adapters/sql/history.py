@@ -19,8 +19,7 @@ from headgate.adapters.sql.rows import BoundedReads, count_old, forget_old, keep
 from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, TooNew, bring_up, storable
 from headgate.adapters.sql.throughput import SqlThroughput
 from headgate.base.private import private_file
-from headgate.gate.course import Course
-from headgate.gate.returns.shape import FileComment
+from headgate.gate.state.returns import Course, FileComment
 from headgate.map.records import Finished, HandAction
 from headgate.ports.history import (
     LIMIT_MAX,

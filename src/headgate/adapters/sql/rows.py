@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 
 from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, fitting, next_number
-from headgate.gate.change import Change
+from headgate.gate.state.change import Change
 from headgate.map.records import Finished, FinishedBuild, HandAction
 from headgate.ports.history import HistoryUnavailable
 

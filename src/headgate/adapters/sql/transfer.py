@@ -15,8 +15,7 @@ import sqlalchemy as sa
 from headgate.adapters.sql.history import HistoryError, SqlHistory
 from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, fitting
 from headgate.base.texts import line
-from headgate.gate.course import Course
-from headgate.gate.returns.shape import FileComment
+from headgate.gate.state.returns import Course, FileComment
 from headgate.ports.history import Artifact
 
 TABLES = {table.name: table for table in (BUILDSETS, REFS, BUILDS, HAND_ACTIONS)}

@@ -35,15 +35,15 @@ from headgate.map.inventory.places import (
     root,
 )
 from headgate.ports.cloud import Provider
+from headgate.services.configuration import Tenants
 from headgate.services.context import Context
-from headgate.services.inventory.discovery import found_at
 from headgate.services.inventory.fsck import InventoryFinding, examine, repair
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.leases import ObjectLeasing
+from headgate.services.membership import found_at
 from headgate.services.nodes.launcher import Launcher
 from headgate.services.nodes.machines.maker import MachineMaker
 from headgate.services.nodes.search import expression
-from headgate.services.tenancy import Tenants
 from headgate.store.etcd.address import SCHEME
 from headgate.store.etcd.address import SCHEME as ETCD
 from headgate.store.etcd.backend import EtcdBackend

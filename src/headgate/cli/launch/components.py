@@ -52,11 +52,10 @@ from headgate.rest import HTTPException
 from headgate.services.autohold import held_in_store
 from headgate.services.context import Context
 from headgate.services.executor import Executor
-from headgate.services.formats import agree
-from headgate.services.membership import Membership
+from headgate.services.membership import Membership, agree_on_format
 from headgate.services.merger import Merger
 from headgate.services.nodes.requester import NodeRequester
-from headgate.services.quarantine.supervision import tended
+from headgate.services.quarantine import tended
 from headgate.services.recorder import Recorder
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.services.scheduler.tenantfile import WORDS_MAX_CHARS, in_force
@@ -226,7 +225,7 @@ async def add_scheduler(process: Process, *, read: bool = False) -> None:
     async def body(session: Session) -> None:
         works = {
             "the history": Recorder(context, process.history, partial(pruned, old, context)).run,
-            "the format of records": lambda _: agree(context),
+            "the format of records": lambda _: agree_on_format(context),
             **also,
         }
         if read or settings.get("scheduler", "prometheus_port"):
@@ -293,7 +292,7 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     served = process.inventory if process.serves_inventory else None
     pooled = None
     if served is not None or any(one.labels for one in process.tenants().values()):
-        from headgate.services.nodes.free import FreeMachines  # a large import that few need
+        from headgate.services.nodes.search import FreeMachines  # a large import that few need
 
         pooled = FreeMachines(process.inventory).of
     site = Site(

@@ -11,14 +11,14 @@ from headgate.adapters.nodes.ssh import Scanner
 from headgate.base.errors import needing
 from headgate.cli.resources import cloud, cloud_names, rate
 from headgate.cli.settings import Settings
-from headgate.gate.returns.secrets import Sealed
+from headgate.gate.state.returns import Sealed
 from headgate.ports.secrets import SecretError, Secrets
+from headgate.services.configuration import Tenants
 from headgate.services.context import Context
 from headgate.services.membership import Membership
 from headgate.services.nodes.accounts import CloudAccount
 from headgate.services.nodes.images.keeper import ImageKeeper
 from headgate.services.nodes.machines.maker import MachineMaker
-from headgate.services.tenancy import Tenants
 from headgate.store.types import At
 
 if TYPE_CHECKING:

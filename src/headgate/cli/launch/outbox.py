@@ -17,12 +17,10 @@ from headgate.ports.forge import Forge
 from headgate.ports.occasions import OccasionSource
 from headgate.ports.reporter import Reporter
 from headgate.services.context import Context
-from headgate.services.publisher.posts import PARTITIONS, ServerPosts
-from headgate.services.publisher.publisher import Publisher
-from headgate.services.reports.courier import Courier
-from headgate.services.reports.forges import ForgeReporter
-from headgate.services.reports.queues import QueueReporter
-from headgate.services.scheduler.occasions.messages import WatchedQueues
+from headgate.services.courier import Courier
+from headgate.services.forgework import ForgeReporter
+from headgate.services.publisher import PARTITIONS, Publisher, ServerPosts
+from headgate.services.scheduler.occasions.messages import QueueReporter, WatchedQueues
 from headgate.store.store import Session
 
 if TYPE_CHECKING:
@@ -53,7 +51,7 @@ async def outbox_senders(
         posts = await _posts({option: settings.get("notices", option) for option in named}, settings, stack)
         found["publishing events"] = Publisher(context, posts).run
         if FLAGS[settings.get("notices", "inventory").lower()]:
-            from headgate.services.publisher.objects import ObjectPublisher  # a large import that few need
+            from headgate.services.inventory.publication import ObjectPublisher  # a large import that few need
 
             found["posting changes of the inventory"] = ObjectPublisher(context, objects(), posts).run
     return found
@@ -72,7 +70,7 @@ async def _reporter(
         case "queue":
             return QueueReporter(await _posts(section, settings, stack))
         case "inventory":
-            from headgate.services.reports.objects import ObjectReporter  # a large import that few need
+            from headgate.services.scheduler.occasions.objects import ObjectReporter  # a large import that few need
 
             return ObjectReporter(name, objects(), section["partition"], section["project"])
         case driver if driver in REPORTERS:

@@ -30,12 +30,12 @@ from headgate.config.tenants import Tenant
 from headgate.map.places import Map
 from headgate.ports.observer import Everybody, Observer
 from headgate.recipes.mirror import Mirror
+from headgate.services.configuration import Tenancy
 from headgate.services.context import Context
-from headgate.services.figures import publish_once
 from headgate.services.limits import SharedLimits
 from headgate.services.membership import Membership
 from headgate.services.scheduler.scheduler import Scheduler
-from headgate.services.tenancy import Tenancy
+from headgate.services.shares import publish_once
 from headgate.store.store import Session, Store
 from headgate.store.types import Backend
 from headgate.web.process import Logs, Vitals, create_waiting_app

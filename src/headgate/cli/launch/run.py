@@ -24,7 +24,7 @@ from headgate.cli.logs import set_up
 from headgate.cli.reference import NEEDLESS
 from headgate.cli.settings import Settings, find, read
 from headgate.cli.terminal.say import say
-from headgate.services.formats import TooOld
+from headgate.services.membership import TooOld
 
 log = logging.getLogger("headgate.settings")
 

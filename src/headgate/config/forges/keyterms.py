@@ -12,7 +12,7 @@ from headgate.config.patterns import BadPattern, Undecided
 
 
 class ProposedChange(Protocol):
-    """Declare the attributes that predicates read of a change, or of a ref that was updated (`gate.change.Change`)."""
+    """Declare the attributes that predicates read of a change or an updated ref (`gate.state.change.Change`)."""
 
     @property
     def key(self) -> str: ...
@@ -31,7 +31,7 @@ class ProposedChange(Protocol):
 
 
 class KnownFacts(Protocol):
-    """Declare the attributes that predicates read of a change's state at its connection (`gate.change.ChangeState`)."""
+    """Declare the attributes that predicates read of a change's state (`gate.state.change.ChangeState`)."""
 
     @property
     def change(self) -> ProposedChange: ...
@@ -62,7 +62,7 @@ class TermSubject(NamedTuple):
     """Time at which the change is to enter, in milliseconds since the epoch, or None if it has already entered. Then
     conditions that apply only on entry, and Headgate's own reports, are not checked again."""
     kind: str = ""
-    """Kind of the event, a `gate.change.EventKind`."""
+    """Kind of the event, a `gate.state.change.EventKind`."""
     happening: ForgeEvent | None = None
     """The event itself, if a forge sent it."""
     ours: frozenset[str] = frozenset()

@@ -92,7 +92,7 @@ CONSUMERS: Mapping[str, Mapping[str, str]] = {
     "pagure reporter": {"adapters/forges/pagure": "status status-url comment", "gate": "merge=lands"},
     "queue reporter": {"services/scheduler": "queue ttl"},
     "inventory trigger": {"config": "project", "services/scheduler": "event=events type filter project branch"},
-    "inventory reporter": {"services/reports": "set unset tag untag"},
+    "inventory reporter": {"services/scheduler": "set unset tag untag"},
     "smtp reporter": {"adapters/reporters": "to from subject"},
     "chat reporter": {"adapters/reporters": "title"},
     "mqtt reporter": {"adapters/reporters": "topic qos"},

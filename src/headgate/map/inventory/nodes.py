@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.config.machines import FlatProvider
-from headgate.gate.returns.secrets import Sealed
+from headgate.gate.state.returns import Sealed
 from headgate.inventory.leases import PRECEDENCE
 from headgate.inventory.model import HOST_KEY
 from headgate.map.tree import Dir, each, place

@@ -20,19 +20,18 @@ from headgate.services.inventory.draft import Remove, Step, numbered_parts, owne
 from headgate.services.inventory.errors import Broad, InventoryError, MomentExpired, NotFound, Stale, Unmet
 from headgate.services.inventory.facts import Basis, InventoryFacts
 from headgate.services.inventory.indexscans import IndexQuery, Position
-from headgate.services.inventory.journal import Journal, JournalCommit
+from headgate.services.inventory.journal import Journal, JournalCommit, Writer, Written
 from headgate.services.inventory.questions import (
     PageToken,
     Questions,
+    Seal,
     after_marker,
     changes_facts,
     digest,
     seen,
     wrong_marker,
 )
-from headgate.services.inventory.seal import Seal
 from headgate.services.inventory.search import DEFAULTS, FoundObject, Search, SearchBounds, SearchMoment, SearchPlan
-from headgate.services.inventory.writer import Writer, Written
 from headgate.store.store import PORTION_MAX, Store
 from headgate.store.types import TooLarge
 

@@ -21,8 +21,8 @@ from headgate.inventory.names import Invalid
 from headgate.map.places import Map
 from headgate.services.inventory.errors import InventoryError, NotFound, PermissionDenied, Stale, Unmet
 from headgate.services.inventory.inventory import Inventory
-from headgate.services.inventory.pastleases import ObjectPast
 from headgate.services.inventory.pool import Book, LeaseCandidate, LeaseChoice, Pool, book_of, marks, matching
+from headgate.services.inventory.quotas import ObjectPast
 from headgate.store.store import GuardLost
 from headgate.store.types import At, Conflict, Delete, Op, Unavailable
 

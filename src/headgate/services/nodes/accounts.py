@@ -1,13 +1,18 @@
-"""Call clouds no more often than each can bear, and without delays by clouds that are unavailable."""
+"""Call clouds no more often than each can bear, concurrently, and only those machines that may be used."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
+from headgate.base.tasks import end
+from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.map.inventory.nodes import MadeNode
 from headgate.ports.cloud import (
     NODE_TAG,
@@ -16,6 +21,7 @@ from headgate.ports.cloud import (
     Cloud,
     CloudUnavailable,
     LaunchFailed,
+    MachineListing,
     MachineSpec,
     OverQuota,
     Resource,
@@ -223,3 +229,114 @@ def wanted_of(node: MadeNode) -> MachineSpec:
     return MachineSpec(
         node.id, description["label"], description["image"], description["flavor"], description["provider"], node.tags
     )
+
+
+ERRANDS_MAX = 50
+"""Limit of errands under way for one connection, so that a slow cloud delays nobody else."""
+AWAY_MIN_S = 1.0
+Work = Coroutine[Any, Any, float | None]
+"""Returns after how many seconds the errand is due again."""
+
+
+class Errands:
+    """Run tasks concurrently until `end`."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[float | None]] = {}
+        self._due: dict[str, float] = {}
+        """Errand -> time from which it may start again, in the loop's time."""
+        self._under_way = Counter[str]()
+        """Connection -> number of errands under way."""
+
+    def begin(self, key: str, connection: str, work: Callable[[], Work]) -> None:
+        """Start the errand unless it is under way or not due, or the connection has too many."""
+        due = self._due.get(key, 0.0) <= asyncio.get_running_loop().time()
+        if due and key not in self._tasks and self._under_way[connection] < ERRANDS_MAX:
+            self._under_way[connection] += 1
+            self._tasks[key] = asyncio.ensure_future(self._run(connection, work))
+
+    async def _run(self, connection: str, work: Callable[[], Work]) -> float | None:
+        try:
+            return await work()
+        except CloudUnavailable as away:
+            return max(AWAY_MIN_S, away.after_s)
+        finally:
+            self._under_way[connection] -= 1
+
+    def ended(self) -> None:
+        """Collect the errands that have ended. Raise the error of one that failed."""
+        for key in [key for key, task in self._tasks.items() if task.done()]:
+            pause_s = self._tasks.pop(key).result()
+            # The pause counts from the end of an errand, so a slow cloud is not asked without a break.
+            self._due[key] = asyncio.get_running_loop().time() + (pause_s or 0.0)
+
+    def forget(self, gone: Callable[[str], bool]) -> None:
+        """Forget errands that nobody starts again."""
+        for key in [key for key in self._due if gone(key)]:
+            del self._due[key]
+
+    async def wait(self, moved: asyncio.Future[int], ends_s: list[float], limit_s: float) -> None:
+        """Wait for `moved`, for the end of an errand, for one that becomes due, or until `ends_s` (in the loop's
+        time)."""
+        now_s = asyncio.get_running_loop().time()
+        due = [due_s - now_s for due_s in (*self._due.values(), *ends_s) if due_s > now_s]
+        waits: list[asyncio.Future[Any]] = [moved, *self._tasks.values()]
+        try:
+            await asyncio.wait(waits, timeout=min([limit_s, *due]), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # Only this future belongs to the wait; the errands go on.
+            await end(moved)
+
+    async def end(self) -> None:
+        """Cancel all of them, and wait for that."""
+        await end(*self._tasks.values())
+
+
+class Permitted:
+    """Decide for one launcher which machines are permitted, and log each refusal once."""
+
+    def __init__(self, accounts: Mapping[str, CloudAccount]) -> None:
+        self._accounts = accounts
+        self._logged = frozenset[str]()
+
+    def of(self, providers: Mapping[str, Sequence[FlatProvider]]) -> dict[str, list[FlatProvider]]:
+        """Return the providers of each tenant with the machines that may be used, as if the others were not listed."""
+        refused = set[str]()
+        found = {tenant: [self._with(one, refused) for one in several] for tenant, several in providers.items()}
+        for why in sorted(refused - self._logged):
+            log.warning("%s", why)
+        self._logged = frozenset(refused)
+        return found
+
+    def _with(self, provider: FlatProvider, refused: set[str]) -> FlatProvider:
+        permitted = []
+        for host in provider.hosts:
+            why = self._refusal(provider, host)
+            if why:
+                refused.add(f"provider {provider.name}: {why}")
+            else:
+                permitted.append(host)
+        return replace(provider, hosts=tuple(permitted)) if len(permitted) < len(provider.hosts) else provider
+
+    def _refusal(self, provider: FlatProvider, host: Mapping[str, Any]) -> str:
+        account = self._accounts.get(provider.connection)
+        # A driver without such a rule permits everything.
+        if account is None or not isinstance(account.cloud, MachineListing):
+            return ""
+        return account.cloud.refusal(provider.projects, host)
+
+    def why(self, provider: FlatProvider, label: FlatLabel) -> str:
+        """Return why a provider, as it is configured, has no machine of a label; empty if it has one, or lists none."""
+        refused = ""
+        for host in provider.hosts:
+            if label.name == host.get("label") or set(label.names) & set(_aliases(host)):
+                why = self._refusal(provider, host)
+                if not why:
+                    return ""
+                refused = refused or why
+        return refused
+
+
+def _aliases(host: Mapping[str, Any]) -> Sequence[str]:
+    aliases = host.get("aliases") or ()
+    return [aliases] if isinstance(aliases, str) else aliases

@@ -11,7 +11,7 @@ from headgate.inventory.choice import choose
 from headgate.inventory.names import Invalid
 from headgate.map.inventory.nodes import NodeClaim, NodeRequest
 from headgate.services.inventory.errors import InventoryError
-from headgate.services.nodes.machines.reservations import KeptHosts, ReservedRoom
+from headgate.services.nodes.machines.demand import KeptHosts, ReservedRoom
 from headgate.services.nodes.search import MachineCandidate, MachineFinder
 from headgate.services.nodes.status import NodeState, WaitingRequest
 from headgate.store.types import At

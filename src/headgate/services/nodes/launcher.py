@@ -22,23 +22,21 @@ from headgate.map.inventory.nodes import NodeAnswer, NodeClaim, NodeWait
 from headgate.ports.cloud import HOST_KEY_VARIABLE, Machine, MachineUnusable, Provider
 from headgate.recipes.codec import readable
 from headgate.recipes.lock import lock
+from headgate.services.configuration import Tenants
 from headgate.services.context import Context
 from headgate.services.inventory.draft import Update
 from headgate.services.inventory.errors import InventoryError, NotFound
-from headgate.services.inventory.health import HealthMonitor
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.leases import ObjectLeasing
-from headgate.services.inventory.pool import Book, Pool
+from headgate.services.inventory.pool import Book, HealthMonitor, Pool
 from headgate.services.nodes.assignment import Assigned, Assigning, NodesLater, NodesRefused
+from headgate.services.nodes.ledger import explained, with_tries
 from headgate.services.nodes.machines.maker import MachineMaker
-from headgate.services.nodes.machines.survey import is_made, providers
+from headgate.services.nodes.machines.records import is_made, providers
 from headgate.services.nodes.probes import Probing
-from headgate.services.nodes.search import KINDS, LAUNCHER, MachineFinder
-from headgate.services.nodes.slots import keep_slots
+from headgate.services.nodes.search import KINDS, LAUNCHER, MachineFinder, keep_slots
 from headgate.services.nodes.status import NodeState, WaitingRequest, node_state
-from headgate.services.nodes.waits import explained, with_tries
-from headgate.services.quarantine.supervision import tended
-from headgate.services.tenancy import Tenants
+from headgate.services.quarantine import tended
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Op, TooLarge
 

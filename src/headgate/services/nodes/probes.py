@@ -16,9 +16,8 @@ from headgate.inventory.health import MISSED_MAX, NONE, PROBE, PROBE_INTERVAL, i
 from headgate.inventory.model import KIND, PROVIDER, STATIC, Object
 from headgate.inventory.permissions import PROVIDED
 from headgate.ports.cloud import Machine, MachineUnusable, Provider
-from headgate.services.inventory.health import HealthMonitor
 from headgate.services.inventory.inventory import Inventory
-from headgate.services.inventory.pool import MACHINE
+from headgate.services.inventory.pool import MACHINE, HealthMonitor
 from headgate.services.nodes.search import LAUNCHER
 from headgate.store.types import At
 

@@ -1,20 +1,25 @@
-"""Find the machines of the inventory that can serve a label."""
+"""Find the machines of the inventory that serve a label, also those in use; keep those that stand for slots."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from headgate.config.operator.model import Label
-from headgate.inventory.filters import Expression, parse
-from headgate.inventory.model import ADMIN, LOCAL, PROVIDER, STATIC, Caller, Object
+from headgate.base.ids import derived
+from headgate.config.operator.model import Label, Tenant
+from headgate.inventory.filters import Expression, Filter, PropertyConditions, PropertyFilter, parse
+from headgate.inventory.model import ADMIN, KIND, LOCAL, PROVIDER, STATIC, Caller, Object
 from headgate.inventory.names import Invalid
-from headgate.services.inventory.errors import NotFound, Unmet
+from headgate.services.inventory.draft import Create, Remove
+from headgate.services.inventory.errors import InventoryError, NotFound, Unmet
 from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
-from headgate.services.inventory.pool import MACHINE
-from headgate.store.types import At
+from headgate.services.inventory.pool import MACHINE, Book, book_of
+from headgate.services.nodes.status import PooledMachine
+from headgate.store.types import At, Unavailable
 
 LAUNCHER = Caller("launcher", "headgate", "", frozenset({ADMIN}))
 KINDS = {STATIC: "Machines that are there, reached over ssh", LOCAL: "Slots on the host of an executor"}
@@ -100,3 +105,120 @@ def expression(label: Label) -> Expression:
     return replace(
         search, types=search.types or (MACHINE,), project="" if every else label.project, every_project=every
     )
+
+
+LOOK_S = 2.0
+"""Shortest interval between two searches of the inventory for one tenant."""
+
+
+@dataclass(slots=True)
+class _Look:
+    labels: Mapping[str, Label]
+    revision: int
+    at_s: float
+    found: list[PooledMachine]
+
+
+class FreeMachines:
+    """Find the machines of tenants in the inventory; `inventory.journal.run()` must be running."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._looks: dict[str, _Look] = {}
+        self._search_lock = asyncio.Lock()
+
+    async def of(self, tenant: Tenant) -> Sequence[PooledMachine]:
+        """Return the machines that match labels of a tenant, including those that builds have, by name; while the store
+        is away, those found last."""
+        if not tenant.labels:
+            return ()
+        # Many viewers ask at once; one search serves them all.
+        async with self._search_lock:
+            known = self._looks.get(tenant.name)
+            if known is not None and self._holds(known, tenant):
+                return known.found
+            # The revision is read before the search: what changes meanwhile brings about another.
+            revision = self._inventory.journal.revision
+            try:
+                found = await self._search(tenant)
+            except Unavailable:
+                return known.found if known is not None else ()
+            now_s = asyncio.get_running_loop().time()
+            self._looks[tenant.name] = _Look(tenant.labels, revision, now_s, found)
+            return found
+
+    def _holds(self, known: _Look, tenant: Tenant) -> bool:
+        if known.labels != tenant.labels:
+            return False
+        late = asyncio.get_running_loop().time() - known.at_s >= LOOK_S
+        return known.revision == self._inventory.journal.revision or not late
+
+    async def _search(self, tenant: Tenant) -> list[PooledMachine]:
+        finding, labels, machines = (
+            MachineFinder(self._inventory),
+            dict[str, list[str]](),
+            dict[str, MachineCandidate](),
+        )
+        for name, label in sorted(tenant.labels.items()):
+            try:
+                found = await finding.machines(label, "", None)
+            except (Invalid, InventoryError):
+                continue  # an error in the label is reported to the build that uses it
+            for one in found:
+                machines[one.object.uuid] = one
+                labels.setdefault(one.object.uuid, []).append(name)
+        book = await book_of(self._inventory)
+        several = (_pooled(one, tuple(labels[uuid]), book) for uuid, one in machines.items())
+        return sorted(several, key=lambda one: (one.name, one.uuid))
+
+
+def _pooled(one: MachineCandidate, labels: tuple[str, ...], book: Book) -> PooledMachine:
+    uuid, provider = one.object.uuid, one.object.properties.get("provider", "")
+    state, why = "ready", ""
+    if uuid in book.aside:
+        state, why = "failed", f"it is given to nobody: {book.aside[uuid]}"
+    elif uuid in book.taken:
+        state, why = "in-use", "somebody leases it"
+    return PooledMachine(uuid, one.object.name, labels, provider, one.kind == LOCAL, state, why)
+
+
+log = logging.getLogger("headgate.launcher")
+
+SLOTS_MAX = 500
+
+
+async def keep_slots(inventory: Inventory) -> None:
+    """Adjust the machines of every local provider, in every partition, to its number of slots."""
+    for partition, _ in await inventory.admin.partitions():
+        caller = replace(LAUNCHER, partition=partition.uuid)
+        local = Filter(
+            (partition.uuid,), (PROVIDER,), wanted=PropertyConditions(require_items=(PropertyFilter(KIND, LOCAL),))
+        )
+        for one in await inventory.several(caller, [local], LIMIT_MAX):
+            await _keep(inventory, caller, one.object)
+
+
+async def _keep(inventory: Inventory, caller: Caller, provider: Object) -> None:
+    count = provider.properties.get("slots", "1")
+    # Each slot is an object; a typo in the number must not fill the store.
+    if not count.isdecimal() or int(count) > SLOTS_MAX:
+        log.error("provider %s: slots is a number from 0 to %s, not %r", provider.name, SLOTS_MAX, count)
+        return
+    # The uuid is derived, so two launchers make the same objects.
+    wanted = {derived(provider.uuid, str(n)): f"{provider.name}-{n}" for n in range(1, int(count) + 1)}
+    own = PropertyConditions(
+        require_items=(PropertyFilter("provider", provider.name), PropertyFilter("slot", "", prefix=True))
+    )
+    slots = Filter((caller.partition,), (MACHINE,), wanted=own)
+    existing = {one.object.uuid for one in await inventory.several(caller, [slots], LIMIT_MAX)}
+    try:
+        for uuid in sorted(wanted.keys() - existing):
+            properties = {"provider": provider.name, "slot": wanted[uuid].rpartition("-")[2]}
+            # One commit for each machine: whatever is cut off is made at the next look.
+            made = Object(caller.partition, MACHINE, caller.project, uuid, wanted[uuid], properties, provider.tags)
+            await inventory.apply(caller, [Create(made)])
+        # A claim contains all that its build needs of the slot.
+        for uuid in sorted(existing - wanted.keys()):
+            await inventory.apply(caller, [Remove(uuid)])
+    except (InventoryError, ValueError) as error:
+        log.error("provider %s: its slots cannot be recorded: %s", provider.name, error)

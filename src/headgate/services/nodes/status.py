@@ -1,11 +1,12 @@
-"""Requests, claims and answers as they are now."""
+"""Describe requests, claims and answers as they are now, and machines that could be given to a build."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from headgate.config.operator.model import Tenant
 from headgate.inventory.leases import level
 from headgate.map.inventory.nodes import NodeAnswer, NodeClaim, NodeRequest
 from headgate.map.places import Map
@@ -13,6 +14,25 @@ from headgate.map.tree import Address, Undecodable
 from headgate.recipes.mirror import Mirror
 from headgate.services.autohold import held_builds, hold_requests
 from headgate.store.types import At, Entry
+
+
+@dataclass(frozen=True, slots=True)
+class PooledMachine:
+    """Describe one machine to people who may know only that it exists."""
+
+    uuid: str
+    name: str
+    labels: tuple[str, ...]
+    provider: str
+    local: bool
+    """Whether the machine is a slot of an executor's host."""
+    state: str = "ready"
+    """ready | in-use (leased by a person) | failed (given to nobody)"""
+    why: str = ""
+
+
+Pooled = Callable[[Tenant], Awaitable[Sequence[PooledMachine]]]
+"""Returns the machines that labels of a tenant match."""
 
 R = TypeVar("R")
 

@@ -11,20 +11,18 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived, fresh
 from headgate.base.tasks import run_until
-from headgate.gate.change import HEADS, ChangeState, EventKind, TriggerEvent, whose
-from headgate.gate.work import Dequeue
+from headgate.gate.state.change import HEADS, ChangeState, EventKind, TriggerEvent, whose
+from headgate.gate.state.work import Dequeue
 from headgate.map.records import BranchCache, ForPipeline, Reconfigure, RepositoryProblem, RepositoryProblems
 from headgate.ports.forge import ButtonOrder, ForgeWatch, Sighting
 from headgate.recipes import blob
 from headgate.recipes.lock import lock, write_lock
 from headgate.recipes.stream import Stream, StreamConsumer, Unread
 from headgate.services.context import Context
-from headgate.services.quarantine.quarantine import Quarantine
-from headgate.services.scheduler.changestates import ChangeStates, forgotten, remember, shown
-from headgate.services.scheduler.dependencies import Needed
-from headgate.services.scheduler.hints import Hints
-from headgate.services.scheduler.protections import Protections
-from headgate.services.scheduler.refs import Refs
+from headgate.services.forgework import Hints
+from headgate.services.quarantine import Quarantine
+from headgate.services.scheduler.changestates import ChangeStates, Needed, forgotten, remember, shown
+from headgate.services.scheduler.refs import Protections, Refs
 from headgate.services.scheduler.turn import TurnPart, packed, together
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Delete, Op

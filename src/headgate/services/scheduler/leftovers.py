@@ -1,22 +1,34 @@
-"""Find in the store the remains of pipelines and tenants that no longer exist, and remove them.
+"""Find in the store the remains of what no longer exists, and remove them.
 
-Workers of such a pipeline are stopped by the turns of `pipeline`. What remains after that is removed here, and anything
-that appears later is found by the next look.
+Workers of a removed pipeline are stopped by the turns of `pipeline`. What remains after that is removed here, and
+anything that appears later is found by the next look.
+
+A caller that died after its result was ready, or a worker that died between the pieces of a large one, leaves
+parameters and results of requests; who died before taking an answer, or with a desired state unfulfilled, leaves that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Protocol
 
-from headgate.map.tree import Dir, unescape
+from msgspec.structs import replace
+
+from headgate.gate.state.surroundings import Waiter
+from headgate.map.records import SemaphoreHolder, SemaphoreRecord
+from headgate.map.tree import Address, Dir, unescape
+from headgate.recipes.codec import readable
+from headgate.recipes.lock import lock
+from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Requests
+from headgate.services.configuration import Tenancy
 from headgate.services.context import Context
 from headgate.services.scheduler.turn import TurnPart, packed
-from headgate.services.tenancy import Tenancy
-from headgate.store.store import GuardLost
-from headgate.store.types import At, Conflict, Delete
+from headgate.store.store import GuardLost, Session
+from headgate.store.types import OPS_MAX, At, Conflict, Delete, Entry, Op
 
 log = logging.getLogger("headgate.leftovers")
 
@@ -118,3 +130,211 @@ async def disowned(context: Context, tenant: str, pipeline: str, wanted: Collect
             except Conflict:
                 return False
     return True
+
+
+CONNECTION_LOOKS = 60
+"""Number of looks, about an hour, before a connection's data is deleted, so that a slip in the settings can be
+mended."""
+
+
+class Unasked:
+    """Find answers to requests for machines that no longer exist. Claims stay for a launcher, which cleans the
+    machines."""
+
+    def __init__(self, context: Context) -> None:
+        self._nodes = context.map.nodes
+
+    def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
+        """Return the answers, each by its path."""
+        requested = set(mirror.names(self._nodes.requests.path))
+        answers = mirror.under(self._nodes.answers.path)
+        return {entry.path: [entry] for entry in answers if entry.path.rpartition("/")[2] not in requested}
+
+
+class Disconnected:
+    """Find what is stored about connections that the settings no longer have, and their unhandled events."""
+
+    def __init__(self, context: Context, connections: Collection[str]) -> None:
+        """Take `connections`, the names of those that the settings have."""
+        self._cache, self._events, self._known = context.map.cache, context.map.events, connections
+
+    def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
+        """Return all of each connection that nobody watches by its name, without the lines of its locks."""
+        found: dict[str, list[Entry]] = {}
+        for above in (self._cache.connection.path, self._events.connection.path):
+            for name in mirror.names(above):
+                if unescape(name) not in self._known and not self._watched(mirror, unescape(name)):
+                    # An entry with a lease is a contender's place in a line: its session removes it.
+                    entries = (entry for entry in mirror.under(f"{above}/{name}") if entry.lease is None)
+                    found.setdefault(name, []).extend(entries)
+        return {name: entries for name, entries in found.items() if entries}
+
+    def _watched(self, mirror: Mirror, connection: str) -> bool:
+        # Schedulers may have different settings during an upgrade: where somebody leads the election, the connection
+        # exists for them.
+        return bool(mirror.under(self._events.connection(connection).events.election.path))
+
+    def locks(self, entry: Entry) -> tuple[str, str]:
+        """Return the locks held by processes that watch the connection, possibly with other settings than ours."""
+        above = (self._cache.connection.path, self._events.connection.path)
+        name = next(entry.path.removeprefix(f"{p}/") for p in above if entry.path.startswith(f"{p}/"))
+        connection = unescape(name.partition("/")[0])
+        return (
+            self._events.connection(connection).events.election.path,
+            self._cache.connection(connection).branches.lock.path,
+        )
+
+
+class Forsaken:
+    """Find places in semaphores held by buildsets that are gone, or awaited by pipelines that are gone."""
+
+    def __init__(self, context: Context) -> None:
+        self._map, self._mirror = context.map, context.mirror
+
+    def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
+        """Return the records that name missing holders or waiters, by their paths."""
+        every = (*mirror.under(self._map.semaphores.path), *mirror.under(self._map.global_semaphores.path))
+        return {entry.path: [entry] for entry in every if self._remaining(entry) not in (None, _read(entry))}
+
+    def mended(self, entry: Entry) -> Op:
+        """Return the operation that keeps the remaining holders and waiters in their places."""
+        record = self._remaining(entry) or SemaphoreRecord(())
+        empty = not record.holders and not record.waiters
+        return Delete(entry.path) if empty else Address(entry.path, SemaphoreRecord).put(record)
+
+    def _remaining(self, entry: Entry) -> SemaphoreRecord | None:
+        """Return the record without holders and waiters that are gone; None if it cannot be read, because turns write
+        it again.
+        """
+        record = _read(entry)
+        if record is None:
+            return None
+        # The path of a tenant's own semaphore says whose it is; only holders of a global one name their tenant.
+        own = unescape(self._map.semaphores.relative(entry.path).partition("/")[0])
+        tenant = own if self._map.semaphores.holds(entry.path) else ""
+        holders = tuple(holder for holder in record.holders if self._holds(holder, tenant))
+        return replace(record, holders=holders, waiters=tuple(filter(self._waits, record.waiters)))
+
+    def _holds(self, holder: SemaphoreHolder, tenant: str) -> bool:
+        items = self._map.tenant(holder.tenant or tenant).pipeline(holder.pipeline).item
+        names = map(unescape, self._mirror.names(items.path))
+        held_for = (items(name).buildset(holder.buildset) for name in names)
+        paths = (path for one in held_for for path in (one.record.path, one.repo_state.path))  # builds continue with it
+        return any(self._mirror.get(path) is not None for path in paths)
+
+    def _waits(self, waiter: Waiter) -> bool:
+        return self._mirror.get(self._map.tenant(waiter.tenant).pipeline(waiter.pipeline).record.path) is not None
+
+
+def _read(entry: Entry) -> SemaphoreRecord | None:
+    return readable(entry, SemaphoreRecord)
+
+
+sweep_log = logging.getLogger("headgate.sweep")
+
+INTERVAL_S = 60.0
+"""Interval between two looks; what both of them find, unchanged, is deleted."""
+COUNT_MAX = OPS_MAX - 4
+"""Limit of checks in one commit: of the entries that it removes and of the locks that their users hold."""
+
+
+class Leaving(Protocol):
+    """Declare a place where something may be left over."""
+
+    def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
+        """Return name -> entries that seem to be unwanted, to be removed together."""
+        ...
+
+
+class Unwanted:
+    """Find answers that nobody collected, and desired states of components that are gone."""
+
+    def __init__(self, context: Context) -> None:
+        self._map = context.map
+
+    def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
+        answers = (entry for entry in mirror.under(self._map.results.management.path) if entry.lease is None)
+        # An answer with a lease is still waited for; it disappears with the session of whoever waits.
+        return {entry.path: [entry] for entry in (*answers, *self._desired_states(mirror))}
+
+    def _desired_states(self, mirror: Mirror) -> Iterator[Entry]:
+        for entry in mirror.under(self._map.desired_states.path):
+            kind, _, name = self._map.desired_states.relative(entry.path).partition(".")
+            if mirror.get(self._map.components.inside(kind, name)) is None:
+                yield entry
+
+
+class ResultSweeper:
+    """Sweep places of one kind. `named` are the paths of results that unhandled events refer to."""
+
+    def __init__(
+        self,
+        context: Context,
+        places: Callable[[], Sequence[Leaving]],
+        lock_path: str,
+        named: Callable[[], Collection[str]] = frozenset,
+        *,
+        looks: int = 1,
+        mended: Callable[[Entry], Op] | None = None,
+        locks: Callable[[Entry], Sequence[str]] = lambda entry: (),
+    ) -> None:
+        """Make a sweeper. `looks` is how many looks must find an entry unchanged before it is deleted; `mended`
+        gives what to write instead if part of it stays; `locks` gives the paths of locks that a user of the entry
+        holds."""
+        self._context, self._places, self._lock_path, self._named = context, places, lock_path, named
+        self._looks, self._mended, self._locks = looks, mended, locks
+
+    async def run(self, session: Session) -> None:
+        """Sweep until cancelled or the lock is lost, and only after something has changed."""
+        store, mirror = self._context.store, self._context.mirror
+        async with lock(store, session, self._lock_path).hold() as guard:
+            suspects: dict[str, tuple[int, int]] = {}
+            while True:
+                seen, left = mirror.moves, self._left()
+                known = {entry.path: suspects.get(entry.path, (entry.version, 0)) for entry in left}
+                # Only what stays unchanged is counted: a new version shows that somebody uses the entry.
+                found = {e.path: known[e.path][1] + 1 if known[e.path][0] == e.version else 1 for e in left}
+                # What exceeds one commit is found again at the next look.
+                due = self._first(entry for entry in left if found[entry.path] > self._looks)
+                if due:
+                    await self._remove(due, session, guard)
+                suspects = {entry.path: (entry.version, found[entry.path]) for entry in left}
+                # The interval follows even then: a busy store moves all the time, and a look reads whole places.
+                if not suspects:
+                    await mirror.moved(seen)
+                await asyncio.sleep(INTERVAL_S)
+
+    def _first(self, due: Iterable[Entry]) -> list[Entry]:
+        """Return the first entries that one commit can remove."""
+        first, locks = list[Entry](), set[str]()
+        for entry in due:
+            locks.update(self._locks(entry))
+            if len(first) + 1 + len(locks) > COUNT_MAX:
+                break
+            first.append(entry)
+        return first
+
+    async def _remove(self, due: list[Entry], session: Session, guard: At) -> None:
+        """Delete the entries that are due. Raise GuardLost."""
+        store, wanted = self._context.store, sorted({path for entry in due for path in self._locks(entry)})
+        async with AsyncExitStack() as stack:
+            # Somebody who holds one of the locks uses the entry now; waiting for the lock would stop the sweep.
+            held = [await stack.enter_async_context(lock(store, session, path).try_hold()) for path in wanted]
+            free = {path: at for path, at in zip(wanted, held, strict=True) if at is not None}
+            due = [entry for entry in due if all(path in free for path in self._locks(entry))]
+            if not due:
+                return
+            sweep_log.warning("removing what nobody wants any more: %s", ", ".join(entry.path for entry in due))
+            ops = [self._mended(entry) if self._mended else Delete(entry.path) for entry in due]
+            try:
+                checks = [At(entry.path, entry.version) for entry in due]
+                await store.commit(checks, ops, guards=[guard, *free.values()])
+            except GuardLost:
+                raise
+            except Conflict as moved:
+                sweep_log.info("%s; looking again", moved)
+
+    def _left(self) -> list[Entry]:
+        left = {path: e for p in self._places() for path, e in p.left(self._context.mirror).items()}
+        named = self._named() if left else ()
+        return [entry for path, entries in left.items() if path not in named for entry in entries]

@@ -12,20 +12,20 @@ from headgate.base.ids import derived, fresh
 from headgate.base.tasks import about
 from headgate.config.dynamic import TenantLayouts
 from headgate.gate.absorb import absorb
-from headgate.gate.actions import Action, Cancel, Faulty, Resume, Run
-from headgate.gate.change import EventKind, TriggerEvent, whose
-from headgate.gate.due import is_due, left_ms
-from headgate.gate.enqueue import concluded
-from headgate.gate.gestures import unmoved
-from headgate.gate.leave import set_aside
-from headgate.gate.model import State
-from headgate.gate.removal import as_it_was, dissolved, remembered
-from headgate.gate.room import unfinished
-from headgate.gate.settle import settle
-from headgate.gate.start import awaited
-from headgate.gate.triggers import triggers
-from headgate.gate.work import Answer, BuildEnded, LayoutChanged
-from headgate.gate.world import World
+from headgate.gate.builds.carry import is_due, left_ms
+from headgate.gate.builds.start import awaited
+from headgate.gate.decide import settle
+from headgate.gate.items.enqueue import concluded
+from headgate.gate.items.gestures import unmoved
+from headgate.gate.items.leave import set_aside
+from headgate.gate.items.renewal import as_it_was, dissolved, remembered
+from headgate.gate.items.trial import unfinished
+from headgate.gate.rules.requirements import triggers
+from headgate.gate.state.actions import Action, Cancel, Faulty, Resume, Run
+from headgate.gate.state.change import EventKind, TriggerEvent, whose
+from headgate.gate.state.model import State
+from headgate.gate.state.work import Answer, BuildEnded, LayoutChanged
+from headgate.gate.state.world import World
 from headgate.map.places import PipelineEvents
 from headgate.map.records import ForPipeline, ManagementResult
 from headgate.map.state import Damaged, garbage, load
@@ -35,15 +35,14 @@ from headgate.recipes.requestforms import Open
 from headgate.recipes.stream import StreamConsumer, Unread
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
-from headgate.services.judge.proposals import Proposals
-from headgate.services.nodes.zones import zone_of
-from headgate.services.orders import state_of
-from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, error_text
-from headgate.services.requests import tell
+from headgate.services.nodes.requester import zone_of
+from headgate.services.orders import state_of, tell
+from headgate.services.quarantine import TRY_AGAIN_S, Quarantine, Tries, error_text
+from headgate.services.scheduler.bygone import image_ops
 from headgate.services.scheduler.changestates import ChangeStates
 from headgate.services.scheduler.events import Event, complete
-from headgate.services.scheduler.imagereports import image_ops
 from headgate.services.scheduler.leftovers import disowned, ended, leftover, removed
+from headgate.services.scheduler.proposals import Proposals
 from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.turn import PipelineTurn, TurnPart, packed
 from headgate.services.scheduler.turnoutput import batched, outboxes, reports, tell_of, turn_events

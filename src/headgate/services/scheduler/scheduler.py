@@ -18,29 +18,33 @@ from headgate.base.tasks import end, run_until
 from headgate.config.operator.model import TenantFile
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, Tenant, TenantProject
-from headgate.gate.work import BuildEnded, BuildPaused
+from headgate.gate.state.work import BuildEnded, BuildPaused
 from headgate.map.records import RepositoryProblem
 from headgate.map.tree import unescape
 from headgate.ports.forge import ForgeWatch
 from headgate.ports.occasions import OccasionSource
 from headgate.recipes.mirrorpart import MirrorPart
 from headgate.services.autohold import Expiring
-from headgate.services.configuration import Configuration, readers
+from headgate.services.configuration import Configuration, Tenancy, conf_of, readers
 from headgate.services.context import Context
-from headgate.services.quarantine.supervision import tended
+from headgate.services.quarantine import tended
 from headgate.services.scheduler.changestates import ChangeStates
-from headgate.services.scheduler.configfiles import Reading
 from headgate.services.scheduler.connection import ConnectionRunner
-from headgate.services.scheduler.leftovers import Leftovers
+from headgate.services.scheduler.leftovers import (
+    CONNECTION_LOOKS,
+    Disconnected,
+    Forsaken,
+    Leftovers,
+    ResultSweeper,
+    Unasked,
+    Unwanted,
+)
 from headgate.services.scheduler.occasions.runner import OccasionRunner
 from headgate.services.scheduler.pipeline import PipelineRunner
-from headgate.services.scheduler.removedtenant import VanishedConfiguration, VanishedTenant
-from headgate.services.scheduler.residue import CONNECTION_LOOKS, Disconnected, Forsaken, Unasked
-from headgate.services.scheduler.sweeper import ResultSweeper, Unwanted
 from headgate.services.scheduler.tenant import TenantRunner
-from headgate.services.scheduler.tenantfile import TenantFileRunner
+from headgate.services.scheduler.tenantconfig import Reading
+from headgate.services.scheduler.tenantfile import TenantFileRunner, VanishedConfiguration, VanishedTenant
 from headgate.services.scheduler.timers import Timers
-from headgate.services.tenancy import Tenancy, conf_of
 from headgate.store.store import Session
 
 log = logging.getLogger("headgate.scheduler")

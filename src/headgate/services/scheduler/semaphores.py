@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from headgate.config.dynamic import TenantLayouts
-from headgate.gate.advance import holders, waiting
-from headgate.gate.model import State
-from headgate.gate.waiter import PATIENCE_MS, Waiter
+from headgate.gate.builds.advance import holders, waiting
+from headgate.gate.state.model import State
+from headgate.gate.state.surroundings import PATIENCE_MS, Waiter
 from headgate.map.places import semaphore_of
 from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.map.tree import Address

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived, fresh
 from headgate.config.operator.model import included
-from headgate.gate.change import HEADS, EventKind, TriggerEvent, whose
-from headgate.gate.enqueue import untaken
-from headgate.gate.triggers import triggers
-from headgate.gate.work import CatAnswer, ReportRequest
+from headgate.gate.items.enqueue import untaken
+from headgate.gate.rules.requirements import triggers
+from headgate.gate.state.change import HEADS, EventKind, TriggerEvent, whose
+from headgate.gate.state.work import CatAnswer, ReportRequest
 from headgate.map.projects import layout_at, layout_ops
 from headgate.map.records import (
     Finished,
@@ -32,12 +32,16 @@ from headgate.recipes.requestforms import Request
 from headgate.recipes.stream import StreamConsumer, Unread, consumed
 from headgate.services.configuration import Configuration, protection, stored_branches
 from headgate.services.context import Context
-from headgate.services.orders import state_of
-from headgate.services.quarantine.quarantine import TRY_AGAIN_S, Quarantine, Tries, error_text, transient
-from headgate.services.requests import tell
-from headgate.services.scheduler.configfiles import ConfigFileWriter, Reading
-from headgate.services.scheduler.inforce import announcements, expected, in_force
-from headgate.services.scheduler.machines import provider_ops
+from headgate.services.orders import state_of, tell
+from headgate.services.quarantine import TRY_AGAIN_S, Quarantine, Tries, error_text, transient
+from headgate.services.scheduler.tenantconfig import (
+    ConfigFileWriter,
+    Reading,
+    announcements,
+    expected,
+    in_force,
+    provider_ops,
+)
 from headgate.services.scheduler.turn import TurnPart, packed, together
 from headgate.store.store import Session
 from headgate.store.types import At, Delete, Op

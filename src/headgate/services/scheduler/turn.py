@@ -19,12 +19,24 @@ from msgspec.structs import replace
 
 from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob
-from headgate.gate.actions import Action, Cancel, Land, MarkLanded, Merge, Record, Report, Resume, Run, Supersede, Vouch
-from headgate.gate.change import Change, ChangeState, Tell
-from headgate.gate.checks import vouching
-from headgate.gate.model import Item, State
-from headgate.gate.people import approvers
-from headgate.gate.work import BuildOutcome, Dequeue
+from headgate.gate.builds.report import approvers
+from headgate.gate.rules.requirements import vouching
+from headgate.gate.state.actions import (
+    Action,
+    Cancel,
+    Land,
+    MarkLanded,
+    Merge,
+    Record,
+    Report,
+    Resume,
+    Run,
+    Supersede,
+    Vouch,
+)
+from headgate.gate.state.change import Change, ChangeState, Tell
+from headgate.gate.state.model import Item, State
+from headgate.gate.state.work import BuildOutcome, Dequeue
 from headgate.map.places import Map
 from headgate.map.records import Finished, ForPipeline
 from headgate.map.state import writes
@@ -32,8 +44,8 @@ from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Open, Request
 from headgate.recipes.requests import Requests
 from headgate.services.context import COMMIT_OPS_MAX, Outboxes
-from headgate.services.forgerequests import note, to_land, to_mark, to_push, told_of, trimmed
-from headgate.services.nodes.zones import IMAGE
+from headgate.services.forgework import note, to_land, to_mark, to_push, told_of, trimmed
+from headgate.services.nodes.requester import IMAGE
 from headgate.services.scheduler.bygone import Bygone
 from headgate.services.scheduler.changestates import remember, shown
 from headgate.store.types import COMMIT_SIZE_MAX_BYTES, PARENTS_MAX, Append, At, Delete, Op, Put

@@ -22,17 +22,17 @@ from headgate.config.drivers import DIALECTS
 from headgate.config.files.check import as_list
 from headgate.config.model import Pipeline
 from headgate.config.operator.model import Tenant
-from headgate.gate.actions import Action, Land, Merge, Record
-from headgate.gate.change import Change
-from headgate.gate.model import BuildSet, Item, State
-from headgate.gate.refusals import speaks
-from headgate.gate.report import build_url, error_of, filled, kind_of, untested
-from headgate.gate.returns.shape import FileComment
-from headgate.gate.work import LandRequest
-from headgate.gate.world import World
+from headgate.gate.builds.report import build_url, error_of, filled, kind_of, untested
+from headgate.gate.items.admission import speaks
+from headgate.gate.state.actions import Action, Land, Merge, Record
+from headgate.gate.state.change import Change
+from headgate.gate.state.model import BuildSet, Item, State
+from headgate.gate.state.returns import FileComment
+from headgate.gate.state.work import LandRequest
+from headgate.gate.state.world import World
 from headgate.map.outbox import Answered, BuildTold, OutboxMessage, PublishedEvent, QueueReport
 from headgate.services.context import Context, Outboxes
-from headgate.services.publisher.names import published_event, queue_of
+from headgate.services.publisher import published_event, queue_of
 
 log = logging.getLogger("headgate.pipeline")
 

@@ -17,8 +17,7 @@ from headgate.config.machines import STATIC, FlatLabel, FlatProvider
 from headgate.map.inventory.nodes import MadeNode, NodeRequest, NodeWait
 from headgate.services.nodes.machines.choice import Choosing, Later, Make, NodePlan
 from headgate.services.nodes.machines.demand import NodeSurvey
-from headgate.services.nodes.machines.records import host_nodes, new_node
-from headgate.services.nodes.machines.shared import SLOT_HOST, open_slots, with_machine
+from headgate.services.nodes.machines.records import SLOT_HOST, host_nodes, new_node, open_slots, with_machine
 from headgate.testing.nodes.doubles import MachineInvariantBroken
 
 STEP_S = 60

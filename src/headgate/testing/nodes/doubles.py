@@ -10,8 +10,8 @@ from typing import Any
 
 from headgate.base.tasks import end
 from headgate.config.model import FrozenJob, Node, Nodeset
-from headgate.gate.change import Change
-from headgate.gate.work import BuildEnded, BuildSpec, RepoState
+from headgate.gate.state.change import Change
+from headgate.gate.state.work import BuildEnded, BuildSpec, RepoState
 from headgate.map.places import Map
 from headgate.ports.cloud import (
     NODE_TAG,
@@ -30,7 +30,7 @@ from headgate.recipes.codec import decode, encode
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Request
 from headgate.services.context import Context
-from headgate.services.nodes.zones import zone_of
+from headgate.services.nodes.requester import zone_of
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 

@@ -17,8 +17,8 @@ from typing import Any
 from headgate.base.ids import drawn_from, fresh
 from headgate.base.tasks import run_until
 from headgate.config.machines import FlatImage, FlatLabel, FlatProvider
-from headgate.gate.change import TriggerEvent
-from headgate.gate.imagework import body_of
+from headgate.gate.builds.imagework import body_of
+from headgate.gate.state.change import TriggerEvent
 from headgate.map.inventory.images import UNDER_WAY, ImageFile, ImageOrder, ImageReport, ImageUpload
 from headgate.map.inventory.nodes import MadeNode
 from headgate.map.places import Map

@@ -19,7 +19,7 @@ from typing import Any
 
 from headgate.base.tasks import run_until
 from headgate.config.operator.model import Label, Tenant
-from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
 from headgate.inventory.leases import HELD, ObjectLease
 from headgate.inventory.model import ADMIN, Caller, Object, Partition, ProviderType
 from headgate.map.inventory.places import InventoryMap

@@ -18,8 +18,8 @@ from headgate.base.ids import drawn_from
 from headgate.base.tasks import run_until, unless
 from headgate.config.machines import STATIC, FlatLabel, FlatProvider
 from headgate.config.operator.model import Tenant
-from headgate.gate.returns.secrets import Sealed
-from headgate.gate.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.returns import Sealed
+from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.nodes import Installation, MadeNode, NodeWait
 from headgate.map.places import Map
 from headgate.ports.cloud import NODE_TAG, Cloud, MachineUnusable

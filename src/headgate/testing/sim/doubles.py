@@ -14,9 +14,9 @@ from headgate.base.tasks import unless
 from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts
 from headgate.config.operator.model import content_of
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
-from headgate.gate.trees import Trees
-from headgate.gate.work import (
+from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
+from headgate.gate.state.gitwork import Trees
+from headgate.gate.state.work import (
     BuildOutcome,
     BuildSpec,
     CatAnswer,

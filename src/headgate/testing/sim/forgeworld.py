@@ -15,15 +15,14 @@ from typing import cast
 
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, TenantFile, parse_tenant_file
-from headgate.gate.change import ChangeState
+from headgate.gate.state.change import ChangeState
 from headgate.map.records import Finished
 from headgate.ports.forge import ForgeWatch
 from headgate.recipes.codec import readable
 from headgate.services.context import Context
+from headgate.services.courier import Courier
+from headgate.services.forgework import ForgeReporter, store_hint
 from headgate.services.membership import Body
-from headgate.services.reports.courier import Courier
-from headgate.services.reports.forges import ForgeReporter
-from headgate.services.scheduler.hints import store_hint
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.config.forges.facts import ForgeEvent
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import ZEROS, Change, ChangeState, EventKind, TriggerEvent
-from headgate.gate.work import Landing, LandRequest
+from headgate.gate.state.change import ZEROS, Change, ChangeState, EventKind, TriggerEvent
+from headgate.gate.state.work import Landing, LandRequest
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import (
     Abilities,

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from headgate.gate.change import Change
+from headgate.gate.state.change import Change
 from headgate.testing.fuzz import PUNCTUATION
 from headgate.testing.sim.world import BRANCH, EVIL, PROJECTS, Harm, SimWorld
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from headgate.gate.change import Change, ChangeState
-from headgate.gate.report import CARRIED
+from headgate.gate.builds.report import CARRIED
+from headgate.gate.state.change import Change, ChangeState
 from headgate.map.check import check
 from headgate.map.places import Map, semaphore_of
 from headgate.map.records import Finished, FinishedBuild, HandAction, SemaphoreRecord

@@ -26,11 +26,11 @@ from headgate.ports.judge import Judging
 from headgate.ports.occasions import OccasionSource
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import COMMIT_OPS_MAX, Context
+from headgate.services.courier import Courier
 from headgate.services.executor import Executor
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
 from headgate.services.recorder import Recorder
-from headgate.services.reports.courier import Courier
 from headgate.services.scheduler.occasions.messages import WatchedQueues
 from headgate.services.scheduler.scheduler import Scheduler
 from headgate.store.memory import MemoryBackend, Tree

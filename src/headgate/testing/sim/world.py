@@ -11,8 +11,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.config.forges.facts import Word
-from headgate.gate.change import Change, ChangeState
-from headgate.gate.work import LandRequest, MergeItem, RepoState
+from headgate.gate.state.change import Change, ChangeState
+from headgate.gate.state.gitwork import MergeItem
+from headgate.gate.state.work import LandRequest, RepoState
 from headgate.testing.sim.posts import SimPosts
 
 HOST = "sim"

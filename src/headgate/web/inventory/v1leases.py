@@ -9,9 +9,9 @@ from headgate.inventory.leases import ObjectLease, Quota
 from headgate.inventory.model import Caller
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.services.inventory.errors import NotFound
-from headgate.services.inventory.health import HealthMonitor
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.leases import ObjectLeasing
+from headgate.services.inventory.pool import HealthMonitor
 from headgate.services.inventory.quotas import Quotas
 from headgate.web.inventory.identity import CallerSessions, InventoryCall
 from headgate.web.inventory.v1 import session_info

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from headgate.gate.review import PatchRequest, RemarksRequest, ReviewWork, SayRequest
-from headgate.gate.work import MergerAnswer
+from headgate.gate.state.gitwork import PatchRequest, RemarksRequest, ReviewWork, SayRequest
+from headgate.gate.state.work import MergerAnswer
 from headgate.map.tree import union
 from headgate.recipes.calls import call
 from headgate.recipes.codec import decode

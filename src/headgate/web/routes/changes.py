@@ -11,9 +11,9 @@ import msgspec
 
 from headgate.config.forges.facts import Word
 from headgate.config.model import Pipeline
-from headgate.gate.change import Change, ChangeState
-from headgate.gate.requirements import lacking, rulings
-from headgate.gate.world import World
+from headgate.gate.rules.requirements import lacking, rulings
+from headgate.gate.state.change import Change, ChangeState
+from headgate.gate.state.world import World
 from headgate.ports.history import LIMIT_MAX, HistoryQuery, HistoryUnavailable
 from headgate.rest import HTTPException, HttpRequest, get
 from headgate.web.description import NUMBER, QueryParameter

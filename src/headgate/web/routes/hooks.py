@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate.ports.forge import Hears, Hint, Ignored, Misdelivered, Unsure
 from headgate.rest import HTTPException, HttpRequest, NotFoundException, post
-from headgate.services.scheduler.hints import store_hint
+from headgate.services.forgework import store_hint
 from headgate.store.types import StoreError
 from headgate.web.site import Site
 

@@ -12,17 +12,16 @@ from msgspec import UNSET, UnsetType
 from headgate.base.ids import fresh
 from headgate.config.machines import FlatProvider
 from headgate.config.parse import Stanza
-from headgate.gate.change import EventKind
-from headgate.gate.imagework import Body
+from headgate.gate.builds.imagework import Body
+from headgate.gate.state.change import EventKind
 from headgate.map.inventory.images import ImageArtifact, ImageFile, ImageOrder, ImageUpload
 from headgate.map.inventory.nodes import MadeNode
 from headgate.ports.history import time_text
 from headgate.rest import HTTPException, HttpRequest, NotFoundException, delete, get, post
 from headgate.services.nodes.images.choice import UPLOAD as UPLOADED
-from headgate.services.nodes.images.choice import place_of, read_all, uploads
-from headgate.services.nodes.images.events import image_event_ops
-from headgate.services.nodes.images.retention import spots
-from headgate.services.nodes.machines.survey import providers, seen
+from headgate.services.nodes.images.choice import place_of, read_all, spots, uploads
+from headgate.services.nodes.images.keeper import image_event_ops
+from headgate.services.nodes.machines.records import providers, seen
 from headgate.store.types import Op
 from headgate.web.routes.actions import Hand, plain
 from headgate.web.site import Site, must_be_permitted

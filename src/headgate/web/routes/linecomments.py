@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from headgate.gate.change import Change
-from headgate.gate.comments import COMMENTS_MAX
-from headgate.gate.model import Build, Item
-from headgate.gate.returns.shape import FileComment, Range
+from headgate.gate.builds.report import COMMENTS_MAX
+from headgate.gate.state.change import Change
+from headgate.gate.state.model import Build, Item
+from headgate.gate.state.returns import FileComment, Range
 from headgate.ports.history import HistoryQuery
 from headgate.rest import HTTPException, HttpRequest, get
 from headgate.web.builds import job_of

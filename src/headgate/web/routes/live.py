@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from headgate.gate.change import Change, is_called
+from headgate.gate.state.change import Change, is_called
 from headgate.map.tree import unescape
 from headgate.map.workers import QueueMap
 from headgate.queue.workers.progress import PartitionShape, partition_statuses, shape, workers

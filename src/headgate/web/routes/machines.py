@@ -16,14 +16,14 @@ from headgate.config.files.check import as_list
 from headgate.config.files.document import Table
 from headgate.config.layout import Layout
 from headgate.config.parse import Stanza
-from headgate.gate.onebuild import CancelBuild
+from headgate.gate.state.change import CancelBuild
 from headgate.map.inventory.nodes import NodeClaim, NodeRequest, NodeWait
 from headgate.map.tree import Address, Undecodable
 from headgate.ports.history import time_text
 from headgate.recipes.mirror import Mirror
 from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, delete, get, post
 from headgate.services.nodes.machines.demand import zone_of_label
-from headgate.services.nodes.machines.survey import SeenMachines, seen
+from headgate.services.nodes.machines.records import SeenMachines, seen
 from headgate.services.nodes.status import node_state
 from headgate.store.types import At, Op
 from headgate.web.problems import AccountShape, node_accounts

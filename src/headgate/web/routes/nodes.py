@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.base.ids import derived
 from headgate.config.operator.model import Tenant
-from headgate.gate.autohold import HoldRequest
+from headgate.gate.builds.autohold import HoldRequest
 from headgate.map.inventory.nodes import MadeNode, NodeClaim, NodeOrder, NodeRequest
 from headgate.map.records import ComponentRecord, OwnMachine
 from headgate.ports.history import time_text
@@ -18,10 +18,9 @@ from headgate.recipes.codec import readable
 from headgate.recipes.requestforms import Open
 from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, put
 from headgate.services.autohold import hold_requests
-from headgate.services.nodes.machines.records import names_of
-from headgate.services.nodes.machines.survey import seen
-from headgate.services.nodes.pooled import PooledMachine
-from headgate.services.nodes.zones import executors
+from headgate.services.nodes.machines.records import names_of, seen
+from headgate.services.nodes.requester import executors
+from headgate.services.nodes.status import PooledMachine
 from headgate.store.types import Op
 from headgate.web.routes.actions import Hand, plain
 from headgate.web.site import Site

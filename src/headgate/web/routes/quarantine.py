@@ -11,8 +11,8 @@ import msgspec
 from headgate.map.check import check
 from headgate.map.records import Quarantined
 from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, get, post
-from headgate.services.quarantine.quarantine import Quarantine
-from headgate.services.reports.views import Outbox, outboxes, wanted
+from headgate.services.courier import Outbox, outboxes, wanted
+from headgate.services.quarantine import Quarantine
 from headgate.store.types import Op, SessionLost, StoreError
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.control import OF_ALL

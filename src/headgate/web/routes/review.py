@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from headgate.gate.change import Change
-from headgate.gate.review import (
+from headgate.gate.state.change import Change
+from headgate.gate.state.gitwork import (
     FILES_A_PAGE,
     DiffLine,
     PatchAnswer,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from headgate.base.ids import fresh
-from headgate.gate.review import SayAnswer, SayRequest
+from headgate.gate.state.gitwork import SayAnswer, SayRequest
 from headgate.rest import HTTPException, HttpRequest, JSONBody, post
 from headgate.store.types import Op
 from headgate.web.access import APPROVE, COMMENT, mark_checked, must_be_json

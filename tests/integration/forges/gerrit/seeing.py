@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from headgate.adapters.forges.gerrit.driver import GerritForge
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import ChangeState, EventKind, TriggerEvent
+from headgate.gate.state.change import ChangeState, EventKind, TriggerEvent
 from headgate.ports.forge import Sighting
 from headgate.testing.clock import DEADLINE_S
 

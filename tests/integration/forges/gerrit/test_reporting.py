@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from headgate.adapters.forges.gerrit.driver import GerritForge, git_connection
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.change import Change, ChangeState, numbered
-from headgate.gate.returns.shape import FileComment
-from headgate.gate.work import Landing, LandRequest, MergeAnswer, MergeItem, MergeRequest
+from headgate.gate.state.change import Change, ChangeState, numbered
+from headgate.gate.state.gitwork import MergeItem
+from headgate.gate.state.returns import FileComment
+from headgate.gate.state.work import Landing, LandRequest, MergeAnswer, MergeRequest
 from headgate.map.outbox import OutboxMessage, QueueReport
 from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.ports.reporter import ReporterAway, ReportRefused

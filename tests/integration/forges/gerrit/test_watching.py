@@ -10,7 +10,7 @@ from headgate.adapters.forges.gerrit.driver import GerritForge
 from headgate.adapters.forges.gerrit.watchlist import GerritPace
 from headgate.config.forges.facts import ForgeAccount
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import EventKind, numbered
+from headgate.gate.state.change import EventKind, numbered
 from headgate.ports.forge import Hint
 from headgate.testing.servers.faults import Proxy
 from headgate.testing.servers.gerrit import LocalGerrit

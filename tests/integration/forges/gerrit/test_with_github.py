@@ -16,13 +16,13 @@ from headgate.adapters.forges.github.forge import connect
 from headgate.adapters.forges.registry import Connected, DriverOptions
 from headgate.adapters.git import engine
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.change import numbered
-from headgate.gate.model import Item
-from headgate.gate.work import BuildOutcome, BuildSpec, Landing, LandRequest, RepoState
+from headgate.gate.state.change import numbered
+from headgate.gate.state.model import Item
+from headgate.gate.state.work import BuildOutcome, BuildSpec, Landing, LandRequest, RepoState
 from headgate.map.state import load
 from headgate.ports.forge import Forge as Driver
 from headgate.ports.forge import MergeLanded, NotLanded
-from headgate.services.reports import courier
+from headgate.services import courier
 from headgate.store.memory import MemoryBackend
 from headgate.testing.forges.github.people import GitHub
 from headgate.testing.forges.github.state import FakeGitHubPull

@@ -34,9 +34,9 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.base.texts import visible
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import HEADS, Change, ChangeState
-from headgate.gate.returns.shape import FileComment
-from headgate.gate.work import Landing, LandRequest
+from headgate.gate.state.change import HEADS, Change, ChangeState
+from headgate.gate.state.returns import FileComment
+from headgate.gate.state.work import Landing, LandRequest
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import (
     Abilities,

@@ -15,7 +15,7 @@ from headgate.adapters.forges.gerrit.server import Server, change_number, change
 from headgate.adapters.forges.gerrit.translation import GerritMark, Stack, change, change_state, stack, votes
 from headgate.base.ids import derived
 from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, Vote
-from headgate.gate.change import ChangeState, EventKind, TriggerEvent, numbered
+from headgate.gate.state.change import ChangeState, EventKind, TriggerEvent, numbered
 
 
 class GerritLookResult(NamedTuple):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from headgate.adapters.forges.gerrit.entities import ChangeInfo, Related, Requirement, moment
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.config.forges.facts import Details, ForgeAccount, Rule, Vote
-from headgate.gate.change import Change, ChangeState, numbered
+from headgate.gate.state.change import Change, ChangeState, numbered
 
 MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
 """Limits on message and footers; the middle of a longer message is left out, since each change is stored many times."""
@@ -42,7 +42,7 @@ class GerritMark(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """Describe what a revision is built on; `bases` and `stale` are those of `gate.change.Change`."""
+    """Describe what a revision is built on; `bases` and `stale` are those of `gate.state.change.Change`."""
 
     bases: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()

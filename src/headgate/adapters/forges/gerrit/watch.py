@@ -20,7 +20,7 @@ from headgate.adapters.git.poll.moves import as_it_was, moved_heads, moved_refs,
 from headgate.adapters.git.poll.names import Misfits
 from headgate.base.ids import derived
 from headgate.base.tasks import end
-from headgate.gate.change import HEADS, TAGS, Change, ChangeState, EventKind, TriggerEvent
+from headgate.gate.state.change import HEADS, TAGS, Change, ChangeState, EventKind, TriggerEvent
 from headgate.ports.forge import Sighting
 
 log = logging.getLogger("headgate.gerrit")

@@ -22,7 +22,7 @@ from headgate.adapters.forges.rest import ForgeServerError, forge_http
 from headgate.adapters.forges.watch import EVERY_S, Watching
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.change import Change, ChangeState
+from headgate.gate.state.change import Change, ChangeState
 from headgate.ports.forge import Abilities, Hint, Ignored, Misdelivered
 from headgate.ports.reporter import ReportPutOff
 

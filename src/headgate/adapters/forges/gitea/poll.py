@@ -20,7 +20,7 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.poll.names import Names
 from headgate.config.forges.facts import Details, ForgeEvent, Vote
 from headgate.config.tenants import Protection
-from headgate.gate.change import ChangeState
+from headgate.gate.state.change import ChangeState
 from headgate.ports.forge import Hint
 
 _HOLDS = "what was known before holds; where nothing was, every branch counts as protected"

@@ -15,8 +15,8 @@ from headgate.adapters.forges.reporter import ChangeReporter, heading, inert
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, ForgeServerError, NotThere, Rejected, ResponseTooLarge
 from headgate.base.texts import visible
 from headgate.config.files.check import as_list
-from headgate.gate.change import Change
-from headgate.gate.work import Landing, LandRequest
+from headgate.gate.state.change import Change
+from headgate.gate.state.work import Landing, LandRequest
 from headgate.map.outbox import QueueReport
 from headgate.ports.forge import (
     MergeLanded,

@@ -25,7 +25,7 @@ from headgate.adapters.forges.watch import EVERY_S, Watching
 from headgate.adapters.git.connection import Access, GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.base.ids import derived
-from headgate.gate.change import Change, ChangeState
+from headgate.gate.state.change import Change, ChangeState
 from headgate.ports.forge import Abilities, Hint, Ignored, Misdelivered
 
 _NAME = r"(?!\.{1,2}/)[\w.][\w.-]{0,254}"

@@ -27,7 +27,7 @@ from headgate.base.ids import derived
 from headgate.base.texts import line
 from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, Vote
 from headgate.config.tenants import Protection
-from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
+from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.ports.forge import Hint
 
 TITLE_MAX = 500

@@ -20,8 +20,8 @@ from headgate.adapters.forges.rest import ForgeDenied, NotThere, Rejected, Respo
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.reporters.wordings import WORDS, page
 from headgate.config.files.check import as_list
-from headgate.gate.change import HEADS, TAGS, Change
-from headgate.gate.work import Landing, LandRequest
+from headgate.gate.state.change import HEADS, TAGS, Change
+from headgate.gate.state.work import Landing, LandRequest
 from headgate.map.outbox import OutboxMessage, QueueReport
 from headgate.ports.forge import (
     MergeLanded,

@@ -25,7 +25,7 @@ from headgate.adapters.forges.watch import EVERY_S, Watching
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.base.ids import derived
-from headgate.gate.change import ChangeState
+from headgate.gate.state.change import ChangeState
 from headgate.ports.forge import Abilities, Hint, Ignored, Misdelivered, Unsure
 
 _NAME = r"(?!\.{1,2}/)[\w.+-]{1,100}"

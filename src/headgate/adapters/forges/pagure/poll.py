@@ -21,7 +21,7 @@ from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.poll.names import Names
 from headgate.config.forges.facts import Details, ForgeEvent, Rule, Vote
-from headgate.gate.change import ChangeState
+from headgate.gate.state.change import ChangeState
 from headgate.ports.forge import Hint
 
 WORDS = Words("pull request", ForgeEvent("pg_pull_request", "merged"), ForgeEvent("pg_push"))

@@ -18,8 +18,8 @@ from headgate.adapters.forges.reporter import ChangeReporter, body
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected
 from headgate.adapters.reporters.wordings import WORDS, page
 from headgate.base.ids import derived
-from headgate.gate.change import Change
-from headgate.gate.work import Landing, LandRequest
+from headgate.gate.state.change import Change
+from headgate.gate.state.work import Landing, LandRequest
 from headgate.map.outbox import QueueReport
 from headgate.ports.forge import (
     MergeLanded,

@@ -27,7 +27,7 @@ from headgate.adapters.git.poll.names import (
 )
 from headgate.adapters.git.series import Stacked, contained, few, files, stacked
 from headgate.base.ids import derived
-from headgate.gate.change import Change, ChangeState, EventKind, TriggerEvent
+from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.ports.forge import Sighting
 
 log = logging.getLogger("headgate.git")

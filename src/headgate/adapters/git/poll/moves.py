@@ -11,8 +11,8 @@ from headgate.adapters.git.poll.names import APPROVALS, APPROVED, FOR, VETOES, M
 from headgate.adapters.git.remote import Listing, Remote
 from headgate.adapters.git.series import changes, few
 from headgate.config.kinds.pipeline import OURS
-from headgate.gate.change import HEADS, TAGS, ZEROS, Change, ChangeState
-from headgate.gate.refs import NAME_MAX_BYTES, update
+from headgate.gate.rules.refs import NAME_MAX_BYTES, update
+from headgate.gate.state.change import HEADS, TAGS, ZEROS, Change, ChangeState
 
 HEADS_MOVED_MAX = 40
 """Most moved branches that one look reports, in one commit; the next look begins at once."""

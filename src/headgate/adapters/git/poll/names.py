@@ -11,7 +11,7 @@ from headgate.adapters.git.objects import shown_name
 from headgate.config.forges.facts import Word
 from headgate.config.forges.footers import footers
 from headgate.config.tenants import TenantProject
-from headgate.gate.change import ChangeState
+from headgate.gate.state.change import ChangeState
 
 HEADS, FOR, APPROVED, RECHECK = "refs/heads/", "refs/for/", "refs/approved/", "refs/recheck/"
 APPROVALS, VETOES, PROPOSERS = "refs/approvals/", "refs/vetoes/", "refs/proposers/"

@@ -1,4 +1,4 @@
-"""Keep images that jobs build where machines are made from them, and delete them when nobody needs them.
+"""Keep images that jobs build where machines are made from them, and delete those that nobody needs.
 
 All knowledge is in the store, written before a cloud is called, so that a successor can continue.
 """
@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from headgate.base.ids import derived, fresh
 from headgate.config.machines import FlatProvider
-from headgate.gate.change import EventKind
-from headgate.gate.imagework import Body
+from headgate.gate.builds.imagework import Body, occasion
+from headgate.gate.state.change import HEADS, Change, EventKind, TriggerEvent
 from headgate.map.inventory.images import (
     UNDER_WAY,
     ImageArtifact,
@@ -26,6 +27,7 @@ from headgate.map.inventory.images import (
     ImageReport,
     ImageUpload,
 )
+from headgate.map.records import BranchCache
 from headgate.map.tree import unescape
 from headgate.ports.cloud import (
     SYSTEM_TAG,
@@ -38,15 +40,32 @@ from headgate.ports.cloud import (
     Resource,
     images_of,
 )
+from headgate.recipes import blob
 from headgate.services.context import Context
-from headgate.services.nodes.accounts import HUNT_S, CloudAccount, region_of
-from headgate.services.nodes.errands import Errands
-from headgate.services.nodes.images.choice import read_all, uploads
-from headgate.services.nodes.images.events import image_event_ops
+from headgate.services.nodes.accounts import HUNT_S, CloudAccount, Errands, region_of
+from headgate.services.nodes.images.choice import ImageUse, is_due, lacking, read_all, spots, surplus, uploads
 from headgate.services.nodes.images.lifecycle import UploadLedger, UploadLife
-from headgate.services.nodes.images.retention import ImageUse, is_due, lacking, spots, surplus
 from headgate.services.nodes.ledger import MachineLedger
 from headgate.store.types import At, Op
+
+
+async def image_event_ops(
+    context: Context, kind: EventKind, id: str, tenant: str, file: ImageFile, body: Body
+) -> list[Op]:
+    """Return operations that make a tenant's pipelines build or try an image, at the head of the branch that defines
+    it; none while that branch is unknown."""
+    path = context.map.cache.connection(file.connection).branches.data.path
+    stored = await blob.read(context.store, path)
+    heads = msgspec.json.decode(stored, type=BranchCache).projects if stored else {}
+    ref = f"{HEADS}{file.branch}"
+    commit = heads.get(file.project, {}).get(ref, "")
+    if not commit:
+        return []
+    about = occasion(kind.value, id, file.image, body)
+    change = Change(file.connection, file.project, file.branch, commit=commit, ref=ref, occasion=about)
+    event = TriggerEvent(kind, change, id, context.now_ms())
+    return list(context.map.events.tenant(tenant).trigger.stream.append(event))
+
 
 log = logging.getLogger("headgate.images")
 

@@ -13,8 +13,8 @@ from headgate.inventory.choice import choose
 from headgate.map.inventory.nodes import FREE, MadeNode, NodeRequest, NodeWait
 from headgate.ports.cloud import Amounts
 from headgate.services.nodes.machines.demand import NodeDemand, NodeSurvey, short
+from headgate.services.nodes.machines.fate import YieldingMachines, is_free
 from headgate.services.nodes.machines.limits import SHARED, NodeLimits
-from headgate.services.nodes.machines.passage import YieldingMachines, is_free
 from headgate.services.nodes.machines.records import order, serving
 
 
@@ -114,7 +114,7 @@ class Choosing:
         if demand.never:
             return Never(demand.never)
         own = {node.node: node for node in self._site.nodes if node.request == request.id}
-        # The pause after giving back: its machines may complete somebody else's nodeset meanwhile (`waits`).
+        # The pause after giving back: its machines may complete somebody else's nodeset meanwhile (`ledger`).
         if wait is not None and wait.again_ms > self._site.now_ms:
             return self._pause(demand, own, wait)
         lacks = list[Lack]()

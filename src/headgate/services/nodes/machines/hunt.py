@@ -17,10 +17,9 @@ from msgspec.structs import replace
 from headgate.base.ids import derived, fresh
 from headgate.map.inventory.nodes import Installation, MadeNode, NodeAccount
 from headgate.ports.cloud import TERM_TAG, CloudUnavailable, LaunchFailed, OverQuota
-from headgate.services.nodes.accounts import HUNT_S, CloudAccount, Hunting, Ours, region_of
-from headgate.services.nodes.errands import Errands
+from headgate.services.nodes.accounts import HUNT_S, CloudAccount, Errands, Hunting, Ours, region_of
 from headgate.services.nodes.ledger import MachineLedger
-from headgate.services.nodes.machines.survey import SeenMachines
+from headgate.services.nodes.machines.records import SeenMachines
 from headgate.store.types import At, Op
 
 log = logging.getLogger("headgate.launcher")

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from headgate.config.keys.nodes import CONNECTIONS
 from headgate.config.machines import FlatProvider
-from headgate.gate.returns.secrets import Sealed
+from headgate.gate.state.returns import Sealed
 from headgate.map.inventory.nodes import ARRIVING, ENDING, FREE, MadeNode, NodeWait
 from headgate.ports.cloud import (
     HOST_KEY_VARIABLE,
@@ -26,9 +26,8 @@ from headgate.ports.cloud import (
 )
 from headgate.ports.secrets import SecretError
 from headgate.services.nodes.accounts import WHY_MAX, CloudAccount, wanted_of
-from headgate.services.nodes.ledger import MachineLedger
-from headgate.services.nodes.machines.shared import SLOT_HOST, slot_ids
-from headgate.services.nodes.waits import with_tries
+from headgate.services.nodes.ledger import MachineLedger, with_tries
+from headgate.services.nodes.machines.records import SLOT_HOST, slot_ids
 from headgate.store.types import Op, StoreError, TooLarge
 
 log = logging.getLogger("headgate.launcher")

@@ -11,9 +11,8 @@ from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.inventory.choice import choose
 from headgate.map.inventory.nodes import FREE, MadeNode, NodeRequest
 from headgate.ports.cloud import Amounts
-from headgate.services.nodes.machines.demand import NodeSurvey, add, short
-from headgate.services.nodes.machines.reservations import PARTS, KeptHosts, ReservedRoom, is_open
-from headgate.services.nodes.machines.shared import held_machines
+from headgate.services.nodes.machines.demand import PARTS, KeptHosts, NodeSurvey, ReservedRoom, add, is_open, short
+from headgate.services.nodes.machines.records import held_machines
 
 Key = tuple[str, ...]
 """Subject of a limit: ("provider", name), ("account", connection, region), ("tenant", name), ("project", tenant, name),

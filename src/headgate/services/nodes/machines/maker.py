@@ -19,25 +19,20 @@ from headgate.base.tasks import run_until
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.map.inventory.nodes import ARRIVING, ENDING, FREE, MadeNode, NodeAnswer, NodeRequest
 from headgate.ports.cloud import SYSTEM_TAG, TERM_TAG, Amounts, MachineSpec
+from headgate.services.configuration import Tenants
 from headgate.services.context import Context
-from headgate.services.nodes.accounts import CloudAccount, Hunting, region_of
-from headgate.services.nodes.errands import Errands
+from headgate.services.nodes.accounts import CloudAccount, Errands, Hunting, Permitted, region_of
 from headgate.services.nodes.images.choice import fitted, unmade, upload_checks
 from headgate.services.nodes.images.keeper import ImageKeeper
-from headgate.services.nodes.ledger import MachineLedger
+from headgate.services.nodes.ledger import MachineLedger, explained, partly
 from headgate.services.nodes.machines.choice import Choosing, Later, Make, Never, NodePlan
 from headgate.services.nodes.machines.demand import NodeSurvey
 from headgate.services.nodes.machines.fate import Fate, given_back
 from headgate.services.nodes.machines.hunt import Hunt
 from headgate.services.nodes.machines.life import STUCK_S, Backoff, Life, Scan, Seal
 from headgate.services.nodes.machines.pools import ReadyPools
-from headgate.services.nodes.machines.records import host_nodes, new_node
-from headgate.services.nodes.machines.shared import open_slots
-from headgate.services.nodes.machines.survey import SeenMachines, is_made, seen
-from headgate.services.nodes.permitted import Permitted
+from headgate.services.nodes.machines.records import SeenMachines, host_nodes, is_made, new_node, open_slots, seen
 from headgate.services.nodes.status import NodeState, WaitingRequest, node_state
-from headgate.services.nodes.waits import explained, partly
-from headgate.services.tenancy import Tenants
 from headgate.store.types import At, Op, TooLarge
 
 log = logging.getLogger("headgate.launcher")

@@ -10,8 +10,7 @@ from headgate.config.machines import FlatProvider
 from headgate.map.inventory.nodes import FREE, MadeNode
 from headgate.services.nodes.machines.choice import Choosing, Make
 from headgate.services.nodes.machines.fate import Fate
-from headgate.services.nodes.machines.records import names_of
-from headgate.services.nodes.machines.survey import SeenMachines
+from headgate.services.nodes.machines.records import SeenMachines, names_of
 
 IDLE_S = 600.0
 """Time after which a machine is deleted that nobody wants and that need not be kept ready."""

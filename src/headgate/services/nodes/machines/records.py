@@ -1,18 +1,30 @@
-"""Make the records of machines: of new ones, and of those that providers list."""
+"""Make the records of machines and of their slots, and read what the store says about them.
+
+Only the machine, not its slots, counts for its account. It is made for the first request of a slot, and deleted once
+its last slot is gone. A used slot is gone, unless its label is reused.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.base.ids import derived, fresh
 from headgate.config.keys.nodes import LISTED_MAX
 from headgate.config.machines import FlatLabel, FlatProvider
-from headgate.map.inventory.nodes import MadeNode, NodeRequest
+from headgate.map.inventory.nodes import ENDING, FREE, MadeNode, NodeAccount, NodeOrder, NodeRequest, NodeWait
+from headgate.map.places import Map
+from headgate.map.tree import Address, Undecodable, unescape
 from headgate.ports.cloud import NODE_TAG, Amounts
+from headgate.recipes.mirror import Mirror
+from headgate.services.nodes.images.choice import chosen
+from headgate.store.types import At, Entry
 
 _WORD = re.compile(r"\{(\w+)\}")
 
@@ -121,3 +133,177 @@ def serving(nodes: Iterable[MadeNode], provider: str, name: str) -> list[MadeNod
 def order(several: Sequence[MadeNode]) -> list[MadeNode]:
     """Return the machines, with the one first that has rested longest."""
     return sorted(several, key=lambda one: (one.since_ms, one.id))
+
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class SeenMachines:
+    """Hold what the store says about machines at one look. Unreadable records count as missing; `headgate map check`
+    reports them."""
+
+    providers: dict[str, list[FlatProvider]]
+    """Tenant -> its providers, whose labels use the newest uploads of images that jobs build."""
+    nodes: dict[str, MadeNode]
+    at: dict[str, At]
+    """Node -> check that its record is unchanged."""
+    waits: dict[str, NodeWait]
+    orders: dict[str, NodeOrder]
+    accounts: dict[str, NodeAccount] = field(default_factory=dict)
+
+    @property
+    def listed(self) -> dict[str, set[str]]:
+        """Return the static machines: id -> digests, one for each way in which they are listed."""
+        return digests(one for several in self.providers.values() for one in several)
+
+    def labels(self, provider: str, name: str) -> list[FlatLabel]:
+        """Return a label of a provider as each tenant has it: sections of another name may be of other projects."""
+        every = (one for several in self.providers.values() for one in several if one.name == provider)
+        return [label for one in every for label in one.labels if label.name == name]
+
+    @property
+    def every(self) -> dict[str, FlatProvider]:
+        """Return all providers, by name."""
+        return {one.name: one for several in self.providers.values() for one in several}
+
+
+def seen(map: Map, mirror: Mirror) -> SeenMachines:
+    """Return the machines as they are now."""
+    nodes, at = {}, {}
+    for path, version, node in _read(mirror, map.nodes.made.path, MadeNode):
+        nodes[node.id] = node
+        at[node.id] = At(path, version)
+    waits = {wait.request: wait for _, _, wait in _read(mirror, map.nodes.waits.path, NodeWait)}
+    orders = {path.rpartition("/")[2]: one for path, _, one in _read(mirror, map.nodes.orders.path, NodeOrder)}
+    accounts = {path.rpartition("/")[2]: one for path, _, one in _read(mirror, map.nodes.accounts.path, NodeAccount)}
+    return SeenMachines(chosen(providers(map, mirror), map, mirror), nodes, at, waits, orders, accounts)
+
+
+def providers(map: Map, mirror: Mirror) -> dict[str, list[FlatProvider]]:
+    """Return the tenants' providers of machines."""
+    found: dict[str, list[FlatProvider]] = {}
+    root = map.nodes.providers.path
+    for tenant in mirror.names(root):
+        of = [one for _, _, one in _read(mirror, f"{root}/{tenant}", FlatProvider)]
+        if of:
+            found[unescape(tenant)] = sorted(of, key=lambda one: one.name)
+    return found
+
+
+def is_made(request: NodeRequest, labels: Mapping[str, object], known: list[FlatProvider]) -> bool:
+    """Return whether a request wants machines that are made on demand. Labels of the inventory take precedence."""
+    # A label that is in both is one of the inventory: adding a provider must not change what existing jobs get.
+    return any(label not in labels and any(one.label(label) is not None for one in known) for _, label in request.nodes)
+
+
+def _read(mirror: Mirror, path: str, type: type[R]) -> Iterator[tuple[str, int, R]]:
+    for entry in mirror.under(path):
+        if entry.path == path:
+            continue
+        found = _decoded(entry, cast(Any, type))
+        if found is not None:
+            yield entry.path, entry.version, found
+
+
+@lru_cache(maxsize=20_000)
+def _decoded(entry: Entry, type: Any) -> Any:  # of that type
+    """Return a record; None if it cannot be read. Results are cached, because all records are read often and few
+    change."""
+    try:
+        return Address(entry.path, type).decode(entry.value)
+    except Undecodable:
+        return None
+
+
+SLOT_HOST = "slot-host"
+"""State of a machine with slots once it is usable."""
+OPENED_MAX = 20
+"""Limit of slots that are recorded in one commit."""
+
+
+def slot_ids(machine: MadeNode) -> list[str]:
+    """Return the ids of all slots that a machine ever has."""
+    return [derived(machine.id, str(number)) for number in range(machine.slots)]
+
+
+def open_slots(machine: MadeNode, many: int = OPENED_MAX) -> tuple[MadeNode, list[MadeNode]]:
+    """Return the machine with at most this many more of its slots open, and these slots: those of the lowest
+    numbers."""
+    upto = min(machine.opened + many, machine.slots)
+    definition = {
+        # What only makes the machine, such as its user data, would be stored once for each slot.
+        "label": {key: value for key, value in machine.said["label"].items() if key != "userdata"},
+        "image": {key: value for key, value in machine.said["image"].items() if key == "upload"},
+        "flavor": {},
+        "provider": {key: value for key, value in machine.said["provider"].items() if key == "region"},
+    }
+    ids = slot_ids(machine)
+    # Only the tenant's limit counts slots by their part; the account counts the machine.
+    share = {kind: much / machine.slots for kind, much in machine.uses.items()}
+    several = [
+        MadeNode(
+            id=ids[number],
+            provider=machine.provider,
+            connection=machine.connection,
+            label=machine.label,
+            said=definition,
+            digest=machine.digest,
+            tenant=machine.tenant,
+            asked_ms=machine.asked_ms,
+            since_ms=machine.since_ms,
+            slot=number,
+            main=machine.id,
+            share=share,
+        )
+        for number in range(machine.opened, upto)
+    ]
+    return replace(machine, opened=upto), several
+
+
+def with_machine(slot: MadeNode, machine: MadeNode) -> MadeNode:
+    """Return a slot of a machine that is usable: ready, with the machine's properties."""
+    # A slot may be recorded before its machine is there, so it learns of the machine's address only here.
+    return replace(
+        slot,
+        state="ready",
+        external_id=machine.external_id,
+        host=machine.host,
+        about=machine.about,
+        resources=machine.resources,
+        secrets=machine.secrets,
+        why="",
+    )
+
+
+class MachineSlots:
+    """Hold the slots of all machines at one look."""
+
+    def __init__(self, nodes: Mapping[str, MadeNode]) -> None:
+        self._nodes, self._of = nodes, dict[str, list[MadeNode]]()
+        for node in nodes.values():
+            if node.main:
+                self._of.setdefault(node.main, []).append(node)
+
+    def of(self, machine: str) -> list[MadeNode]:
+        """Return the remaining slots of a machine."""
+        return self._of.get(machine, [])
+
+    def lost(self, slot: MadeNode) -> bool:
+        """Return whether the slot's machine is being deleted, or gone."""
+        machine = self._nodes.get(slot.main)
+        return machine is None or machine.state in ENDING
+
+    def busy(self, slot: MadeNode) -> bool:
+        """Return whether a slot of the same machine has a user; unused ones are deleted together."""
+        return any(is_busy(one) for one in self.of(slot.main))
+
+
+def is_busy(slot: MadeNode) -> bool:
+    """Return whether the slot has a user."""
+    return bool(slot.request) or slot.state not in (*FREE, *ENDING)
+
+
+def held_machines(nodes: Iterable[MadeNode]) -> set[str]:
+    """Return the machines of which a slot is held."""
+    return {one.main for one in nodes if one.main and one.state == "hold"}

@@ -1,4 +1,4 @@
-"""Watch message queues: each message starts the pipelines whose triggers name its queue."""
+"""Watch message queues, whose messages start pipelines, and post reports to queues."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ import msgspec
 
 from headgate.base.texts import visible
 from headgate.config.model import TriggerFilter
-from headgate.gate.change import EventKind, Occasion
-from headgate.gate.returns.values import Unfit, bounded, parsed
+from headgate.gate.state.change import EventKind, Occasion
+from headgate.gate.state.returns import Unfit, bounded, parsed
+from headgate.map.outbox import OutboxMessage
 from headgate.ports.messages import MessageNews, NoStream, PostRefused, QueueGone, SourceDown
 from headgate.ports.occasions import NextOccasion, OccasionPartition, SourceUnavailable
+from headgate.ports.reporter import ReporterAway, ReportRefused
 from headgate.queueing.ids import START, Position, position_of
 from headgate.queueing.message import Message
 from headgate.queueing.partitions import QueuePartition
+from headgate.services.publisher import ServerPosts
 
 BODY_MAX_BYTES = 16_000
 """Size limit of a message that starts an item, because every build gets it."""
@@ -129,3 +132,23 @@ def _data(body: str) -> dict[str, object]:
         bounded(value)
         return {"data": value}
     return {}
+
+
+class QueueReporter:
+    """Implement `ports.reporter.Reporter`. A message is posted once, even if its report is repeated."""
+
+    def __init__(self, posts: ServerPosts) -> None:
+        self._posts = posts
+
+    async def tell(self, outgoing: OutboxMessage) -> None:
+        """Post the report. Raise ReporterAway or ReportRefused."""
+        report, of = outgoing.report, outgoing.report.answers
+        # What answers a message keeps the order of its source; everything else that of its project.
+        whose = f"{of.source}/{of.ordering_key}" if of is not None else report.project
+        body = (whose, msgspec.json.encode(report).decode())
+        try:
+            await self._posts.post(outgoing.queue, [body], f"report-{outgoing.key}", outgoing.ttl_s)
+        except (SourceDown, QueueGone) as down:
+            raise ReporterAway(f"the message server: {down}") from down
+        except PostRefused as refused:
+            raise ReportRefused(f"the queue {outgoing.queue} does not take it: {refused}") from refused

@@ -19,7 +19,7 @@ from headgate.base.ids import derived
 from headgate.base.tasks import run_until
 from headgate.base.texts import line
 from headgate.config.model import Pipeline, TriggerFilter
-from headgate.gate.change import HEADS, Change, Occasion, TriggerEvent
+from headgate.gate.state.change import HEADS, Change, Occasion, TriggerEvent
 from headgate.map.connections import Begun, OccasionProgress
 from headgate.map.forms import ITEM
 from headgate.map.records import BranchCache, RepositoryProblem, RepositoryProblems

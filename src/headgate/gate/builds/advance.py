@@ -1,0 +1,291 @@
+"""One item's jobs: frozen once merged, started as their dependencies and semaphores allow, skipped when they cannot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from headgate.base.ids import derived
+from headgate.config.dynamic import Judgement, LayoutRequest
+from headgate.config.model import ConfigError, FrozenJob
+from headgate.gate.builds import graph
+from headgate.gate.builds.carry import Match, settled
+from headgate.gate.builds.graph import graph_of
+from headgate.gate.builds.imagework import of_images
+from headgate.gate.builds.report import filled
+from headgate.gate.builds.reuse import NOTHING, reused, stands_for
+from headgate.gate.builds.start import Base, begun, run
+from headgate.gate.state.actions import Action, Cancel, Report, Resume
+from headgate.gate.state.change import Change
+from headgate.gate.state.model import FAIL_FAST, Build, BuildSet, Item, State
+from headgate.gate.state.surroundings import Waiter
+from headgate.gate.state.work import ReportRequest
+from headgate.gate.state.world import World
+
+ERRORS_MAX = 100
+"""Limit of configuration errors that an item lists."""
+
+
+@dataclass(slots=True)
+class Permits:
+    """Hold what one turn may use: semaphores, their holders here and in other pipelines, and what other builds
+    provide."""
+
+    taken: Counter[str]
+    world: World
+    live: Mapping[str, Item]
+    """Change key -> the live item that has the change, as of the beginning of the turn."""
+    tickets: dict[str, Waiter]
+    """Project of this pipeline that waits for a place -> its ticket, which it gives up when it takes a place."""
+
+    @classmethod
+    def of(cls, state: State, world: World) -> Permits:
+        taken = Counter(dict(world.held))
+        # `held` has the places that other pipelines take; our own are counted from the state.
+        taken.update(name for name, _, _ in holders(state))
+        live = {key: item for _, item in state.items() if item.live for key in item.keys}
+        own = (world.tenant, world.pipeline.name)
+        waiters = (waiter for line in world.waiters.values() for waiter in line)
+        return cls(taken, world, live, {w.project: w for w in waiters if (w.tenant, w.pipeline) == own})
+
+    def twin(self, item: Item) -> Item | None:
+        """Return the live item with the same patchset, or None: this is `item`, or an item of another queue for which
+        it stands."""
+        found = item if item.live else self.live.get(item.change.key)
+        known = found.of(item.change.key) if found is not None else None
+        return found if known is not None and known.commit == item.change.commit else None
+
+    def take(self, job: FrozenJob, project: str) -> bool:
+        """Take all semaphores of the job, or none; leave places for those who began to wait earlier.
+
+        A project has the same ticket in the line of every semaphore, so that of several projects that wait for each
+        other the first can continue.
+        """
+        names = job.semaphores_first
+        if not all(self._free(name, project) for name in names):
+            return False
+        self.taken.update(names)
+        if names:
+            # Whoever takes a place goes to the end of every line, so that nobody is served twice before others.
+            self.tickets.pop(project, None)
+        return True
+
+    def _free(self, name: str, project: str) -> bool:
+        # A semaphore that no configuration defines is a mutex.
+        places = self.world.layouts.landed.semaphores.get(name, 1) - self.taken[name]
+        line = self.world.waiters.get(name, ()) if places > 0 else ()
+        return places > sum(self._goes_before(waiter, project) for waiter in line)
+
+    def _goes_before(self, waiter: Waiter, project: str) -> bool:
+        ours = (waiter.tenant, waiter.pipeline) == (self.world.tenant, self.world.pipeline.name)
+        if ours and (waiter.project == project or waiter.project not in self.tickets):
+            return False
+        own = self.tickets.get(project)
+        return own is None or waiter < own
+
+
+def holders(state: State) -> Iterator[tuple[str, str, str]]:
+    """Yield (semaphore, buildset, job) of every build under way."""
+    for _, item in state.items():
+        own = {build.id for build in item.buildset.builds.values()} if item.carried and item.buildset else ()
+        for one in item.carried:
+            # A carried build that has become the build of its job is counted there.
+            if one.build.result is None and one.build.id not in own:
+                yield from ((name, one.build.origin, one.build.job) for name in one.semaphores)
+        if item.buildset is not None and item.buildset.semaphores:
+            yield from item.buildset.semaphores
+
+
+def freeze(item: Item, base: Base, world: World, actions: list[Action]) -> Item:
+    """Return the item with its job graph or its configuration errors, unchanged while these are not known yet."""
+    buildset = item.buildset
+    assert buildset is not None, "an item is frozen after its buildset merged"
+    judged = [world.layouts.judged(_question(buildset, item, change, base, world)) for change in item.changes]
+    known = [one for one in judged if one is not None]
+    # A proposal is still being judged elsewhere; a later turn asks again.
+    if len(known) < len(judged):
+        return item
+    errors = tuple(error for c, one in zip(item.changes, known, strict=True) for error in _of_it(c, one, base, world))
+    graph = graph_of([one.graph for one in known], item.changes, everywhere=world.dependent)
+    graph = of_images(graph, item.change)
+    warnings = tuple(e.render() for e in _distinct(tuple(e for e in errors if e.severity != "error")))
+    blocking = tuple(e for e in errors if e.severity == "error") or graph.errors
+    warnings = buildset.warnings + warnings
+    buildset = replace(
+        buildset, graph=None if blocking else graph, config_errors=_distinct(blocking), warnings=warnings
+    )
+    item = replace(item, buildset=buildset)
+    return item if blocking else _announce(item, world, actions)
+
+
+def _question(buildset: BuildSet, item: Item, change: Change, base: Base, world: World) -> LayoutRequest:
+    """Return the question about the configuration of one change of an item; each change has an answer of its own."""
+    name = buildset.id if change == item.change else derived(buildset.id, change.key)
+    found = LayoutRequest(name, world.pipeline.name, change.project, change.branch, change.ref, change.files)
+    if buildset.proposed:
+        found = replace(found, texts=buildset.proposed, ahead=base.proposed)
+    if change.is_change or buildset.state is None:
+        return found
+    given = item.by_hand.parameters if item.by_hand is not None else {}
+    return replace(found, containing=buildset.state.containing, parameters=given)
+
+
+def _of_it(change: Change, judged: Judgement, base: Base, world: World) -> tuple[ConfigError, ...]:
+    """Return the errors that are reported to the change: all of them if it touches configuration itself."""
+    if world.layouts.landed.touches_config(change.project, change.files, change.branch):
+        return judged.errors
+    return _beneath(judged.errors, base, world)
+
+
+def _beneath(errors: tuple[ConfigError, ...], base: Base, world: World) -> tuple[ConfigError, ...]:
+    """Return the errors that come from changes that are ahead only for this change's sake; none in a dependent
+    pipeline. Other changes ahead report their errors themselves, and errors of the branch are not reported here."""
+    if world.dependent:
+        return ()
+    touched = base.config(world)
+    why = "; this change depends on a change with invalid configuration"
+    return tuple(replace(e, text=e.text + why) for e in errors if e.project in touched and e.severity == "error")
+
+
+def _distinct(errors: tuple[ConfigError, ...]) -> tuple[ConfigError, ...]:
+    """Return each error once; of more than ERRORS_MAX the first, and one that says how many more there are."""
+    found = tuple(dict.fromkeys(errors))
+    if (more := len(found) - ERRORS_MAX) <= 0:
+        return found
+    more_text, severity = f"there are {more} more errors", found[0].severity
+    return (*found[:ERRORS_MAX], ConfigError("Unknown Configuration Error", more_text, severity=severity))
+
+
+def _announce(item: Item, world: World, actions: list[Action]) -> Item:
+    connections = () if world.disabled else world.pipeline.reporters.get("start", ())
+    if item.started or not connections or item.buildset is None or not item.buildset.jobs:
+        return item
+    note = filled(world.pipeline.start_message, item, world)
+    for change in item.changes:
+        if change.connection in connections:
+            work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
+            actions.append(Report(item.named(change, "start"), work, world.pipeline.precedence, "start"))
+    return replace(item, started=True)
+
+
+def waiting(state: State) -> Iterator[tuple[str, str]]:
+    """Yield (semaphore, project) of every live item that waits for a place."""
+    for _, item in state.items():
+        if item.live and item.buildset is not None:
+            yield from ((semaphore, item.change.project) for semaphore in item.buildset.waits)
+
+
+def advance_jobs(item: Item, ahead: Sequence[Item], permits: Permits, world: World, actions: list[Action]) -> Item:
+    """Skip and start jobs until nothing more can start. A job that needs no executor ends at once and may release
+    others."""
+    buildset = item.buildset
+    if buildset is None or buildset.graph is None or buildset.landing:
+        return settled(item, None, world, actions) if item.carried else item
+    match = Match(item)
+    if len(buildset.builds) < len(buildset.jobs) or buildset.graph.fail_fast:
+        buildset = _begun(match, buildset, ahead, permits, world, actions)
+    buildset = _resumed(buildset, actions)
+    item = item if buildset is item.buildset else replace(item, buildset=buildset)
+    return settled(item, match, world, actions) if item.earlier else item
+
+
+def _begun(
+    match: Match, buildset: BuildSet, ahead: Sequence[Item], permits: Permits, world: World, actions: list[Action]
+) -> BuildSet:
+    for _ in range(len(buildset.jobs) + 1):  # each round settles at least one job, or is the last
+        before = buildset
+        buildset = _round(match, buildset, ahead, permits, world, actions)
+        if buildset is before or len(buildset.builds) == len(before.builds):
+            break
+    return buildset
+
+
+def _resumed(buildset: BuildSet, actions: list[Action]) -> BuildSet:
+    """Resume paused builds once all that depends on them has ended; return the changed buildset."""
+    done = graph.done_for(buildset) if buildset.paused else []
+    actions.extend(Resume(build.id) for build in done)
+    builds = {**buildset.builds, **{build.job: replace(build, resumed=True) for build in done}}
+    return replace(buildset, builds=builds) if done else buildset
+
+
+def _round(
+    match: Match, buildset: BuildSet, ahead: Sequence[Item], permits: Permits, world: World, actions: list[Action]
+) -> BuildSet:
+    item = match.item
+    if buildset.graph is not None and buildset.graph.fail_fast and buildset.job_failed:
+        return _stop_the_rest(buildset, actions)
+    instead = reused(item, buildset, world)
+    if instead is None:
+        return buildset
+    builds = {**buildset.builds, **instead, **_skipped(buildset)}
+    # Only in a dependent pipeline do changes follow each other.
+    held, waits = world.dependent and graph.holding(ahead), dict[str, None]()
+    for job in graph.ready(buildset) if not held else ():
+        needs = graph.required(job, ahead if item.change.is_change else (), world.beside.past)
+        if needs.failed and job.id not in builds:
+            id = derived(buildset.id, job.id, "required")
+            builds[job.id] = Build(id, job.id, result="FAILURE", voting=job.voting, error=needs.failed)
+        elif not needs.waits and job.id not in builds:
+            before = _instead(match, buildset, job, needs.artifacts, permits, world)
+            if before is None:
+                continue
+            if before.id:
+                builds[job.id] = before
+            elif permits.take(job, item.change.project):
+                builds[job.id] = run(
+                    item, buildset, job, buildset.again.get(job.id, 1), world, actions, given=needs.artifacts
+                )
+            else:
+                waits.update(dict.fromkeys(job.semaphores_first))
+    # Returning the same object tells all callers, and the comparison of states, that nothing changed.
+    if len(builds) == len(buildset.builds) and tuple(waits) == buildset.waits:
+        return buildset
+    return replace(buildset, builds=builds, waits=tuple(waits))
+
+
+def _skipped(buildset: BuildSet) -> dict[str, Build]:
+    """Return the builds of jobs that do not run, by the job's id."""
+    builds = dict[str, Build]()
+    for name, why in graph.skipped(buildset).items():
+        voting = buildset.graph is None or buildset.graph.by_id[name].voting
+        id = derived(buildset.id, name, "skipped")
+        builds[name] = Build(id=id, job=name, result="SKIPPED", voting=voting, error=why)
+    return builds
+
+
+def _instead(
+    match: Match,
+    buildset: BuildSet,
+    job: FrozenJob,
+    given: tuple[dict[str, object], ...],
+    permits: Permits,
+    world: World,
+) -> Build | None:
+    """Return the carried build that continues as the job's build, or one that stands for it (`reuse.stands_for`):
+    NOTHING if the job is to be run, None while that is not known. What somebody ordered to run once more is always
+    run."""
+    reusable = job.reuse and job.id not in buildset.again
+    fresh = begun(match.item, buildset, job, 1, world, given) if reusable else None
+    if fresh is not None and (continuing := match.of(fresh)) is not None:
+        return continuing
+    # The carried build of the job is cancelled in this turn, so the new one may have its place.
+    permits.taken.subtract(match.given_up(job.id))
+    return stands_for(buildset, job, fresh, world) if fresh is not None else NOTHING
+
+
+def _stop_the_rest(buildset: BuildSet, actions: list[Action]) -> BuildSet:
+    """Cancel running builds and skip waiting jobs after the first failure of a voting job (fail-fast); a build that is
+    known to fail continues, to show how it fails. Return the changed buildset."""
+    builds = dict(buildset.builds)
+    for job in buildset.jobs:
+        build = builds.get(job.id)
+        if build is None:
+            id = derived(buildset.id, job.id, "skipped")
+            builds[job.id] = Build(id=id, job=job.id, result="SKIPPED", voting=job.voting, error=FAIL_FAST)
+        elif build.result is None and not build.pre_fail:  # it continues, to show how it fails
+            actions.append(Cancel(build.id, build=True))
+            builds[job.id] = replace(build, result="CANCELED", error=FAIL_FAST)
+    return replace(buildset, builds=builds, waits=())

@@ -1,0 +1,279 @@
+"""Decide which jobs of a graph may start, which are skipped, and why; make one graph for several changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
+from headgate.gate.state.change import Change
+from headgate.gate.state.model import FINAL_GOOD, Build, BuildSet, Item
+from headgate.gate.state.returns import Sealed
+
+NOTHING_PROVIDED = BuildSet("", graph=FrozenGraph())
+Past = Callable[[Change], BuildSet | None]
+"""See `waiter.Beside`."""
+
+
+def ready(buildset: BuildSet) -> list[FrozenJob]:
+    """Return the jobs that have not started and whose dependencies have all succeeded or are paused, in configured
+    order."""
+    names = {j.id for j in buildset.jobs}
+    return [j for j in buildset.jobs if j.id not in buildset.builds and _may_start(j, buildset, names)]
+
+
+def _may_start(job: FrozenJob, buildset: BuildSet, names: Collection[str]) -> bool:
+    for dependency in _needs(buildset, job):
+        build = buildset.builds.get(dependency.name)
+        if build is None:
+            if not (dependency.soft and dependency.name not in names):
+                return False
+        elif not (_good(build) or (dependency.soft and build.result == "SKIPPED")):
+            return False
+    return True
+
+
+def _needs(buildset: BuildSet, job: FrozenJob) -> Iterable[JobDependency]:
+    return buildset.graph.needs(job) if buildset.graph is not None else job.dependencies
+
+
+def holding(ahead: Iterable[Item]) -> bool:
+    """Return whether a change ahead keeps those behind it waiting for one of its jobs (`hold-following-changes`)."""
+    buildsets = [item.buildset for item in ahead if item.buildset is not None]
+    waits = ((job, b.builds.get(job.id)) for b in buildsets for job in b.jobs if job.hold_following_changes)
+    return any(build is None or build.result != "SUCCESS" for _, build in waits)
+
+
+def _good(build: Build) -> bool:
+    return build.result == "SUCCESS" or (build.result is None and build.paused)
+
+
+def dependents(buildset: BuildSet, name: str, *, hard_only: bool = False) -> set[str]:
+    """Return the ids of the jobs that depend on the job `name`, directly or through others."""
+    needed_by = buildset.graph.needed_by if buildset.graph is not None else {}
+    found: set[str] = set()
+    frontier = [name]
+    while frontier:
+        for other, soft in needed_by.get(frontier.pop(), ()):
+            if other not in found and not (hard_only and soft):
+                found.add(other)
+                frontier.append(other)
+    return found
+
+
+def parents(buildset: BuildSet, job: FrozenJob) -> set[str]:
+    """Return the ids of the jobs that `job` depends on, directly or through others."""
+    by_id = buildset.graph.by_id if buildset.graph is not None else {}
+    found: set[str] = set()
+    frontier = [d.name for d in _needs(buildset, job)]
+    while frontier:
+        name = frontier.pop()
+        if name not in found:
+            found.add(name)
+            frontier += [d.name for d in _needs(buildset, by_id[name])] if name in by_id else []
+    return found
+
+
+def done_for(buildset: BuildSet) -> list[Build]:
+    """Return the paused builds that are no longer needed because every job that depends on them has ended."""
+    return [b for b in buildset.paused if all(_ended(n, buildset) for n in dependents(buildset, b.job))]
+
+
+def _ended(job: str, buildset: BuildSet) -> bool:
+    build = buildset.builds.get(job)
+    return build is not None and build.result is not None
+
+
+class Required(NamedTuple):
+    """Hold what the changes ahead provide of what a job requires."""
+
+    waits: bool
+    """Whether some of it is not available yet."""
+    failed: str
+    """Why it will never be available, for people; empty if it may be."""
+    artifacts: tuple[dict[str, object], ...]
+
+
+def required(job: FrozenJob, ahead: Sequence[Item], past: Past | None = None) -> Required:
+    """Return what the items ahead provide of what `job` requires. `ahead` are the items under test before it, furthest
+    first; items that are not live are no longer tested here, and `past` returns their last buildset."""
+    waits, failed, artifacts = False, "", list[dict[str, object]]()
+    for item in ahead if job.requires else ():
+        buildset = item.buildset if item.live else past(item.change) if past is not None else NOTHING_PROVIDED
+        if buildset is None or buildset.graph is None:
+            waits = True  # what it provides is not known yet
+            continue
+        for provider in (j for j in buildset.jobs if set(j.provides) & set(job.requires)):
+            build = buildset.builds.get(provider.id)
+            if build is None or not (build.result or build.paused):
+                waits = True
+            elif _good(build):
+                artifacts += provided_artifacts(build, provider, item)
+            elif build.result != "SKIPPED":
+                of = item.subjects(provider)[0].id
+                failed = f"Job {provider.name} of {of}, which provides what this one requires, failed"
+    return Required(waits and not failed, failed, tuple(artifacts))
+
+
+def provided_artifacts(build: Build, job: FrozenJob, item: Item) -> list[dict[str, object]]:
+    """Return the artifacts of a build as later jobs receive them. `build` is the gate's record, not what the job
+    claims."""
+    zuul = build.data.get("zuul")
+    found = zuul.get("artifacts") if build.returned.artifacts and isinstance(zuul, dict) else None
+    change = item.subjects(job)[0]
+    of = {"build": build.id, "job": job.name, "project": change.project, "branch": change.branch, "ref": change.ref}
+    of |= {"change": change.name, "patchset": change.patchset or change.commit} if change.is_change else {}
+    return [{**one, **of} for one in found or ()]
+
+
+def skipped(buildset: BuildSet) -> dict[str, str]:
+    """Map each job that will never run to the reason: a dependency failed, or left it out."""
+    reasons: dict[str, str] = {}
+    for job in buildset.jobs:
+        build = buildset.builds.get(job.id)
+        if build is None or not (build.result or build.paused):
+            continue
+        if _good(build):
+            for name in _left_out(buildset, job, build):
+                reasons.setdefault(name, f"Skipped by job {job.name}")
+        # After a failure, soft dependents do not run either: only a skipped job may be missing for them.
+        elif build.result not in FINAL_GOOD:
+            for name in dependents(buildset, job.id):
+                reasons.setdefault(name, f"Skipped due to failed job {job.name}")
+        else:
+            for name in dependents(buildset, job.id, hard_only=True):
+                reasons.setdefault(name, build.error or f"Skipped due to skipped job {job.name}")
+    return {name: why for name, why in reasons.items() if name not in buildset.builds}
+
+
+def _left_out(buildset: BuildSet, job: FrozenJob, build: Build) -> set[str]:
+    """Return the jobs that `zuul.child_jobs`, returned by `job`, leaves out; it names the direct dependents to run."""
+    children = build.returned.child_jobs
+    if children is None:
+        return set()
+    if not children:
+        return dependents(buildset, job.id, hard_only=True)
+    direct = {j.id: j.name for j in buildset.jobs if any(d.name == job.id for d in _needs(buildset, j))}
+    wanted, out = set(children), set[str]()  # a job may return tens of thousands of names
+    # What depends on a left-out job cannot run, even if its name is in the list.
+    for name in (id for id, called in direct.items() if called not in wanted):
+        out |= {name} | dependents(buildset, name, hard_only=True)
+    return out
+
+
+def waiting_for(job: FrozenJob, buildset: BuildSet, ahead: Sequence[Item] = ()) -> str:
+    """Describe, for people, what a job that was not requested waits for. `ahead` are the items that it may have to
+    wait for."""
+    needs = ((d.name, buildset.builds.get(d.name)) for d in _needs(buildset, job))
+    waits = [name for name, build in needs if not (build and (build.result or build.paused))]
+    if waits:
+        return f"dependencies: {', '.join(waits)}"
+    if holding(item for item in ahead if not item.failing):
+        return "a job ahead that holds those behind (hold-following-changes)"
+    if semaphores := [name for name in job.semaphores_first if name in buildset.waits]:
+        return f"semaphores: {', '.join(semaphores)}"
+    return f"requirements: {', '.join(job.requires)}" if job.requires else ""
+
+
+def parent_data(job: FrozenJob, buildset: BuildSet) -> dict[str, object]:
+    """Merge the data returned by the jobs that `job` depends on, also through others, in graph order; later data
+    wins."""
+    wanted, data = parents(buildset, job), dict[str, object]()
+    for other in buildset.jobs:
+        build = buildset.builds.get(other.id)
+        if other.id in wanted and build is not None:
+            # Headgate itself sets these variables, and no job may set them for another one.
+            data |= {k: v for k, v in build.data.items() if k not in ("zuul", "nodepool", "unsafe_vars")}
+    return data
+
+
+def parent_secrets(job: FrozenJob, buildset: BuildSet) -> tuple[Sealed, ...]:
+    """Return secret data of the same jobs, in the same order."""
+    wanted = parents(buildset, job)
+    builds = (buildset.builds.get(other.id) for other in buildset.jobs if other.id in wanted)
+    return tuple(build.secret for build in builds if build is not None and build.secret is not None)
+
+
+def graph_of(graphs: Sequence[FrozenGraph], changes: Sequence[Change], *, everywhere: bool) -> FrozenGraph:
+    """Join the jobs of all changes into one graph, each for its change or for all that have the job. With
+    `everywhere`, the item takes part in the pipeline only if each of its changes does."""
+    first, *others = graphs
+    if not others:
+        return first
+    jobs = _joined([(*graph.jobs, *graph.reporters) for graph in graphs], changes)
+    return replace(
+        first,
+        jobs=_in_order([job for job in jobs if job.type != "reporter"]),
+        reporters=tuple(job for job in jobs if job.type == "reporter"),
+        fail_fast=any(graph.fail_fast for graph in graphs),
+        in_pipeline=(all if everywhere else any)(graph.in_pipeline for graph in graphs),
+        debug=any(graph.debug for graph in graphs),
+        errors=tuple(dict.fromkeys(error for graph in graphs for error in graph.errors)),
+    )
+
+
+def _joined(graphs: Sequence[Sequence[FrozenJob]], changes: Sequence[Change]) -> list[FrozenJob]:
+    """Return each job once, with its changes and a key of its own."""
+    groups: list[tuple[FrozenJob, list[int]]] = []
+    called: dict[str, list[tuple[FrozenJob, list[int]]]] = {}
+    for number, jobs in enumerate(graphs):
+        for job in jobs:
+            alike = called.setdefault(job.name, [])
+            same = (refs for known, refs in alike if _is_one(known, changes[refs[0]], job, changes[number]))
+            if (refs := next(same, None)) is not None:
+                refs.append(number)
+            else:
+                groups.append((job, [number]))
+                alike.append(groups[-1])
+    keys = _keys(groups)
+    of = {(number, job.name): key for (job, refs), key in zip(groups, keys, strict=True) for number in refs}
+    return [
+        replace(job, key="" if key == job.name else key, refs=tuple(refs), dependencies=_dependencies(job, refs, of))
+        for (job, refs), key in zip(groups, keys, strict=True)
+    ]
+
+
+def _is_one(job: FrozenJob, change: Change, other: FrozenJob, of: Change) -> bool:
+    """Return whether two jobs of two changes are one: equal in everything but where they are defined."""
+    if job.name != other.name or job.deduplicate is False:
+        return False
+    if replace(job, inheritance=()) != replace(other, inheritance=()):
+        return False
+    return job.deduplicate is True or bool(job.required_projects) or change.project == of.project
+
+
+def _keys(groups: Sequence[tuple[FrozenJob, Sequence[int]]]) -> list[str]:
+    """Return the keys: the first job of a name has the name as its key, the others also name their change."""
+    names, taken = {job.name for job, _ in groups}, set[str]()
+    found: list[str] = []
+    for job, refs in groups:
+        key = job.name
+        if key in taken:
+            key = f"{job.name}:{refs[0] + 1}"
+            # A job may itself have a name with a colon and a number.
+            while key in taken | names:
+                key += ":"
+        taken.add(key)
+        found.append(key)
+    return found
+
+
+def _dependencies(
+    job: FrozenJob, refs: Sequence[int], keys: Mapping[tuple[int, str], str]
+) -> tuple[JobDependency, ...]:
+    """Return the dependencies on the jobs of that name for all changes; jobs that are one depend on the same names."""
+    named = ((keys.get((number, d.name), d.name), d.soft) for number in refs for d in job.dependencies)
+    return tuple(JobDependency(key, soft=soft) for key, soft in dict(named).items())
+
+
+def _in_order(jobs: Sequence[FrozenJob]) -> tuple[FrozenJob, ...]:
+    """Order jobs after those they depend on."""
+    left, ordered = {job.id: job for job in jobs}, list[FrozenJob]()
+    while left:
+        # A circle must not keep this from ending.
+        free = [job for job in left.values() if not any(d.name in left for d in job.dependencies)] or [*left.values()]
+        for job in free:
+            ordered.append(left.pop(job.id))
+    return tuple(ordered)

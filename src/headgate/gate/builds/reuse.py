@@ -1,0 +1,320 @@
+"""Find results of earlier builds that stand for others: of the same patchset, or of the same inputs.
+
+A proposer has no influence on this: only the gate writes the history, and what a job works on follows from its frozen
+definition and from the commits that were found at the servers.
+
+The value of a job's inputs has neither ids nor commits that are made for a change; of repositories it has the trees.
+It has what people proposed, so that the result of a proposer's own builds stands for nobody else's.
+
+The gate alone decides which inputs are the same (`digest` below), and only the history, which nobody but the gate
+writes, tells what succeeded.  A build counts once its executor has confirmed that it was given no more than the job
+names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from headgate.base.ids import derived
+from headgate.config.model import FrozenGraph, FrozenJob
+from headgate.gate.builds.graph import parent_data, parent_secrets, parents
+from headgate.gate.state.model import FINAL_GOOD, Build, BuildSet, Item
+from headgate.gate.state.surroundings import Sought
+from headgate.gate.state.work import RepoState
+from headgate.gate.state.world import World
+
+
+def work_of(item: Item, buildset: BuildSet, job: FrozenJob, world: World) -> str:
+    """Return a digest that is equal for the same job on the same code; empty if nothing can be known to be equal.
+
+    It covers the heads of all projects that the job uses, and the trees of what is merged onto them for a change,
+    because the commits of those merges differ each time.
+    """
+    state = buildset.state
+    if not world.pipeline.rerun_only_failed or not item.change.is_change or item.others or state is None:
+        return ""
+    used = {*_projects(job), item.change.project, *(one.project for one in state.chain)}
+    # Where a head is unknown, nothing can be known to be equal.
+    if not state.trees or not used <= state.heads.keys():
+        return ""
+    heads = {project: state.heads[project] for project in used}
+    # These differ between two tests of the same patchset, and jobs cannot depend on them.
+    chain = [msgspec.structs.replace(one, item="", at_s=0) for one in state.chain]
+    parts = (world.tenant, world.pipeline.name, item.change.key, item.change.commit, chain, state.trees, heads, job)
+    return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
+
+
+def _projects(job: FrozenJob) -> Iterator[str]:
+    """Yield the projects from which code of the job, or a file that it is given, comes."""
+    yield from job.roles
+    yield from (one.project for one in job.required_projects)
+    yield from (one.project for one in job.include_vars if one.project)
+    for book in (*job.pre_run, *job.run, *job.post_run):
+        yield book.project
+        yield from (role.project for role in book.roles)
+
+
+def reused(item: Item, buildset: BuildSet, world: World) -> Mapping[str, Build] | None:
+    """Return the builds that stand for jobs that are not run again (job id -> build), before any job has begun; None
+    while the last buildset of the patchset is being looked up, for which jobs wait."""
+    past, state = world.beside.past, buildset.state
+    if (
+        past is None
+        or buildset.builds
+        or buildset.again
+        or buildset.graph is None
+        or state is None
+        or not _is_asked(item, world)
+    ):
+        return {}
+    works = {job.id: work_of(item, buildset, job, world) for job in buildset.jobs if _is_fit(job)}
+    if not any(works.values()):
+        return {}
+    before = past(item.change)
+    if before is None:
+        # While the history cannot be searched, everything is run: that is dearer, but never wrong.
+        return {} if world.beside.away else None
+    # Only failed patchsets save jobs. Whoever has a good one tested again gets a full run.
+    if all(build.result in FINAL_GOOD for build in before.builds.values()):
+        return {}
+    same = {job.id for job in buildset.jobs if _is_same(before.builds.get(job.name), works.get(job.id, ""))}
+    same |= {job.id for job in buildset.jobs if job.noop}
+    reused_jobs = [
+        job for part in _parts(buildset.graph) if {one.id for one in part} <= same for job in part if not job.noop
+    ]
+    return {job.id: _stands_for(before.builds[job.name], job, buildset, world) for job in reused_jobs}
+
+
+def _is_asked(item: Item, world: World) -> bool:
+    alone = item.change.is_change and not item.others and not item.landed
+    return world.pipeline.rerun_only_failed and alone and not item.epilogue
+
+
+def _is_fit(job: FrozenJob) -> bool:
+    """Return whether a job's digest covers all its inputs: what a job requires of changes ahead is not in it."""
+    return job.type == "regular" and not job.requires and not job.noop
+
+
+def _is_same(before: Build | None, work: str) -> bool:
+    return before is not None and before.result == "SUCCESS" and work != "" and before.work == work
+
+
+def _parts(graph: FrozenGraph) -> Iterator[list[FrozenJob]]:
+    """Yield groups of jobs that depend on each other, directly or through others. A group is reused as a whole or not
+    at all: data that one of them returned to the others is known only while they run."""
+    beside: dict[str, set[str]] = {job.id: set() for job in graph.jobs}
+    for job in graph.jobs:
+        for other in (one.name for one in graph.needs(job) if one.name in beside):
+            beside[job.id].add(other)
+            beside[other].add(job.id)
+    left = dict(graph.by_id)
+    while left:
+        frontier, part = [next(iter(left))], list[FrozenJob]()
+        while frontier:
+            if (found := left.pop(frontier.pop(), None)) is not None:
+                part.append(found)
+                frontier += beside[found.id]
+        yield part
+
+
+def _stands_for(before: Build, job: FrozenJob, buildset: BuildSet, world: World) -> Build:
+    page = f"{world.root_url}/t/{world.tenant}/build/{before.id}" if world.root_url else ""
+    return Build(
+        id=derived(buildset.id, job.id, "reused"),
+        job=job.id,
+        result="SUCCESS",
+        voting=job.voting,
+        error=f"not run again: build {before.id} succeeded on the same code",
+        log_url=before.log_url or page,
+        data=before.data,
+        work=before.work,
+    )
+
+
+IDS = frozenset({"build", "buildset", "event_id", "attempts"})
+"""Keys of the `zuul` variable that name a run without saying what is run."""
+Trees = dict[str, dict[str, str]]
+"""project -> branch -> tree"""
+
+
+class BuildInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold everything that a build is given."""
+
+    tenant: str
+    pipeline: str
+    post_review: bool
+    """Whether its pipeline is one after review (`post-review`), which decides how far it is trusted."""
+    key: str
+    """The key of the change."""
+    commit: str
+    job: FrozenJob
+    """The job with the encrypted secrets of its playbooks, its labels or image, and its version of Ansible."""
+    zuul: dict[str, Any]
+    """The `zuul` variable without ids, except those of builds whose artifacts it names.  JSON."""
+    data: dict[str, Any]
+    """Data that the jobs before it returned.  JSON."""
+    trees: Trees
+    """The merged trees of every branch of its repositories."""
+    landed: Trees
+    """The trees of repositories that are used as landed, whatever is proposed."""
+    bases: dict[str, str]
+    """branch -> tree beneath the change, in its own repository."""
+
+    def digest(self) -> str:
+        """Return a digest that is equal for equal inputs."""
+        # Equal mappings may be in different order, depending on who read them and when.
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
+
+
+def inputs_of(item: Item, buildset: BuildSet, job: FrozenJob, zuul: dict[str, Any], world: World) -> str:
+    """Return the digest of a build's inputs; empty if they are unknown, or if no other build may stand for it. `zuul`
+    is the variable as the build has it."""
+    change, state = item.change, buildset.state
+    # Secret data is sealed with another key each time, so nobody here can tell whether it is equal.
+    if not is_fit(item, job) or state is None or parent_secrets(job, buildset) or _served(job, buildset):
+        return ""
+    trees = {project: _merged(state, project) for project in given(item, job)}
+    landed = {project: _heads(state, project) for project in as_landed(item, job)}
+    base = state.known.bases.get(change.project, {}).get(change.branch)
+    if base is None or not all((*trees.values(), *landed.values())):
+        return ""
+    return BuildInputs(
+        tenant=world.tenant,
+        pipeline=world.pipeline.name,
+        post_review=world.pipeline.post_review,
+        key=change.key,
+        commit=change.commit,
+        job=job,
+        zuul=_without_ids(zuul, buildset),
+        data=parent_data(job, buildset),
+        trees=trees,
+        landed=landed,
+        bases={change.branch: base},
+    ).digest()
+
+
+def stand_in(buildset: BuildSet, job: str) -> str:
+    """Return the id of the build of a job for which an earlier build stands."""
+    return derived(buildset.id, job, "reused")
+
+
+def is_fit(item: Item, job: FrozenJob) -> bool:
+    """Return whether another build may stand for one of the job: only for a change that is tested by itself."""
+    alone = item.change.is_change and not item.others and not item.landed and not item.epilogue
+    return job.reuse and job.type == "regular" and not job.noop and alone
+
+
+def given(item: Item, job: FrozenJob) -> dict[str, str]:
+    """Return the projects that the build has as proposed -> connection: the change's, and those that the job names."""
+    own = {item.change.project: item.change.connection}
+    required = {one.project: one.connection for one in job.required_projects}
+    files = {one.project: one.connection for one in job.include_vars if one.project and not one.trusted}
+    return own | required | files | dict(_code(job, trusted=False))
+
+
+def as_landed(item: Item, job: FrozenJob) -> dict[str, str]:
+    """Return the projects that the build has as they are on their branches -> connection."""
+    own = any(one.zuul_project and not one.use_ref for one in job.include_vars)
+    files = {one.project: one.connection for one in job.include_vars if one.project and one.trusted}
+    return files | dict(_code(job, trusted=True)) | ({item.change.project: item.change.connection} if own else {})
+
+
+def _code(job: FrozenJob, *, trusted: bool) -> Iterator[tuple[str, str]]:
+    """Yield (project, connection) from which the job's playbooks, either trusted or not, and their roles come."""
+    for book in (*job.pre_run, *job.run, *job.post_run):
+        if book.trusted is trusted:
+            yield book.project, book.connection
+            yield from ((role.project, role.connection) for role in book.roles)
+
+
+def _heads(state: RepoState, project: str) -> dict[str, str]:
+    """Return branch -> tree of its head; nothing if not every branch is known."""
+    known = state.known.heads.get(project, {})
+    named = {ref.removeprefix("refs/heads/") for ref in state.heads.get(project, {})}
+    # A build may look at any branch of its repositories, so one unknown tree makes all of its inputs unknown.
+    return known if known.keys() == named else {}
+
+
+def _merged(state: RepoState, project: str) -> dict[str, str]:
+    heads, made = _heads(state, project), state.trees.get(project, {})
+    if not heads or made.keys() != state.merged.get(project, {}).keys():
+        return {}
+    return heads | made
+
+
+def _served(job: FrozenJob, buildset: BuildSet) -> bool:
+    """Return whether a job before it is paused, so that this one may use what it serves."""
+    before = (buildset.builds.get(name) for name in parents(buildset, job))
+    return any(one is not None and one.paused for one in before)
+
+
+def _without_ids(zuul: dict[str, Any], buildset: BuildSet) -> dict[str, Any]:
+    made = {one.id: _made_of(one, buildset) for one in buildset.builds.values()}
+    artifacts = [
+        {**one, "build": made.get(one.get("build", ""), one.get("build"))} for one in zuul.get("artifacts", ())
+    ]
+    return {name: value for name, value in zuul.items() if name not in IDS} | {"artifacts": artifacts}
+
+
+def _made_of(build: Build, buildset: BuildSet) -> str:
+    """Return a key for the content of a build's artifacts, which may differ each time that they are built: the digest
+    of its inputs if nothing else can have influenced them, otherwise its id."""
+    narrow = build.narrow or build.id == stand_in(buildset, build.job)
+    return build.inputs if build.inputs and build.result == "SUCCESS" and narrow else build.id
+
+
+DATA_MAX_BYTES = 16_000
+"""Size limit of the returned data that the history keeps for dependent jobs; a build with more is not reused."""
+NOTHING = Build("", "")
+"""Answer for a build for which no other one stands."""
+
+
+def wanted(item: Item, world: World) -> dict[str, str]:
+    """Return the projects whose trees have to be known -> connection, according to the landed configuration; jobs of a
+    proposed configuration are run."""
+    change, layout, pipeline = item.change, world.layouts.landed, world.pipeline.name
+    # Most pipelines have no job with `reuse`; asking first saves freezing the graph.
+    if item.others or not world.layouts.reuses(pipeline, change.project, change.branch):
+        return {}
+    graph = layout.freeze(pipeline, change.project, change.branch, change.ref, change.files)
+    found = dict[str, str]()
+    for job in graph.jobs:
+        if is_fit(item, job):
+            found |= given(item, job) | as_landed(item, job)
+    return found
+
+
+def stands_for(buildset: BuildSet, job: FrozenJob, build: Build, world: World) -> Build | None:
+    """Return the build that stands for `build`, which is not requested yet; NOTHING if it is to be run, None while that
+    is being looked up and the job waits for it."""
+    if not build.inputs or world.beside.passed is None:
+        return NOTHING
+    before = world.beside.passed(Sought(build.inputs, _keys(job)))
+    if before is None or not before.id:
+        return before
+    page = f"{world.root_url}/t/{world.tenant}/build/{before.id}" if world.root_url else ""
+    return msgspec.structs.replace(
+        build,
+        id=stand_in(buildset, job.id),
+        result="SUCCESS",
+        error=f"reused build {before.id}",
+        log_url=before.log_url or page,
+        data=before.data,
+    )
+
+
+def lasting(build: Build) -> bool:
+    """Return whether the build may stand for others: it has succeeded, and everything that it returned can be returned
+    again."""
+    if build.result != "SUCCESS" or not build.inputs or not build.narrow or build.paused or build.secret is not None:
+        return False
+    return len(msgspec.json.encode(build.data)) <= DATA_MAX_BYTES
+
+
+def _keys(job: FrozenJob) -> tuple[tuple[str, str], ...]:
+    books = (*job.pre_run, *job.run, *job.post_run)
+    return tuple(sorted({(one.connection, one.project) for book in books for one in book.secrets if one.data}))

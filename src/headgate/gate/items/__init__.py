@@ -1,0 +1,1 @@
+"""Let items into their queues, bring them up to date, land them, and let them leave."""

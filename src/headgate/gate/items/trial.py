@@ -1,0 +1,122 @@
+"""Do what can be done for one item on the base that it rests on, within the limits of one turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from headgate.gate.builds.advance import Permits, advance_jobs, freeze
+from headgate.gate.builds.carry import settled
+from headgate.gate.builds.start import Base, abandon, start, stopped
+from headgate.gate.rules.readiness import Unready
+from headgate.gate.state.actions import Action, Record
+from headgate.gate.state.model import BuildSet, Item, Phase, Queue, State
+from headgate.gate.state.world import World
+
+
+def advance_item(
+    item: Item,
+    obstacle: Unready | None,
+    landed: tuple[str, ...],
+    base: Base,
+    in_window: bool,
+    permits: Permits,
+    world: World,
+    actions: list[Action],
+) -> Item:
+    """Return the item after everything that can be done for it on this base."""
+    buildset = item.buildset
+    stays = buildset is not None and buildset.begun and rests_on(buildset, base.ahead, landed)
+    if stays and not item.earlier and alone(item):
+        return item  # as nearly all items do in nearly every turn
+    if not item.live or (item.buildset is not None and item.buildset.landing):
+        return item
+    if obstacle is not None:
+        # Once the problem is noted, nothing runs any more that could be stopped.
+        return replace(item if item.problem else stopped(item, actions), problem=obstacle.why)
+    stale = item.buildset is None or not rests_on(item.buildset, base.ahead, landed) or _unblocked(item.buildset, base)
+    if stale or item.problem:
+        # An item that has lost its base outside the window gives its machines to those inside.
+        if not in_window:
+            abandon(item, actions)
+            return replace(item, problem="", buildset=None, carried=(), earlier={})
+        item = start(item, base, world, actions)
+    buildset = item.buildset
+    if buildset is not None and in_window and buildset.merge is Phase.MERGED and not buildset.config_errors:
+        frozen = item if buildset.graph else freeze(item, base, world, actions)
+        return advance_jobs(frozen, base.items, permits, world, actions)
+    item = settled(item, None, world, actions)
+    if buildset is not None and buildset.waits:  # it takes no free place, and reserves none
+        item = replace(item, buildset=replace(buildset, waits=()))
+    return item
+
+
+def rests_on(buildset: BuildSet, ahead: str | None, landed: tuple[str, ...]) -> bool:
+    """Return whether the buildset rests on the current base; it still does after a landing of what it rests on."""
+    return buildset.ahead == ahead or (ahead is None and buildset.ahead in landed)
+
+
+def _unblocked(buildset: BuildSet, base: Base) -> bool:
+    """Return whether the change that kept the buildset from merging is no longer beneath it."""
+    return buildset.merge is Phase.BLOCKED and all(item.id != buildset.blame for item in base.chain)
+
+
+def alone(item: Item) -> bool:
+    """Return whether the item has no problem and needs no other change."""
+    return not (item.problem or any(change.needs for change in item.changes))
+
+
+LEAVES_MAX = 10
+"""Limit of items that leave in one turn, because their ends are recorded in one commit; what is behind them waits for
+the next turn."""
+WORKED_ON_MAX = 200
+"""Limit of changes of one project that are worked on at once where each is tested alone; the others wait for their
+turn."""
+
+
+@dataclass(slots=True)
+class WindowRoom:
+    """Count the changes of each project that are worked on in queues with a single change each."""
+
+    taken: Counter[str]
+
+    @classmethod
+    def of(cls, state: State) -> WindowRoom:
+        return cls(Counter(queue.name for queue in state.queues if queue.dynamic and _begun(queue)))
+
+    def admits(self, queue: Queue) -> bool:
+        """Return whether the queue's change is worked on or may be; if it is yet to begin, take a place for it."""
+        if not queue.dynamic or _begun(queue):
+            return True
+        if self.taken[queue.name] >= WORKED_ON_MAX:
+            return False
+        self.taken[queue.name] += 1
+        return True
+
+
+def _begun(queue: Queue) -> bool:
+    return any(item.buildset is not None for item in queue.items)
+
+
+def unfinished(actions: list[Action]) -> bool:
+    """Return whether as many items have left as may leave in one turn, so that more may have to leave in the next."""
+    return sum(isinstance(action, Record) for action in actions) >= LEAVES_MAX
+
+
+def alone_and_begun(queue: Queue) -> bool:
+    """Return whether only a result, or a fact from outside, can change the queue, whatever happens in other queues."""
+    if not queue.dynamic or len(queue.items) != 1:
+        return False
+    buildset = queue.items[0].buildset
+    carries = bool(queue.items[0].earlier)
+    # An item with carried builds must be examined, because they have to be given up in time.
+    return buildset is not None and buildset.begun and not buildset.waits and not carries and alone(queue.items[0])
+
+
+def waits_for_room(queue: Queue, room: WindowRoom) -> bool:
+    """Return whether the queue's change, tested alone and not begun, still waits for others to leave."""
+    if not queue.dynamic or len(queue.items) != 1 or _begun(queue):
+        return False
+    return room.taken[queue.name] >= WORKED_ON_MAX and alone(queue.items[0])

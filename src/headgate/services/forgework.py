@@ -1,0 +1,292 @@
+"""Ask forges to look where hints point, to report and to merge, and whether a change may still be pushed.
+
+The forge is asked immediately before the push, because the server that takes the push does not check: an account that
+may bypass the rules of a branch would also push a change whose approval was withdrawn.
+
+After a push is recorded, the forge shows it: by itself, or the change is closed with a word that names the commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from headgate.base.ids import derived, fresh
+from headgate.base.texts import line
+from headgate.gate.rules.requirements import amiss
+from headgate.gate.state.actions import LANDED, SETTLED, Land, MarkLanded
+from headgate.gate.state.change import Change
+from headgate.gate.state.work import ERROR_SIZE_MAX, Demands, LandAnswer, LandRequest, ReportRequest, RepoState
+from headgate.map.connections import Hint
+from headgate.map.outbox import OutboxMessage, Pushed, QueueReport
+from headgate.ports.forge import Forge, ForgeWatch, MergeLanded, Shows
+from headgate.ports.reporter import ReportPutOff, ReportRefused
+from headgate.recipes.requestforms import Request
+from headgate.services.context import Context
+from headgate.services.orders import shut
+from headgate.services.publisher import published_event
+from headgate.store.store import Session
+from headgate.store.types import Op
+
+WAITING_MAX = 500
+"""Limit of hints that wait for one connection; with more, the whole connection is looked at once."""
+TAKEN_MAX = 1_000
+"""Limit of hints taken for one look."""
+
+
+async def store_hint(context: Context, connection: str, hint: Hint) -> bool:
+    """Store a hint for the watcher of the connection, unless the same hint already waits. When too many wait, store one
+    that requests a look at everything instead; return False if even too many of those wait. Raise StoreError.
+    """
+    stream = context.map.events.connection(connection).events.hints.stream
+    waiting = stream.waiting(context.mirror, limit=WAITING_MAX)
+    # The look at everything that replaces hints is a hint, too, so twice the limit means that nobody takes them.
+    if stream.length(context.mirror) >= 2 * WAITING_MAX:
+        return False
+    if len(waiting) >= WAITING_MAX:
+        if hint.order is not None:  # a look at everything would not find it
+            return False
+        # It stands for many deliveries, and names no place: that means a look at everything.
+        hint = Hint(fresh())
+    if hint.id not in {one.event.id for one in waiting}:
+        await context.store.commit([], stream.append(hint))
+    return True
+
+
+class Hints:
+    """Pass the hints of one connection to its forge. If there are none, do nothing."""
+
+    def __init__(self, context: Context, forge: ForgeWatch) -> None:
+        self._context, self._forge = context, forge
+        self._stream = context.map.events.connection(forge.name).events.hints.stream
+
+    async def follow(self) -> None:
+        """Pass on hints that waited before, because it is unknown how far the last look came."""
+        mirror, handed = self._context.mirror, set[str]()
+        with mirror.part(self._stream.queue, self._stream.data) as stirs:
+            while True:
+                seen = stirs.moves
+                waiting = self._stream.waiting(mirror, limit=TAKEN_MAX)
+                # Hints that were answered are forgotten, so the set does not grow.
+                handed &= {one.entry for one in waiting}
+                for one in waiting:
+                    if one.entry not in handed:
+                        handed.add(one.entry)
+                        self._forge.stir(one.event)
+                await stirs.moved(seen)
+
+    def answered(self, ids: Collection[str]) -> list[list[Op]]:
+        """Return operations that remove each hint with one of these ids, including repeated ones."""
+        if not ids:
+            return []
+        waiting = self._stream.waiting(self._context.mirror, limit=TAKEN_MAX)
+        return [one.consume() for one in waiting if one.event.id in ids]
+
+
+LAND = "land"
+"""Kind of a report, beside the phases of a pipeline: the request to merge a change."""
+
+
+def to_land(action: Land, item: str, tenant: str, pipeline: str, now_ms: int) -> OutboxMessage:
+    """Return the request to land: a forge that merges is asked for the first change."""
+    work = action.work
+    about = published_event("report", action.id, tenant, pipeline, work.change, item, now_ms)
+    report = QueueReport(**asdict(replace(about, buildset=work.buildset, message=work.note)), report=LAND)
+    return OutboxMessage("", report, key=action.id, change=work.change, land=work)
+
+
+def to_push(action: Land, item: str, tenant: str, pipeline: str) -> Request:
+    """Return the request to a merger to push the landing."""
+    meta = {"tenant": tenant, "pipeline": pipeline, "buildset": action.work.buildset, "landing": item}
+    # It is called `landing`, not `item`: requests of an item are cancelled when nobody waits for them, and a landing
+    # never is.
+    return Request(action.id, action.precedence, meta=meta | told_of(action.work.change))
+
+
+def told_of(change: Change) -> dict[str, str]:
+    """Return the description of the change that requests are for."""
+    return {"change": change.id, "project": change.project}
+
+
+def to_mark(action: MarkLanded, tenant: str, now_ms: int) -> OutboxMessage:
+    """Return the request to show a change as merged that has landed by a push."""
+    outgoing = note(action.id, action.work, tenant, now_ms, LANDED)
+    return replace(outgoing, pushed=Pushed(action.work.landed, action.contained))
+
+
+def trimmed(work: LandRequest) -> LandRequest:
+    """Return the request without other projects' parts and without the note."""
+    project, state = work.change.project, work.state
+    # A forge merges one project; the rest would only fill the outbox, and grows with the queue.
+    return replace(
+        work,
+        note="",
+        state=RepoState(
+            chain=tuple(one for one in state.chain if (one.project, one.commit) == (project, work.change.commit)),
+            heads={name: heads for name, heads in state.heads.items() if name == project},
+            merged={name: merged for name, merged in state.merged.items() if name == project},
+            trees={name: trees for name, trees in state.trees.items() if name == project},
+        ),
+    )
+
+
+def note(id: str, work: ReportRequest, tenant: str, now_ms: int, kind: str) -> OutboxMessage:
+    """Return a text for the people of a change, without a vote. `kind` is as in `gate.state.actions.Report`."""
+    about = published_event("report", id, tenant, work.pipeline, work.change, "", now_ms)
+    return OutboxMessage(
+        "", QueueReport(**asdict(replace(about, message=work.note)), report=kind), key=id, change=work.change
+    )
+
+
+HOLDS_MS = 10_000
+"""Time for which the answer of a forge is valid, because a merger may start late or find that a repository does not
+answer."""
+
+
+async def kept_back(forges: Mapping[str, Forge], work: LandRequest, tenant: str) -> str:
+    """Return why the landing may not be pushed now, for people; empty if it may.
+
+    Raise ReporterAway, ReportPutOff.
+    """
+    for part in (*work.parts, *work.later):
+        change = part.change
+        forge, demands = forges.get(change.connection), work.demands.get(change.connection, Demands("git"))
+        # A forge that merges checks its own rules.
+        if forge is None or forge.can.lands != "push":
+            continue
+        if why := await _of_one(forge, change, demands, tenant):
+            return why
+    return ""
+
+
+async def _of_one(forge: Forge, change: Change, demands: Demands, tenant: str) -> str:
+    """Return why one change may not be pushed. The merger knows which changes have landed as they were tested."""
+    now = await forge.look_up(change.key)
+    if now is None:
+        return f"{change.key} is not there any more"
+    # A new patchset was pushed after the test; pushing the old one would land what nobody wants any more.
+    if now.change.commit != change.commit:
+        return f"the head of {change.key} is no more {change.commit[:12]}, which was tested"
+    if now.change.branch != change.branch:
+        return f"{change.key} was tested on {change.branch}, and is for {now.change.branch} by now"
+    # A part of the landing may be there already, from an attempt whose answer was lost.
+    if now.landed:
+        return ""
+    return amiss(demands, now, tenant) if now.open else f"{change.key} is closed"
+
+
+log = logging.getLogger("headgate.reports")
+
+LAND_MAX_MS = 3_600_000
+"""Time for which a forge is asked to merge a change that it delays; then the delay is the answer."""
+SEEN_MAX_MS = 60_000
+"""Time that a forge may take to notice that its branch has the commits of a change."""
+
+
+@dataclass(slots=True)
+class ForgeReporter:
+    """Implement `ports.reporter.Reporter` for a forge."""
+
+    context: Context
+    forge: Forge
+
+    async def tell(self, outgoing: OutboxMessage) -> None:
+        """Deliver the report. Raise ReporterAway, ReportPutOff, ReportRefused."""
+        if outgoing.pushed is not None:
+            await self._show(outgoing, outgoing.pushed)
+        # Where comments cannot be edited, a word that something is settled would be one more comment.
+        elif self.forge.can.edits or outgoing.report.report != SETTLED:
+            await self.forge.report(outgoing)
+            if outgoing.echoes and (change := outgoing.change) is not None:
+                hint = Hint(derived("echo", outgoing.key), change.project, change.number)
+                # The id is derived from the report, so a repeated one leaves one hint.
+                await store_hint(self.context, self.forge.name, hint)
+
+    async def land(self, outgoing: OutboxMessage, work: LandRequest, session: Session) -> list[Op]:
+        """Return the answer of the forge, for the commit that ends the request.  What people closed meanwhile is not
+        merged.  Raise ReporterAway, ReportPutOff."""
+        if self.forge.can.lands == "push":
+            return await self._push(outgoing, work)
+        tenant, pipeline = outgoing.report.tenant, outgoing.report.pipeline
+        if await shut(self.context, session, tenant, pipeline, work.queue):
+            # It may have been merged before the queue was closed, with the answer lost.
+            change_state = await self.forge.look_up(work.change.key)
+            if change_state is None or not change_state.landed or change_state.change.commit != work.change.commit:
+                return self._answer(outgoing, _of(work, ok=False, error="its queue is closed", shut=True))
+        found = await self.forge.land(work, work.parts[0])
+        if isinstance(found, MergeLanded):
+            if found.differs:
+                log.error("%s has landed as %s, which is not the tree that was tested", work.change.key, found.commit)
+            return self._answer(outgoing, _of(work, ok=True, commit=found.commit, differs=found.differs))
+        return self._answer(outgoing, _of(work, ok=False, error=found.why, moved=found.moved))
+
+    # --- landing by a push
+
+    async def _push(self, outgoing: OutboxMessage, work: LandRequest) -> list[Op]:
+        """Return the request to a merger, which answers; or the answer, if the forge forbids the landing."""
+        report = outgoing.report
+        forges = {**self.context.forges, self.forge.name: self.forge}
+        if why := await kept_back(forges, work, report.tenant):
+            return self._answer(outgoing, _of(work, ok=False, error=why))
+        # The merger asks again if it starts later than `HOLDS_MS` after this.
+        work = replace(work, looked_ms=self.context.now_ms())
+        request = to_push(Land(outgoing.key, work, outgoing.precedence), report.item, report.tenant, report.pipeline)
+        return self.context.merges.submit(request, msgspec.json.encode(work))
+
+    async def _show(self, outgoing: OutboxMessage, pushed: Pushed) -> None:
+        """Make the forge show the landing."""
+        change = outgoing.change
+        assert change is not None, "what is told at a forge is told of a change"
+        now = await self.forge.look_up(change.key)
+        if now is None or not now.open:
+            return
+        same = now.change.commit == change.commit  # otherwise more was proposed there since
+        # Many forges notice by themselves; a change that is closed too early is shown as closed, not as merged.
+        if same and pushed.contained and self.context.now_ms() - outgoing.report.at_ms < SEEN_MAX_MS:
+            raise ReportPutOff(f"{change.key} has landed as {pushed.commit[:12]}, which is not shown there yet")
+        refused: ReportRefused | None = None
+        try:
+            # People read first which commit it became, then it is closed.
+            await self.forge.report(replace(outgoing, pushed=None, how={"comment": True}))
+        except ReportRefused as error:  # where nobody may comment, it is closed all the same
+            refused = error
+        # If more was proposed there since, the change stays open for it.
+        if same and isinstance(self.forge, Shows):
+            await self.forge.conclude(change, pushed.commit)
+        if refused is not None:
+            raise refused
+
+    def given_up(self, outgoing: OutboxMessage, work: LandRequest, why: str) -> list[Op]:
+        """Return the answer that the forge did not merge the change."""
+        return self._answer(outgoing, _of(work, ok=False, error=f"the forge did not merge it: {why}"))
+
+    def _answer(self, outgoing: OutboxMessage, answer: LandAnswer) -> list[Op]:
+        events = self.context.map.events.tenant(outgoing.report.tenant).pipelines(outgoing.report.pipeline)
+        return events.result.stream.append(answer)
+
+
+def _of(
+    work: LandRequest,
+    *,
+    ok: bool,
+    error: str = "",
+    moved: bool = False,
+    shut: bool = False,
+    commit: str = "",
+    differs: bool = False,
+) -> LandAnswer:
+    return LandAnswer(
+        work.buildset,
+        ok,
+        moved,
+        line(error, ERROR_SIZE_MAX),
+        shut,
+        work.change.project,
+        work.change.key,
+        commit,
+        differs,
+    )

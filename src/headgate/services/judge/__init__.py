@@ -1,1 +1,0 @@
-"""Proposed configuration, judged immediately or in the background."""

@@ -1,0 +1,180 @@
+"""Post the events of gates to the queues of a message server, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from headgate.base.ids import derived
+from headgate.gate.state.change import Change
+from headgate.map.outbox import PublishedEvent, PublishedEvents
+from headgate.ports.messages import PostedAlready, Poster, PostRefused, QueueGone, SourceDown
+from headgate.queueing.partitions import QUEUE_NAME
+from headgate.recipes.lock import lock
+from headgate.recipes.stream import Unread, consumed
+from headgate.services.context import Context
+from headgate.services.quarantine import Quarantine, Tries
+from headgate.store.store import Session
+from headgate.store.types import At
+
+VERSION = 1
+
+
+def published_event(
+    kind: str, subject: str, tenant: str, pipeline: str, change: Change, item: str, at_ms: int
+) -> PublishedEvent:
+    """Make a published event. `subject` distinguishes it from others of its kind."""
+    return PublishedEvent(
+        v=VERSION,
+        kind=kind,
+        id=derived(kind, tenant, pipeline, item, subject),
+        at_ms=at_ms,
+        tenant=tenant,
+        pipeline=pipeline,
+        project=change.project,
+        branch=change.branch,
+        change=change.id,
+        commit=change.commit,
+        item=item,
+        url=change.url,
+    )
+
+
+def queue_of(tenant: str) -> str:
+    """Return the queue of a tenant's events, which has the tenant's name if a queue can have it."""
+    name = f"gate-{tenant}"
+    if QUEUE_NAME.fullmatch(name):
+        return name
+    # Two tenants whose names differ only in characters that queues do not have still get different queues.
+    short = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:40]
+    return f"{short}-{hashlib.sha256(tenant.encode()).hexdigest()[:8]}"
+
+
+def partition_of(project: str, partitions: int) -> int:
+    """Return the partition of a project; all its events go there, so their order is kept."""
+    # Python's own hash differs from process to process.
+    return int.from_bytes(hashlib.sha256(project.encode()).digest()[:8]) % partitions + 1
+
+
+PARTITIONS = 8
+
+
+@dataclass(slots=True)
+class ServerPosts:
+    """Post to the queues of one message server."""
+
+    poster: Poster
+    partitions: int = PARTITIONS
+    """Number of partitions of new queues."""
+    _known: dict[str, int] = field(default_factory=dict)
+    """Queue -> number of its partitions."""
+
+    async def post(self, queue: str, bodies: Sequence[tuple[str, str]], key: str, ttl_s: int | None = None) -> None:
+        """Post `bodies`, pairs of project and text: all or none, and once under the same key. A queue that was
+        recreated since the last look is looked at again. Raise SourceDown, QueueGone or PostRefused."""
+        # The second round is for a queue that was deleted or recreated with other partitions since the last look.
+        for known in (queue in self._known, False):
+            partitions = await self._partitions(queue)
+            messages = [(text, partition_of(project, partitions)) for project, text in bodies]
+            try:
+                await self.poster.post_many(queue, messages, key, ttl_s=ttl_s)
+                return
+            except PostedAlready:
+                return
+            except (QueueGone, PostRefused) as error:
+                self._known.pop(queue, None)
+                # A refusal may come from a partition that no longer exists; only one after a fresh look is final.
+                if isinstance(error, PostRefused) and not known:
+                    raise
+        raise QueueGone(queue)
+
+    async def _partitions(self, queue: str) -> int:
+        """Return the number of partitions of the queue, after creating it if necessary."""
+        if queue not in self._known:
+            try:
+                found = await self.poster.partition_count(queue)
+            # Another process may create it at the same time, perhaps with another number of partitions; hence the
+            # question after.
+            except QueueGone:
+                await self.poster.create(queue, self.partitions)
+                found = await self.poster.partition_count(queue)
+            self._known[queue] = found
+        return self._known[queue]
+
+
+log = logging.getLogger("headgate.notices")
+
+NAME = "notices"
+BATCH_MAX = 50
+RETRY_MAX_S = 10.0
+
+
+@dataclass(slots=True)
+class Publisher:
+    """Post the events of gates; `run` is the body, and one process at a time posts."""
+
+    context: Context
+    posts: ServerPosts
+    _tries: Tries = field(default_factory=Tries)
+
+    async def run(self, session: Session) -> None:
+        place, mirror = self.context.map.published_events, self.context.mirror
+        wait_s = 0.1
+        async with lock(self.context.store, session, place.election.path).hold() as guard:
+            while True:
+                seen = mirror.moves
+                waiting = place.stream.waiting(mirror, limit=BATCH_MAX)
+                if not waiting:
+                    await mirror.moved(seen)
+                    continue
+                posted = await self._posted(waiting, guard)
+                if posted:
+                    await self.context.store.commit([], consumed(posted), guards=[guard])
+                    # Everything before it is gone, too, since the mirror applies commits in order.
+                    await mirror.gone(posted[-1].entry)
+                    wait_s = 0.1
+                if len(posted) < len(waiting):
+                    log.warning("%s: not all could be posted; trying again in %.1f s", NAME, wait_s)
+                    await asyncio.sleep(wait_s)
+                    wait_s = min(wait_s * 2, RETRY_MAX_S)
+
+    async def _posted(self, waiting: Sequence[Unread[PublishedEvents]], guard: At) -> Sequence[Unread[PublishedEvents]]:
+        """Return the records that the server accepted, up to the first that it did not. A record that raises an error
+        is set aside after a few attempts."""
+        for number, event in enumerate(waiting):
+            try:
+                await self._post(event)
+            except (SourceDown, QueueGone) as down:
+                log.warning("%s: the message server: %s", NAME, down)
+                # What was posted is consumed; the rest keeps its order for the next round.
+                return waiting[:number]
+            except Exception as error:
+                log.exception("%s: %s cannot be posted", NAME, event.entry)
+                if self._tries.spent(event.entry):
+                    ops = Quarantine(self.context).event(event, self.context.map.published_events.queue.path, error)
+                    await self.context.store.commit([], ops, guards=[guard])
+                    await self.context.mirror.gone(event.entry)
+                # Nothing behind it is posted either: events of a tenant must arrive in order.
+                return waiting[:number]
+        return waiting
+
+    async def _post(self, event: Unread[PublishedEvents]) -> None:
+        """Post a record once, however often it is tried: the entry's name is the key."""
+        together: dict[str, list[tuple[str, str]]] = {}
+        for one in event.event.events:
+            together.setdefault(queue_of(one.tenant), []).append((one.project, msgspec.json.encode(one).decode()))
+        # The body's name never changes, so a record that is posted again is recognised by the server.
+        key = f"notice-{event.body.rpartition('/')[2]}"
+        for queue, bodies in together.items():
+            try:
+                await self.posts.post(queue, bodies, key)
+            # One queue's refusal must not keep the events from the others.
+            except PostRefused as refused:
+                log.error("%s: the queue %s rejects it, and it is dropped: %s", NAME, queue, refused)
+                self.context.observer.untold(NAME, len(bodies))

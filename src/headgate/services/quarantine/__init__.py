@@ -1,1 +1,0 @@
-"""Set aside things that cannot be handled, so that the rest continues."""
