@@ -17,7 +17,7 @@ from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob, Playbook
 from headgate.gate.state.change import Change
 from headgate.gate.state.returns import Sealed
-from headgate.gate.state.work import BuildSpec, RepoState
+from headgate.gate.state.works import BuildSpec, RepoState
 from headgate.ports.work import CheckedOut
 
 BUILDS = 20

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.isolation import PROJECT, Alone, Empty
-from headgate.adapters.ansible.environments import Environments
+from headgate.adapters.ansible.versions import Environments
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.processes import ProcessKeeper
 from headgate.adapters.process.runner import ProcessRunner, RunnerSettings
@@ -21,7 +21,7 @@ from headgate.base.ids import fresh
 from headgate.config.keys.job import ANSIBLE_VERSIONS
 from headgate.config.model import FrozenJob, Playbook
 from headgate.gate.state.change import Change
-from headgate.gate.state.work import BuildSpec, RepoState
+from headgate.gate.state.works import BuildSpec, RepoState
 from headgate.ports.work import CheckedOut
 
 PHASES = 21

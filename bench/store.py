@@ -20,8 +20,8 @@ from headgate.store.zookeeper.address import parse
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.store.zookeeper.session import attach
 from headgate.store.zookeeper.wire import jute
+from headgate.store.zookeeper.wire.connection import ZooKeeperLink, ZooKeeperSessionIdentity, ZooKeeperTraffic
 from headgate.store.zookeeper.wire.jute import OPEN_ACL, Do
-from headgate.store.zookeeper.wire.link import ZooKeeperLink, ZooKeeperSessionIdentity, ZooKeeperTraffic
 from headgate.testing.gate import ItemCost, cost_of_item
 from headgate.testing.servers.databases import Etcd, ZooKeeper, chroot, etcd, zookeeper
 from headgate.testing.stores.wire import Networked, steps_on_etcd, steps_on_zookeeper

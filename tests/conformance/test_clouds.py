@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from headgate.ports.cloud import (
+from headgate.ports.clouds import (
     NODE_TAG,
     SYSTEM_TAG,
     Cloud,

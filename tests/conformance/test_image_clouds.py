@@ -21,7 +21,7 @@ import pytest
 from headgate.adapters.nodes.clouds.aws.images import AwsImages
 from headgate.adapters.nodes.clouds.openstack.images import GlanceImages
 from headgate.adapters.nodes.clouds.podman.engine import Engine, PodmanImages, PodmanResult
-from headgate.ports.cloud import SYSTEM_TAG, UPLOAD_TAG, Resource, Sending, WantedImage
+from headgate.ports.clouds import SYSTEM_TAG, UPLOAD_TAG, Resource, Sending, WantedImage
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.clouds.awsimages import AwsImagesGround, aws_images_ground
 from headgate.testing.clouds.glance import disk

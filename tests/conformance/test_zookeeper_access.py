@@ -11,8 +11,8 @@ from headgate.store.types import Put, StoreError, Unavailable
 from headgate.store.zookeeper import session as sessions
 from headgate.store.zookeeper.address import parse
 from headgate.store.zookeeper.backend import ZooKeeperBackend
-from headgate.store.zookeeper.wire import jute, link
-from headgate.store.zookeeper.wire.link import ZooKeeperSessionIdentity, ZooKeeperTraffic
+from headgate.store.zookeeper.wire import connection, jute
+from headgate.store.zookeeper.wire.connection import ZooKeeperSessionIdentity, ZooKeeperTraffic
 from headgate.testing.servers.certificates import GeneratedCertificates, make
 from headgate.testing.servers.databases import ZooKeeper, ZooKeeperKind, chroot, zookeeper
 
@@ -171,5 +171,5 @@ def test_an_address_is_read() -> None:
 def test_the_answer_to_a_challenge_is_that_of_the_standard() -> None:
     """This is the example of RFC 2831, except for its digest-uri."""
     challenge = b'realm="elwood.innosoft.com",nonce="OA6MG9tEQGm2hh",qop="auth",algorithm=md5-sess,charset=utf-8'
-    told = link.digest_answer(challenge, "chris", "secret", "OA6MHXh6VqTrRk", uri="imap/elwood.innosoft.com")
+    told = connection.digest_answer(challenge, "chris", "secret", "OA6MHXh6VqTrRk", uri="imap/elwood.innosoft.com")
     assert b"response=d388dad90d4bbd760a152321f2143af7" in told

@@ -25,7 +25,7 @@ from headgate.store.types import (
 from headgate.store.zookeeper.address import parse
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.store.zookeeper.session import attach
-from headgate.store.zookeeper.wire.link import (
+from headgate.store.zookeeper.wire.connection import (
     ZooKeeperConnectionLost,
     ZooKeeperLink,
     ZooKeeperSessionIdentity,

@@ -12,8 +12,8 @@ from headgate.store.zookeeper import commits
 from headgate.store.zookeeper.commits import Sweeper
 from headgate.store.zookeeper.nodes import Facts
 from headgate.store.zookeeper.wire import jute
+from headgate.store.zookeeper.wire.connection import ZooKeeperMultiResult
 from headgate.store.zookeeper.wire.jute import Code, Stat, ZooKeeperNodeRead, ZooKeeperOperation
-from headgate.store.zookeeper.wire.link import ZooKeeperMultiResult
 from headgate.testing.clock import run_virtual
 
 WAIT_S = 600.0

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.ansible.environments import LOCKS, Environments
 from headgate.adapters.ansible.install import CannotInstall, install
+from headgate.adapters.ansible.versions import LOCKS, Environments
 
 POSIX = "ansible_collections/ansible/posix"
 

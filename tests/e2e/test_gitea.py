@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.testing.forges.gitea.model import FakeGiteaRepository
 from headgate.testing.forges.gitea.people import gitea
-from headgate.testing.forges.gitea.state import FakeGiteaRepository
 from headgate.testing.forges.github import hosts
 from headgate.testing.repositories import Repositories
 from tests.e2e.headgate import Headgate

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.model import FakeGitHubRepository
 from headgate.testing.forges.github.people import GitHub, github
-from headgate.testing.forges.github.state import FakeGitHubRepository
 from headgate.testing.repositories import Repositories
 from tests.e2e.headgate import Headgate
 from tests.integration.github.description import judge, judge_hook

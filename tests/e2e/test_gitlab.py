@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from headgate.testing.forges.github import hosts
+from headgate.testing.forges.gitlab.model import DEVELOPER, MAINTAINER, FakeGitLabMergeRequest
 from headgate.testing.forges.gitlab.people import gitlab
-from headgate.testing.forges.gitlab.state import DEVELOPER, MAINTAINER, FakeGitLabMergeRequest
 from headgate.testing.repositories import Repositories
 from tests.e2e.headgate import Headgate
 from tests.e2e.test_github import gated

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headgate.testing.forges.github import hosts
+from headgate.testing.forges.pagure.model import FakePagureRequest
 from headgate.testing.forges.pagure.people import pagure
-from headgate.testing.forges.pagure.state import FakePagureRequest
 from headgate.testing.repositories import Repositories
 from tests.e2e.headgate import Headgate
 from tests.e2e.test_github import CONFIG, JOBS, TENANTS, WORKS, gated

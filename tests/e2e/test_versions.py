@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.ansible.environments import Environments
+from headgate.adapters.ansible.versions import Environments
 from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS
 from tests.waiting import wait_for

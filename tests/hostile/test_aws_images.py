@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.nodes.clouds.aws.images import AwsImages
-from headgate.ports.cloud import SYSTEM_TAG, UPLOAD_TAG, CloudUnavailable, LaunchFailed, Sending
+from headgate.ports.clouds import SYSTEM_TAG, UPLOAD_TAG, CloudUnavailable, LaunchFailed, Sending
 from headgate.testing.clouds.aws import call
 from headgate.testing.clouds.awsimages import OTHERS, AwsImagesGround
 from headgate.testing.clouds.glance import disk

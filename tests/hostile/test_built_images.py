@@ -20,7 +20,7 @@ from headgate.adapters.nodes.clouds.podman.engine import check_archive
 from headgate.base.zstd import compress
 from headgate.config.layout import Layout
 from headgate.gate.builds.imagework import said_of_images
-from headgate.ports.cloud import LaunchFailed, NoFile
+from headgate.ports.clouds import LaunchFailed, NoFile
 from tests.unit.config.places import layout
 
 PLAIN = b"a root file system" * 100

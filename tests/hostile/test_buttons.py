@@ -16,8 +16,8 @@ from headgate.ports.forge import Hint
 from headgate.services import courier
 from headgate.services.forgework import store_hint
 from headgate.store.memory import MemoryBackend
+from headgate.testing.forges.github.model import CheckRun
 from headgate.testing.forges.github.people import FakeGitHubPerson, GitHub
-from headgate.testing.forges.github.state import CheckRun
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
 from tests.integration.github.conftest import hub

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.ports.cloud import LaunchFailed
+from headgate.ports.clouds import LaunchFailed
 from headgate.testing.servers.kubernetes.server import kubernetes
 from tests.integration.builds.bench import Bench
 from tests.integration.builds.test_secrets import Keys

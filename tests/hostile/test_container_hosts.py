@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.ansible.environments import Environments
+from headgate.adapters.ansible.versions import Environments
 from headgate.adapters.process.bounds.limits import ProcessBounds
 from headgate.adapters.process.containers.box import HOST_NAME
 from headgate.testing.servers.images import shell

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.adapters.nodes.clouds.podman import guest
-from headgate.ports.cloud import Made
+from headgate.ports.clouds import Made
 from tests.integration.podman.ground import NEEDS, Site, machine, site
 
 pytestmark = NEEDS

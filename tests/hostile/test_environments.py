@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.ansible.environments import MARK, PYTHON, Environments
 from headgate.adapters.ansible.install import AnsibleSupply
+from headgate.adapters.ansible.versions import MARK, PYTHON, Environments
 from headgate.testing.clock import DEADLINE_S
 from tests.integration.builds.bench import Bench
 from tests.waiting import nothing_happens

@@ -17,9 +17,9 @@ from aiohttp import web
 
 from headgate.adapters.forges import rest as calls
 from headgate.adapters.forges import watch
+from headgate.adapters.forges.gerrit.api import GerritRest
 from headgate.adapters.forges.gerrit.driver import git_connection
 from headgate.adapters.forges.gerrit.poll import Looker
-from headgate.adapters.forges.gerrit.rest import GerritRest
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.github.client import GitHubClient
 from headgate.adapters.forges.github.forge import connect

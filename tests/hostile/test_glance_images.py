@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.nodes.clouds.openstack.images import GlanceImages
-from headgate.ports.cloud import SYSTEM_TAG, UPLOAD_TAG, LaunchFailed, Sending, WantedImage
+from headgate.ports.clouds import SYSTEM_TAG, UPLOAD_TAG, LaunchFailed, Sending, WantedImage
 from headgate.testing.clouds.glance import Glance, disk
 from headgate.testing.clouds.openstack import OpenStackGround
 from tests.integration.clouds.glanced import glance, ground, images

@@ -12,7 +12,7 @@ import pytest
 from headgate.adapters.logs import local
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.local import LocalLogs
-from headgate.adapters.logs.manifest import MEMBER_SIZE_BYTES, KeptFile, Manifest, OutputPart, file_key, part_key
+from headgate.adapters.logs.manifests import MEMBER_SIZE_BYTES, KeptFile, Manifest, OutputPart, file_key, part_key
 from headgate.adapters.logs.reader import Content, KeptLogs
 from headgate.adapters.logs.upload import Uploads
 from headgate.ports.logstore import LogStoreError

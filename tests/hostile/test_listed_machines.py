@@ -16,7 +16,7 @@ from headgate.config.machines import STATIC, FlatProvider
 from headgate.config.operator.file import parse_tenant_file
 from headgate.config.operator.model import Connection
 from headgate.config.parse import ParseCache
-from headgate.ports.cloud import MachineListing
+from headgate.ports.clouds import MachineListing
 from headgate.testing.nodes.machineworld import label
 
 from .test_made_machines import SimulatedMachines, simulated_machines

@@ -14,7 +14,7 @@ import pytest
 
 from headgate.adapters.nodes import ssh
 from headgate.adapters.nodes.ssh import SshProvider
-from headgate.ports.cloud import Machine, MachineUnusable
+from headgate.ports.clouds import Machine, MachineUnusable
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.servers.sshd import Lab, program
 

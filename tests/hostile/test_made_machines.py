@@ -15,7 +15,7 @@ from headgate.config.keys.nodes import LISTED_MAX
 from headgate.config.machines import STATIC, FlatLabel, FlatProvider
 from headgate.map.inventory.nodes import Installation, MadeNode, NodeRequest
 from headgate.map.places import Map
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachinePending, MachineSpec, Made, Resource, State
+from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachinePending, MachineSpec, Made, Resource, State
 from headgate.recipes.codec import decode
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context

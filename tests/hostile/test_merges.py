@@ -14,7 +14,7 @@ from headgate.adapters.git.engine import MERGES_MAX, GitEngine
 from headgate.adapters.git.mirror import MERGES_HERE_MAX
 from headgate.base.tasks import end
 from headgate.gate.state.gitwork import MergeItem
-from headgate.gate.state.work import MergeAnswer, MergeRequest
+from headgate.gate.state.works import MergeAnswer, MergeRequest
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git
 from tests.waiting import until

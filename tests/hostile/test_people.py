@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from headgate.cli.hook import hook
-from headgate.gate.state.work import LandAnswer, LandRequest
+from headgate.gate.state.works import LandAnswer, LandRequest
 from headgate.testing.repositories import Repositories, run_git
 from tests.integration.git.words import PROJECT, change, engine, item, refs, state_of
 

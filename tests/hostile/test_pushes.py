@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.state.work import LandAnswer, LandRequest, MergerAnswer, MergerWork
+from headgate.gate.state.works import LandAnswer, LandRequest, MergerAnswer, MergerWork
 from headgate.ports.work import Unreachable
 from headgate.services import courier, merger
 from headgate.testing.repositories import run_git

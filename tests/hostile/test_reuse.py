@@ -10,7 +10,7 @@ import pytest
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.model import FrozenJob
 from headgate.gate.builds.carry import CARRIED_MAX, CARRIED_MAX_MS
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.store.memory import MemoryBackend
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate

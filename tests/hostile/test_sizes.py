@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from headgate.base.tasks import end, run_until
 from headgate.config.tenants import Connection, parse_tenants
 from headgate.gate.state.change import Change, ChangeState, EventKind
-from headgate.gate.state.work import (
+from headgate.gate.state.works import (
     BuildOutcome,
     BuildSpec,
     CatAnswer,

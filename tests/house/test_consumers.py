@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 
 from headgate.config.drivers import DIALECTS, DRIVERS
-from headgate.config.files.check import Keys
-from headgate.config.keys import job, objects, tenant
+from headgate.config.files.checks import Keys
+from headgate.config.keys import job, objects, tenantfile
 from headgate.config.keys.consumers import CONSUMERS
 from headgate.config.keys.job import JOB
 from headgate.config.keys.objects import PIPELINE
@@ -39,14 +39,14 @@ DECLARED: dict[str, Keys] = {
     "secret": objects.SECRET,
     "secret, oidc": objects.OIDC,
     "pragma": objects.PRAGMA,
-    "tenant": tenant.TENANT,
-    "a label of a tenant": tenant.LABEL,
-    "a project of a tenant": tenant.PROJECT,
-    "global-semaphore": tenant.SEMAPHORE,
-    "authorization-rule": tenant.RULE,
-    "role": tenant.ROLE,
-    "role, permissions": tenant.PERMISSIONS,
-    "api-root": tenant.API_ROOT,
+    "tenant": tenantfile.TENANT,
+    "a label of a tenant": tenantfile.LABEL,
+    "a project of a tenant": tenantfile.PROJECT,
+    "global-semaphore": tenantfile.SEMAPHORE,
+    "authorization-rule": tenantfile.RULE,
+    "role": tenantfile.ROLE,
+    "role, permissions": tenantfile.PERMISSIONS,
+    "api-root": tenantfile.API_ROOT,
     **{
         f"{name} {part}": keys
         for name, driver in DRIVERS.items()
@@ -122,5 +122,5 @@ def test_what_is_marked_as_idle_is_read_by_nobody() -> None:
     }
     jobs = {key.replace("-", "_") for key, one in JOB.items() if one.idle}
     assert not jobs & acting
-    permissions = {key for key, one in tenant.PERMISSIONS.items() if one.idle}
+    permissions = {key for key, one in tenantfile.PERMISSIONS.items() if one.idle}
     assert not permissions & _read("web")

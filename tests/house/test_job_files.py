@@ -87,7 +87,7 @@ NOT_OF_JOBS = {
     },
     "adapters/process/confinement/errands.py": {"_net_namespace": "/proc", "_user_namespace": "/proc"},
     "adapters/process/confinement/users.py": {"_idle": "/proc", "subordinates_of_this_user": "/etc"},
-    "adapters/process/context/values.py": {"offer": "a directory that is made before its playbook can write in it"},
+    "adapters/process/context/hostvars.py": {"offer": "a directory that is made before its playbook can write in it"},
     "adapters/process/context/places.py": {
         "of": "directories are made before a job can write in them",
         "offer_roles": "in a tree of playbooks: a job can read them only",

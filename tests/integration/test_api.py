@@ -17,7 +17,7 @@ from headgate.adapters.sql.history import SqlHistory
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, parse_tenants
 from headgate.gate.state.change import Change, EventKind, TriggerEvent
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import ZoneLabels
 from headgate.map.workers import Control, QueueMap, WorkerRecord
 from headgate.queueing.partitions import QueuePartition

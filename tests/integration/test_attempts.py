@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from headgate.adapters.sql.history import SqlHistory
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.history import HistoryQuery, PastBuild, PastBuildset
 from headgate.store.memory import MemoryBackend
 from headgate.testing.clock import DEADLINE_S

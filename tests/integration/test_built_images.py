@@ -12,10 +12,10 @@ from headgate.base.tasks import run_until
 from headgate.config.machines import FlatProvider
 from headgate.gate.builds.imagework import Body, body_of
 from headgate.gate.state.change import EventKind
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.images import ImageArtifact, ImageFile, ImageOrder, ImageUpload
 from headgate.map.inventory.nodes import Installation
-from headgate.ports.cloud import Resource, Sending, Sent, State, WantedImage
+from headgate.ports.clouds import Resource, Sending, Sent, State, WantedImage
 from headgate.recipes.lock import lock
 from headgate.services.context import Context
 from headgate.services.nodes.accounts import CloudAccount

@@ -11,7 +11,7 @@ import pytest
 from headgate.adapters.nodes.ssh import SshProvider
 from headgate.config.model import Node, Nodeset
 from headgate.inventory.model import HOST_KEY
-from headgate.ports.cloud import HOST_KEY_VARIABLE, Machine, MachineUnusable
+from headgate.ports.clouds import HOST_KEY_VARIABLE, Machine, MachineUnusable
 from headgate.testing.servers.sshd import Lab, program
 from tests.integration.builds.bench import Bench
 

@@ -13,10 +13,10 @@ import pytest
 
 from headgate.config.freeze.resources import flattened_nodesets
 from headgate.gate.state.returns import Sealed
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.places import InventoryMap
-from headgate.ports.cloud import Cloud, MachineSpec, Made, State
-from headgate.ports.cloud import MachinePending as Pending
+from headgate.ports.clouds import Cloud, MachineSpec, Made, State
+from headgate.ports.clouds import MachinePending as Pending
 from headgate.services.configuration import Tenants
 from headgate.services.context import Context
 from headgate.services.inventory.inventory import Inventory

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from headgate.base.ids import fresh
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.check import check
 from headgate.map.outbox import QueueReport
 from headgate.map.places import Map

@@ -14,7 +14,7 @@ import pytest
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
-from headgate.gate.state.work import LandRequest, MergerAnswer, MergerWork
+from headgate.gate.state.works import LandRequest, MergerAnswer, MergerWork
 from headgate.services.merger import Merger
 from headgate.services.orders import state_of
 from headgate.store.memory import MemoryBackend

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.store.memory import MemoryBackend
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate

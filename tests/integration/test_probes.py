@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.nodes.ssh import SshProvider
-from headgate.ports.cloud import Machine, MachineUnusable
+from headgate.ports.clouds import Machine, MachineUnusable
 from headgate.testing.servers.program import free_ports
 from headgate.testing.servers.sshd import Lab, program
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from headgate.adapters.metrics.figures import ProcessMetrics
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.check import check
 from headgate.map.outbox import PublishedEvent, QueueReport
 from headgate.map.places import Map

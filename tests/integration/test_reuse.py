@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.builds.report import CARRIED
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.history import PastBuild
 from headgate.store.memory import MemoryBackend
 from headgate.testing.clock import DEADLINE_S

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.sql.history import SqlHistory
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.places import Map
 from headgate.map.records import Finished, SemaphoreHolder, SemaphoreRecord
 from headgate.ports.history import HistoryQuery

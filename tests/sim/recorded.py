@@ -23,7 +23,7 @@ from headgate.base.ids import drawn_from
 from headgate.base.tasks import end, run_until
 from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.gate.state.change import Change, ChangeState
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.places import Map
 from headgate.ports.work import Contact
 from headgate.recipes.mirror import Mirror

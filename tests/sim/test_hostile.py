@@ -11,7 +11,7 @@ import pytest
 from headgate.gate.builds import advance
 from headgate.gate.items import landings
 from headgate.gate.rules import readiness
-from headgate.gate.state import work
+from headgate.gate.state import works
 from headgate.recipes import backlog
 from headgate.testing.sim.intruder import CONFIGS, RETURNS
 from headgate.testing.sim.simulation import Simulation, prepare, simulate
@@ -95,7 +95,7 @@ def places_are_taken_in_order_of_arrival(patch: pytest.MonkeyPatch) -> None:
 
 
 def returned_data_is_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(work.BuildOutcome, "fit", lambda outcome: outcome)
+    patch.setattr(works.BuildOutcome, "fit", lambda outcome: outcome)
 
 
 MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Iterable[int]], None], Sequence[int]], ...] = (

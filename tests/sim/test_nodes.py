@@ -9,7 +9,7 @@ from typing import Any
 import hypothesis.internal.conjecture.utils  # noqa: F401  # else pytest's plugin does it at the end, when 3.11 may miscount its recursion
 import pytest
 
-from headgate.ports.cloud import Machine, Provider
+from headgate.ports.clouds import Machine, Provider
 from headgate.services.context import Context
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.nodes.launcher import Launcher, LauncherTerm

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from headgate.gate.builds import advance, carry, reuse, words
 from headgate.gate.state.actions import Cancel
 from headgate.gate.state.model import Build, BuildSet, Carried
-from headgate.gate.state.work import RepoState
+from headgate.gate.state.works import RepoState
 from headgate.gate.state.world import World
 from headgate.map import state
 from headgate.services.scheduler import bygone, turn

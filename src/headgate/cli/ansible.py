@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from headgate.adapters.ansible.environments import Environments
 from headgate.adapters.ansible.install import install, known
+from headgate.adapters.ansible.versions import Environments
 from headgate.cli.jobs import environments
 from headgate.cli.settings import find, read
 from headgate.cli.terminal.say import say

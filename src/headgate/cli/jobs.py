@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from headgate.adapters.ansible.environments import Environments
+from headgate.adapters.ansible.versions import Environments
 from headgate.adapters.blocklist import read_nets
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.retention import RetentionPolicy

@@ -25,7 +25,7 @@ from headgate.config.operator.model import Tenant, TenantFile, TenantProject
 from headgate.config.tenants import ConfigErrors, Connection, parse_tenant_file
 from headgate.map.places import Map
 from headgate.map.records import Formats
-from headgate.ports.cloud import Cloud
+from headgate.ports.clouds import Cloud
 from headgate.ports.limits import Alone, ForgeLimits
 from headgate.recipes import codec
 from headgate.services.membership import refuse_formats

@@ -37,7 +37,7 @@ from headgate.cli.offline.report import as_text
 from headgate.cli.resources import connections
 from headgate.cli.settings import Settings, find, read
 from headgate.cli.terminal.say import say, style
-from headgate.config.files.check import deep_plain
+from headgate.config.files.checks import deep_plain
 from headgate.config.files.document import load
 from headgate.config.files.source import Wrong, nearest
 from headgate.config.model import FrozenJob, PlaybookSecret
@@ -47,7 +47,7 @@ from headgate.gate.builds.start import limits, variables
 from headgate.gate.state.change import Change
 from headgate.gate.state.model import Build, BuildSet, Item
 from headgate.gate.state.returns import Sealed
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.places import Map
 from headgate.ports.secrets import SecretError
 from headgate.recipes.calls import call

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from headgate.config.files.check import Check, Keys, StanzaKey, count, flag, many, mapping, text
+from headgate.config.files.checks import Check, Keys, StanzaKey, count, flag, many, mapping, text
 from headgate.config.forges.gerrit import GERRIT
 from headgate.config.forges.git import GIT, UNTOLD
 from headgate.config.forges.github import GITEA, GITHUB

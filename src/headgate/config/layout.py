@@ -16,10 +16,10 @@ from headgate.config.assembly.admission import Admission
 from headgate.config.assembly.references import References, seen_from_outside
 from headgate.config.budgets import DEFAULTS, Budgets
 from headgate.config.definitions import PATTERNS, Branches, Index, Key, LayoutDefinitions, Place
-from headgate.config.files.check import as_list
+from headgate.config.files.checks import as_list
 from headgate.config.files.source import MEANING
 from headgate.config.freeze.freeze import FreezeQuestion, freeze
-from headgate.config.freeze.sections import FreezeTarget, project_applies, sections
+from headgate.config.freeze.sections import FreezeTarget, of, project_applies
 from headgate.config.model import ConfigError, FrozenGraph, Pipeline
 from headgate.config.operator.model import Tenant, TenantProject
 from headgate.config.parse import Stanza
@@ -36,7 +36,7 @@ class Layout(LayoutDefinitions):
         """Return whether the project takes part in the pipeline, or may do so: for a tag, only freezing decides."""
         target = FreezeTarget(branch, ref, anywhere=not branch and ref.startswith("refs/tags/"))
         try:
-            return bool(sections(self, pipeline, project, target))
+            return bool(of(self, pipeline, project, target))
         except Undecided:
             # The item then enters, and freezing shows it the pattern.
             return True

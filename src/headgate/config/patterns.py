@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Protocol
 import re2
 
 from headgate.config import regex
-from headgate.config.regex import Exhausted, Walk, steps_max
 
 COMPILED_MAX = 4_096
 """Number of compiled patterns that are cached."""
@@ -92,11 +91,11 @@ class Legacy:
 
     def _found(self, subject: str, full: bool) -> bool | None:
         """Return whether the subject matches, or None if that is undecided."""
-        if steps_max(self._tree, len(subject)) <= ENGINE_STEPS_MAX:
+        if regex.steps_max(self._tree, len(subject)) <= ENGINE_STEPS_MAX:
             return (self._engine.fullmatch(subject) if full else self._engine.match(subject)) is not None
         try:
-            return Walk(self._tree, subject, steps_max=WALK_STEPS_MAX).matches(full=full)
-        except Exhausted:
+            return regex.Walk(self._tree, subject, steps_max=WALK_STEPS_MAX).matches(full=full)
+        except regex.Exhausted:
             return None
 
 

@@ -19,23 +19,10 @@ from headgate.gate.items.renewal import reconfigured
 from headgate.gate.rules.needs import needed_by, needs
 from headgate.gate.rules.readiness import guarded
 from headgate.gate.rules.requirements import triggers
+from headgate.gate.state import works
 from headgate.gate.state.actions import Action, Cancel, Record
 from headgate.gate.state.change import CancelBuild, Change, EventKind, Occasion, RerunBuild, TriggerEvent
 from headgate.gate.state.model import BuildSet, Item, Phase, Queue, State, with_item, with_queue
-from headgate.gate.state.work import (
-    Answer,
-    BuildEnded,
-    BuildFailing,
-    BuildOutcome,
-    BuildPaused,
-    Dequeue,
-    Enqueue,
-    LandAnswer,
-    LayoutChanged,
-    Managed,
-    MergeAnswer,
-    Promote,
-)
 from headgate.gate.state.world import World
 
 ENQUEUED_MAX = 500
@@ -78,7 +65,7 @@ def occasioned(state: State, event: TriggerEvent, occasion: Occasion, world: Wor
 
 
 def absorb(  # noqa: C901 - one case for each kind of event
-    state: State, event: TriggerEvent | Answer | Managed, world: World, actions: list[Action]
+    state: State, event: TriggerEvent | works.Answer | works.Managed, world: World, actions: list[Action]
 ) -> State:
     """Return the state after `event`, and append the actions that follow to `actions`. To absorb an event twice has the
     same effect as once."""
@@ -89,15 +76,15 @@ def absorb(  # noqa: C901 - one case for each kind of event
             return occasioned(state, event, event.change.occasion, world, actions)
         case TriggerEvent():
             return triggered(state, event, world, actions)
-        case MergeAnswer() | LandAnswer():
+        case works.MergeAnswer() | works.LandAnswer():
             return answered(state, event, world, actions)
-        case BuildEnded() | BuildPaused() | BuildFailing():
+        case works.BuildEnded() | works.BuildPaused() | works.BuildFailing():
             return worded(state, event, world, actions)
-        case Enqueue(change=change, id=id, unapproved=unapproved, by_hand=by_hand):
+        case works.Enqueue(change=change, id=id, unapproved=unapproved, by_hand=by_hand):
             # Where nothing lands or is revealed, a person's order replaces the requirements.
             exempt = unapproved or not guarded(world.pipeline)
             return enqueue(state, change, id, world, actions, exempt=exempt, by_hand=by_hand)
-        case Dequeue(key=key, why=why, commit=commit, event=enqueued):
+        case works.Dequeue(key=key, why=why, commit=commit, event=enqueued):
             if enqueued and not has(state, key, commit, enqueued):
                 return state
             # People also say with a dequeue order that an alarm about the change is dealt with.
@@ -108,11 +95,11 @@ def absorb(  # noqa: C901 - one case for each kind of event
             return stopped(state, event, world, actions)
         case RerunBuild():
             return rerun(state, event)
-        case Promote(keys=keys):
+        case works.Promote(keys=keys):
             # All of the named changes move or none, as the answer to the person says.
             back = any(state.find(key) is None or kept_back(event, key, state, world) for key in keys)
             return state if back else promoted(state, event, world, actions)
-        case LayoutChanged(taken_over=taken_over):
+        case works.LayoutChanged(taken_over=taken_over):
             # A new configuration enables a disabled pipeline again. A scheduler that merely takes over must not do
             # that.
             fresh = state if taken_over else replace(state, failures=0, disabled=False)
@@ -261,27 +248,27 @@ def stopped(state: State, work: CancelBuild, world: World, actions: list[Action]
         return state
     queue, item, build = found
     actions.append(Cancel(build.id, build=True))
-    outcome = BuildOutcome(build.id, result="CANCELED", error=work.why)
-    ended = BuildEnded(item.buildset.id if item.buildset is not None else "", build.job, outcome)
+    outcome = works.BuildOutcome(build.id, result="CANCELED", error=work.why)
+    ended = works.BuildEnded(item.buildset.id if item.buildset is not None else "", build.job, outcome)
     return with_queue(state, with_item(queue, with_word(item, ended, world, actions)))
 
 
-def answered(state: State, answer: MergeAnswer | LandAnswer, world: World, actions: list[Action]) -> State:
+def answered(state: State, answer: works.MergeAnswer | works.LandAnswer, world: World, actions: list[Action]) -> State:
     found = next(((q, i, b) for q, i in state.items() if (b := i.buildset) and b.id == answer.buildset), None)
     if found is None:
         return state
     queue, item, buildset = found
     match answer:
-        case MergeAnswer():
+        case works.MergeAnswer():
             queue = with_item(queue, replace(item, buildset=_merged(queue, item, buildset, answer)))
-        case LandAnswer():
+        case works.LandAnswer():
             return _answered_landing(state, queue, item, answer, world, actions)
         case _:
             assert_never(answer)
     return with_queue(state, queue)
 
 
-def _merged(queue: Queue, item: Item, buildset: BuildSet, answer: MergeAnswer) -> BuildSet:
+def _merged(queue: Queue, item: Item, buildset: BuildSet, answer: works.MergeAnswer) -> BuildSet:
     """Return the buildset with the merger's answer. A conflict of a live item ahead only blocks it; any other conflict
     counts as its own, including one of an item that is there only for its sake."""
     # The answer was absorbed before.
@@ -295,7 +282,7 @@ def _merged(queue: Queue, item: Item, buildset: BuildSet, answer: MergeAnswer) -
 
 
 def _answered_landing(
-    state: State, queue: Queue, item: Item, answer: LandAnswer, world: World, actions: list[Action]
+    state: State, queue: Queue, item: Item, answer: works.LandAnswer, world: World, actions: list[Action]
 ) -> State:
     next = item.successor
     before = len(actions)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from headgate.gate.state.change import Change
 from headgate.gate.state.returns import FileComment
-from headgate.gate.state.work import LandRequest
+from headgate.gate.state.works import LandRequest
 
 LONG_MAX_BYTES, SHORT_MAX_BYTES = 100_000, 4_000
 """Size limits of a waiting report as JSON: the first while few reports wait, the second while many do."""

@@ -8,46 +8,13 @@ from __future__ import annotations
 from headgate.config.model import FrozenJob
 from headgate.gate.state.change import ChangeState
 from headgate.gate.state.model import Build
-from headgate.gate.state.work import BuildSpec, RepoState
+from headgate.gate.state.works import BuildSpec, RepoState
+from headgate.map import queues, records
 from headgate.map.connections import AccountLimits, OccasionPlaces
 from headgate.map.forms import BUILDSET, ITEM, PIPELINE, QUEUE
 from headgate.map.inventory.images import Images, ImageUploads
 from headgate.map.inventory.nodes import Nodes
 from headgate.map.projects import BranchRules, ConfigPlace, ProjectRefs
-from headgate.map.queues import (
-    BuildRequests,
-    ConnectionQueue,
-    History,
-    HoldPlace,
-    Locks,
-    ManagedQueue,
-    ManagementQueue,
-    MergerRequests,
-    PublishedEventsQueue,
-    QuarantinePlace,
-    ReportsQueue,
-    ResultQueue,
-    SystemQueue,
-    TenantState,
-    TriggerQueue,
-)
-from headgate.map.records import (
-    BranchCache,
-    CacheEntry,
-    ComponentRecord,
-    DesiredState,
-    Empty,
-    FleetSecret,
-    Formats,
-    LayoutRecord,
-    Login,
-    ManagementResult,
-    ProposedFiles,
-    RepositoryProblems,
-    SemaphoreRecord,
-    SystemConf,
-    ZoneLabels,
-)
 from headgate.map.tree import Address, Dir, below, each, place
 
 ROOT = "/zuul"
@@ -57,14 +24,17 @@ class Branches(Dir):
     """Hold the branches of the projects of a connection."""
 
     data = place(
-        BranchCache,
+        records.BranchCache,
         "Heads of every branch as last seen; pushes made meanwhile are found by comparing.",
         by="scheduler",
         node="sharded",
         under="cache/connection/<connection>/branches/lock",
     )
     lock = place(
-        Empty, "Who writes the branches: whoever leads the connection, for as long.", by="scheduler", node="lock"
+        records.Empty,
+        "Who writes the branches: whoever leads the connection, for as long.",
+        by="scheduler",
+        node="lock",
     )
 
 
@@ -73,7 +43,7 @@ class ConnectionCache(Dir):
 
     branches = below(Branches)
     cache = place(
-        CacheEntry,
+        records.CacheEntry,
         "One entry a change, named by the sha256 of its key; it names the data.",
         by="scheduler",
         node="keyed",
@@ -88,7 +58,7 @@ class ConnectionCache(Dir):
     )
     occasions = below(OccasionPlaces, seed=False)
     problems = place(
-        RepositoryProblems,
+        records.RepositoryProblems,
         "Repositories that cannot be read, or that have refs nobody can act on.",
         by="scheduler",
         seed=False,
@@ -111,51 +81,62 @@ class Caches(Dir):
 class Cleanup(Dir):
     """Hold the locks that let only one scheduler at a time clean up."""
 
-    build_requests = place(Empty, "Sweep of build requests.", by="scheduler", node="lock", name="build_requests")
-    connection = place(Empty, "Sweep of what is known of connections that are gone.", by="scheduler", node="lock")
-    general = place(Empty, "Everything else.", by="scheduler", node="lock")
-    merge_requests = place(Empty, "Sweep of merge requests.", by="scheduler", node="lock", name="merge_requests")
+    build_requests = place(
+        records.Empty, "Sweep of build requests.", by="scheduler", node="lock", name="build_requests"
+    )
+    connection = place(
+        records.Empty, "Sweep of what is known of connections that are gone.", by="scheduler", node="lock"
+    )
+    general = place(records.Empty, "Everything else.", by="scheduler", node="lock")
+    merge_requests = place(
+        records.Empty, "Sweep of merge requests.", by="scheduler", node="lock", name="merge_requests"
+    )
     node_request = place(
-        Empty, "Sweep of answers to requests for machines.", by="scheduler", node="lock", name="node_request"
+        records.Empty, "Sweep of answers to requests for machines.", by="scheduler", node="lock", name="node_request"
     )
     sempahores = place(
-        Empty, "Sweep of semaphore holders that are gone. Spelt so in the contract.", by="scheduler", node="lock"
+        records.Empty,
+        "Sweep of semaphore holders that are gone. Spelt so in the contract.",
+        by="scheduler",
+        node="lock",
     )
 
 
 class Components(Dir):
     """Hold one entry per process, for as long as it lives."""
 
-    executor = place(ComponentRecord, "Runs builds.", by="executor", node="ephemeral sequence")
+    executor = place(records.ComponentRecord, "Runs builds.", by="executor", node="ephemeral sequence")
     launcher = place(
-        ComponentRecord, "Claims machines for builds.", by="launcher", node="ephemeral sequence", seed=False
+        records.ComponentRecord, "Claims machines for builds.", by="launcher", node="ephemeral sequence", seed=False
     )
-    fingergw = place(ComponentRecord, "Serves logs over finger.", by="fingergw", node="ephemeral sequence")
-    merger = place(ComponentRecord, "Does git work.", by="merger", node="ephemeral sequence")
-    scheduler = place(ComponentRecord, "Decides.", by="scheduler", node="ephemeral sequence")
-    web = place(ComponentRecord, "Serves pages and the API.", by="web", node="ephemeral sequence")
+    fingergw = place(records.ComponentRecord, "Serves logs over finger.", by="fingergw", node="ephemeral sequence")
+    merger = place(records.ComponentRecord, "Does git work.", by="merger", node="ephemeral sequence")
+    scheduler = place(records.ComponentRecord, "Decides.", by="scheduler", node="ephemeral sequence")
+    web = place(records.ComponentRecord, "Serves pages and the API.", by="web", node="ephemeral sequence")
 
 
 class ConnectionEvents(Dir):
     """Hold the events of one connection."""
 
-    events = below(ConnectionQueue, taken_under="events/connection/<connection>/events/election")
+    events = below(queues.ConnectionQueue, taken_under="events/connection/<connection>/events/election")
 
 
 class PipelineEvents(Dir):
     """Hold the three event queues of a pipeline."""
 
-    management = below(ManagedQueue)
-    result = below(ResultQueue)
-    trigger = below(TriggerQueue)
+    management = below(queues.ManagedQueue)
+    result = below(queues.ResultQueue)
+    trigger = below(queues.TriggerQueue)
 
 
 class TenantEvents(Dir):
     """Hold the event queues of a tenant, and what is paused in it."""
 
-    state = place(TenantState, "What people closed or paused, and why; absent: nothing.", by="web, cli", seed=False)
-    management = below(ManagementQueue, taken_under="locks/events/management/<tenant>")
-    trigger = below(TriggerQueue, taken_under="locks/events/trigger/<tenant>")
+    state = place(
+        queues.TenantState, "What people closed or paused, and why; absent: nothing.", by="web, cli", seed=False
+    )
+    management = below(queues.ManagementQueue, taken_under="locks/events/management/<tenant>")
+    trigger = below(queues.TriggerQueue, taken_under="locks/events/trigger/<tenant>")
     pipelines = each(
         PipelineEvents,
         key="pipeline",
@@ -171,30 +152,30 @@ class Events(Dir):
     tenant = each(TenantEvents, key="tenant")
 
 
-class ZoneRequests(BuildRequests):
+class ZoneRequests(queues.BuildRequests):
     """Hold build requests for the executors of one zone."""
 
-    labels = place(ZoneLabels, "What the zone's machines can be asked for.", by="executor, web")
+    labels = place(records.ZoneLabels, "What the zone's machines can be asked for.", by="executor, web")
 
 
 class ExecutorRequests(Dir):
     """Hold the requests for executors, by zone."""
 
-    unzoned = below(BuildRequests)
+    unzoned = below(queues.BuildRequests)
     zones = each(ZoneRequests, key="zone")
 
 
 class LayoutPlace(Dir):
     """Hold the layout of one tenant."""
 
-    record = place(LayoutRecord, "Which configuration is in effect.", by="scheduler", node="sharded", own=True)
+    record = place(records.LayoutRecord, "Which configuration is in effect.", by="scheduler", node="sharded", own=True)
 
 
 class Results(Dir):
     """Hold results that a process waits for."""
 
     management = place(
-        ManagementResult,
+        records.ManagementResult,
         "Outcome of one management event; goes with whoever waits.",
         by="scheduler, web, cli",
         node="ephemeral keyed",
@@ -204,9 +185,9 @@ class Results(Dir):
 class SchedulerPlace(Dir):
     """Hold the elections among schedulers."""
 
-    timer_election = place(Empty, "Who fires the timers.", by="scheduler", node="lock", name="timer-election")
+    timer_election = place(records.Empty, "Who fires the timers.", by="scheduler", node="lock", name="timer-election")
     stats_election = place(
-        Empty,
+        records.Empty,
         "Who reports figures of the whole: one of those whose figures can be read.",
         by="scheduler, web",
         node="lock",
@@ -218,7 +199,7 @@ class SemaphorePlace(Dir):
     """Hold the holders of one semaphore."""
 
     record = place(
-        SemaphoreRecord,
+        records.SemaphoreRecord,
         "Who holds it (pipeline, buildset, job, and the build if one of its playbooks does), and who waits for one.",
         by="scheduler, executor",
         own=True,
@@ -241,17 +222,21 @@ class System(Dir):
     """Hold configuration that is not a tenant's."""
 
     conf = place(
-        SystemConf,
+        records.SystemConf,
         "The tenant file, as every process runs with it.",
         by="scheduler",
         node="sharded",
         under="system/conf-lock",
     )
-    requests = below(SystemQueue, name="asked", seed=False, taken_under="system/asked/election")
-    conf_lock = place(Empty, "Held while the tenant file is taken up.", by="scheduler", node="lock", name="conf-lock")
-    fleet = place(FleetSecret, "What requests between processes are signed with.", by="web, executor", seed=False)
+    requests = below(queues.SystemQueue, name="asked", seed=False, taken_under="system/asked/election")
+    conf_lock = place(
+        records.Empty, "Held while the tenant file is taken up.", by="scheduler", node="lock", name="conf-lock"
+    )
+    fleet = place(
+        records.FleetSecret, "What requests between processes are signed with.", by="web, executor", seed=False
+    )
     formats = place(
-        Formats,
+        records.Formats,
         "In which format records are written: the newest that every component knows. Absent: the first.",
         by="scheduler",
         seed=False,
@@ -288,7 +273,7 @@ class BuildSetPlace(Dir):
         name="repo_state",
     )
     proposed = place(
-        ProposedFiles,
+        records.ProposedFiles,
         "Configuration the chain proposes, as text; what it is frozen from after a restart.",
         by="scheduler",
         node="sharded",
@@ -342,40 +327,40 @@ class Map(Dir):
     config = below(ConfigPlace)
     events = below(Events)
     executor = below(ExecutorRequests)
-    history = below(History, seed=False, taken_under="history/election")
-    hold_requests = each(HoldPlace, key="hold", doc="Builds that are kept when they fail.", seed=False)
+    history = below(queues.History, seed=False, taken_under="history/election")
+    hold_requests = each(queues.HoldPlace, key="hold", doc="Builds that are kept when they fail.", seed=False)
     images = below(Images, seed=False)
     image_uploads = below(ImageUploads, name="image-uploads", seed=False)
     layout = each(LayoutPlace, key="tenant", under="locks/tenant/<tenant>")
-    locks = below(Locks)
+    locks = below(queues.Locks)
     logins = place(
-        Login,
+        records.Login,
         "Who is logged in to the pages, for every web; their browsers have the names.",
         by="web",
         node="keyed",
         seed=False,
     )
     ltime = place(
-        Empty, "Written to learn the store's current version: what is read later is not older.", by="scheduler"
+        records.Empty, "Written to learn the store's current version: what is read later is not older.", by="scheduler"
     )
-    merger = below(MergerRequests)
+    merger = below(queues.MergerRequests)
     nodepool = place(
-        Empty,
+        records.Empty,
         "Who answers requests for nodes; other programs have the election in a child `election`.",
         by="launcher",
         node="lock",
     )
     nodes = below(Nodes, seed=False)
-    published_events = below(PublishedEventsQueue, name="notices", seed=False, taken_under="notices/election")
-    quarantine = below(QuarantinePlace, seed=False)
-    reports = each(ReportsQueue, key="connection", seed=False, taken_under="reports/<connection>/election")
+    published_events = below(queues.PublishedEventsQueue, name="notices", seed=False, taken_under="notices/election")
+    quarantine = below(queues.QuarantinePlace, seed=False)
+    reports = each(queues.ReportsQueue, key="connection", seed=False, taken_under="reports/<connection>/election")
     results = below(Results)
     scheduler = below(SchedulerPlace)
     global_semaphores = below(SharedSemaphores, name="global-semaphores", seed=False)
     semaphores = each(TenantSemaphores, key="tenant")
     system = below(System)
     desired_states = place(
-        DesiredState,
+        records.DesiredState,
         "What a component is to be, by its kind and name, where that is not running; goes with it.",
         name="wishes",
         by="web, cli, scheduler, merger, executor, launcher, fingergw",
@@ -385,7 +370,7 @@ class Map(Dir):
     tenant = each(TenantDir, key="tenant")
 
 
-def semaphore_of(map: Map, tenant: str, name: str, *, shared: bool) -> Address[SemaphoreRecord]:
+def semaphore_of(map: Map, tenant: str, name: str, *, shared: bool) -> Address[records.SemaphoreRecord]:
     """Return the address of the record of a semaphore's holders; `shared`: all tenants that may use it share it."""
     place = map.global_semaphores if shared else map.semaphores(tenant)
     return place.semaphore(name).record

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.gate.state.change import Change
 from headgate.gate.state.model import Build, BuildSet, Item, Phase, Queue, State
-from headgate.gate.state.work import RepoState
+from headgate.gate.state.works import RepoState
 from headgate.map.entries import Entries
 from headgate.map.forms import BUILDSET, GRAPH, ITEM, PIPELINE, QUEUE, Form
 from headgate.map.places import BuildSetPlace, JobPlace

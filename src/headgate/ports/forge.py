@@ -15,7 +15,7 @@ import msgspec
 
 from headgate.config.tenants import Protection, TenantProject
 from headgate.gate.state.change import Change, ChangeState, TriggerEvent
-from headgate.gate.state.work import Landing, LandRequest
+from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.connections import ButtonOrder, Hint
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused

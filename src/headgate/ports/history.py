@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from headgate.gate.state.returns import Course, FileComment
 from headgate.map.records import Finished, HandAction
@@ -102,7 +101,7 @@ class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
     """Added by Headgate, for a build under way: seconds that similar builds took lately."""
     voting: bool = True
     log_url: str | None = None
-    log_missing: str | UnsetType = UNSET
+    log_missing: str | msgspec.UnsetType = msgspec.UNSET
     """Added by Headgate, for an ended build that is queried by itself: which of its logs are not kept, for people."""
     nodeset: str | None = None
     error_detail: str | None = None
@@ -112,9 +111,9 @@ class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
     """False if the build was tried again, or if its buildset was replaced by another one."""
     attempt: int = 1
     """Added by Headgate: number of this attempt, from 1."""
-    course: PastCourse | UnsetType = UNSET
+    course: PastCourse | msgspec.UnsetType = msgspec.UNSET
     """Added by Headgate; absent in lists of builds."""
-    comments: Mapping[str, tuple[FileComment, ...]] | UnsetType = UNSET
+    comments: Mapping[str, tuple[FileComment, ...]] | msgspec.UnsetType = msgspec.UNSET
     """Path of a file -> comments on its lines, if the query asks for them; the API serves them separately."""
     artifacts: tuple[Artifact, ...] = ()
     provides: tuple[Provided, ...] = ()
@@ -157,9 +156,9 @@ class PastBuildset(msgspec.Struct, frozen=True, kw_only=True):
     """Always null: the list of manual actions tells who enqueued it."""
     parameters: dict[str, Any] | None = None
     """Always null."""
-    builds: tuple[PastBuild, ...] | UnsetType = UNSET
+    builds: tuple[PastBuild, ...] | msgspec.UnsetType = msgspec.UNSET
     """Absent in lists, and where there are none."""
-    events: tuple[SetEvent, ...] | UnsetType = UNSET
+    events: tuple[SetEvent, ...] | msgspec.UnsetType = msgspec.UNSET
     """Absent in lists."""
 
 

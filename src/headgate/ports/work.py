@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from headgate.gate.state.returns import Sealed
-from headgate.gate.state.work import BuildOutcome, BuildSpec, MergerAnswer, MergerWork, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, MergerAnswer, MergerWork, RepoState
 from headgate.map.records import OwnMachine
 
 

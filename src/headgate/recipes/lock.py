@@ -14,31 +14,20 @@ from contextlib import aclosing, asynccontextmanager, suppress
 
 from headgate.base.ids import fresh
 from headgate.recipes.patience import answered
+from headgate.store import types
 from headgate.store.store import Session, Store
-from headgate.store.types import (
-    Append,
-    At,
-    Delete,
-    Entry,
-    EntryChanged,
-    EntryGone,
-    SessionLost,
-    Snapshot,
-    StoreError,
-    Unavailable,
-)
 
-Rule = Callable[[Sequence[Entry]], bool]
+Rule = Callable[[Sequence[types.Entry]], bool]
 """Decides from the entries ahead whether this one may proceed: the only difference between the kinds of locks."""
 
 _READER = b"r "
 
 
-def alone(ahead: Sequence[Entry]) -> bool:
+def alone(ahead: Sequence[types.Entry]) -> bool:
     return not ahead
 
 
-def behind_readers_only(ahead: Sequence[Entry]) -> bool:
+def behind_readers_only(ahead: Sequence[types.Entry]) -> bool:
     return all(entry.value.startswith(_READER) for entry in ahead)
 
 
@@ -54,26 +43,26 @@ class LockLine:
         self._kind = _READER if reader else b"w "
 
     @asynccontextmanager
-    async def hold(self) -> AsyncIterator[At]:
+    async def hold(self) -> AsyncIterator[types.At]:
         """Wait for the lock, then yield its guard. Holding it costs no requests."""
         me = await self._join()
         try:
             await self._wait(me)
-            yield At(me.path, me.version)
+            yield types.At(me.path, me.version)
         finally:
             await self._go(me)
 
     @asynccontextmanager
-    async def try_hold(self) -> AsyncIterator[At | None]:
+    async def try_hold(self) -> AsyncIterator[types.At | None]:
         """Provide the guard, or None when somebody is ahead."""
         me = await self._join()
         try:
             line = await self.store.list(self.path)
-            yield At(me.path, me.version) if self._mine(me, line) else None
+            yield types.At(me.path, me.version) if self._mine(me, line) else None
         finally:
             await self._go(me)
 
-    async def _join(self) -> Entry:
+    async def _join(self) -> types.Entry:
         """Append our entry to the line. If the caller is cancelled first, the entry is deleted as soon as it exists."""
         joining = self.session.errand(self._enter())
         try:
@@ -82,18 +71,18 @@ class LockLine:
             self.session.errand(self._undo(joining))
             raise
 
-    async def _undo(self, joining: asyncio.Task[Entry]) -> None:
-        with suppress(StoreError):
+    async def _undo(self, joining: asyncio.Task[types.Entry]) -> None:
+        with suppress(types.StoreError):
             await self._leave(await joining)
 
-    async def _enter(self) -> Entry:
+    async def _enter(self) -> types.Entry:
         """Append exactly one entry, although the answer may get lost."""
         ticket = self._kind + f"{self.session.name} {fresh()}".encode()
 
-        async def join() -> Entry:
+        async def join() -> types.Entry:
             try:
-                (me,) = await self.store.commit([], [Append(self.path, ticket, self.session.lease)])
-            except Unavailable:
+                (me,) = await self.store.commit([], [types.Append(self.path, ticket, self.session.lease)])
+            except types.Unavailable:
                 line = await answered(self.session, lambda: self.store.list(self.path))
                 me = next((entry for entry in line if entry.value == ticket), None)
                 # Every backend makes this read wait until the unanswered commit can have no effect any more, so
@@ -105,40 +94,40 @@ class LockLine:
 
         return await answered(self.session, join)
 
-    async def _go(self, me: Entry) -> None:
+    async def _go(self, me: types.Entry) -> None:
         """Leave the line, even if the task is cancelled meanwhile; if the session ends first, the store removes the
         entry."""
         await asyncio.shield(self.session.errand(self._leave(me)))
 
-    async def _leave(self, me: Entry) -> None:
-        with suppress(StoreError):
-            await answered(self.session, lambda: self.store.commit([], [Delete(me.path)]))
+    async def _leave(self, me: types.Entry) -> None:
+        with suppress(types.StoreError):
+            await answered(self.session, lambda: self.store.commit([], [types.Delete(me.path)]))
 
-    def _mine(self, me: Entry, line: Sequence[Entry]) -> bool:
+    def _mine(self, me: types.Entry, line: Sequence[types.Entry]) -> bool:
         # Without this, a contender that somebody deleted by hand would find nobody ahead, and believe that it holds the
         # lock.
         if not any(entry.path == me.path for entry in line):
-            raise SessionLost(f"{self.session.name} lost its place in {self.path}")
+            raise types.SessionLost(f"{self.session.name} lost its place in {self.path}")
         # The order of births is the order of commits on every backend, whatever the names are.
         ahead = (entry for entry in line if entry.born < me.born and entry.path != self.path)
         # an entry without a session does not count: the store would never remove it
         return self.rule([entry for entry in ahead if entry.lease is not None])
 
-    async def _wait(self, me: Entry) -> None:
+    async def _wait(self, me: types.Entry) -> None:
         """Wait until the rule lets this entry proceed."""
         await answered(self.session, lambda: self._watch(me))
 
-    async def _watch(self, me: Entry) -> None:
-        line: dict[str, Entry] = {}
+    async def _watch(self, me: types.Entry) -> None:
+        line: dict[str, types.Entry] = {}
         watch = self.store.watch(self.path)
         async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
             async for change in watch:
                 match change:
-                    case Snapshot(entries):
+                    case types.Snapshot(entries):
                         line = {entry.path: entry for entry in entries}
-                    case EntryChanged(entry):
+                    case types.EntryChanged(entry):
                         line[entry.path] = entry
-                    case EntryGone(path):
+                    case types.EntryGone(path):
                         line.pop(path, None)
                 if self._mine(me, list(line.values())):
                     return

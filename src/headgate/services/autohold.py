@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from headgate.gate.builds.autohold import RESULTS, HeldBuild, HoldRequest, chosen
-from headgate.gate.state.work import BuildSpec
+from headgate.gate.state.works import BuildSpec
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.map.places import Map
 from headgate.ports.work import BuildHolding

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import Event, timeout
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from msgspec.structs import replace
 from headgate.base.tasks import unless
 from headgate.gate.state.returns import NO_COURSE, Course, Sealed
 from headgate.gate.state.surroundings import PATIENCE_MS, Waiter
-from headgate.gate.state.work import Answer, BuildFailing, BuildOutcome, BuildPaused
+from headgate.gate.state.works import Answer, BuildFailing, BuildOutcome, BuildPaused
 from headgate.map.places import semaphore_of
 from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.map.tree import Address
@@ -227,7 +226,7 @@ class ClaimContact:
 
     context: Context
     claim: Claim
-    cancel: Event
+    cancel: asyncio.Event
     limits: Mapping[str, int]
     """Semaphore -> number of holders that it may have."""
     returned: Callable[[dict[str, Any], Claim], dict[str, Any]]
@@ -245,7 +244,7 @@ class ClaimContact:
     """Errors of the store that led to the cancellation of the build."""
     course: Course = NO_COURSE
     """Course of the build so far."""
-    failing: Event = field(default_factory=Event)
+    failing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once it is certain that the build will fail, though it still runs."""
     _semaphores: PlaybookSemaphores = field(init=False)
 
@@ -306,12 +305,14 @@ class ClaimContact:
                     await own.moved(seen)
 
     @asynccontextmanager
-    async def holding(self, semaphores: Sequence[str], cancel: Event, limit_s: float | None) -> AsyncIterator[bool]:
+    async def holding(
+        self, semaphores: Sequence[str], cancel: asyncio.Event, limit_s: float | None
+    ) -> AsyncIterator[bool]:
         """Hold semaphores as the runner requests, with or without a time limit."""
         held = False
         try:
             try:
-                async with timeout(limit_s):
+                async with asyncio.timeout(limit_s):
                     held = bool(await unless(cancel, self._semaphores.take(semaphores, self._aside)))
             except TimeoutError:
                 pass

@@ -12,16 +12,8 @@ from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
 from headgate.gate.state.model import Item
-from headgate.gate.state.work import LandRequest
-from headgate.map.outbox import (
-    LONG_MAX_BYTES,
-    SHORT_MAX_BYTES,
-    OutboxMessage,
-    OutboxMessages,
-    PublishedEvent,
-    PublishedEvents,
-    fitted,
-)
+from headgate.gate.state.works import LandRequest
+from headgate.map import outbox
 from headgate.map.places import Map
 from headgate.map.records import ComponentRecord
 from headgate.map.tree import unescape
@@ -55,9 +47,9 @@ class Outboxes(NamedTuple):
 
     lands: Mapping[str, str] = MappingProxyType({})
     """Forge -> how it lands changes (`ports.forge.Abilities`)."""
-    tell: Callable[[str, OutboxMessage], list[Op]] = lambda _, __: []
-    ask: Callable[[str, Sequence[OutboxMessage]], list[Op]] = lambda _, __: []
-    first: Callable[[LandRequest, Item], Sequence[OutboxMessage]] = lambda _, __: ()
+    tell: Callable[[str, outbox.OutboxMessage], list[Op]] = lambda _, __: []
+    ask: Callable[[str, Sequence[outbox.OutboxMessage]], list[Op]] = lambda _, __: []
+    first: Callable[[LandRequest, Item], Sequence[outbox.OutboxMessage]] = lambda _, __: ()
     """Returns the reports that a forge gets before the request to merge."""
 
 
@@ -111,23 +103,23 @@ class Context:
         forge = self.forges.get(connection)
         return forge if forge is not None and forge.can.webhooks else self.poked.get(connection)
 
-    def published(self, *events: PublishedEvent) -> list[Op]:
+    def published(self, *events: outbox.PublishedEvent) -> list[Op]:
         """Return operations that publish events, for the commit that makes them true. While `waiting_max` records
         wait for a server that is away, return none."""
         if not self.publishing or not events:
             return []
-        return self._bounded("notices", self.map.published_events.stream, PublishedEvents(events), len(events))
+        return self._bounded("notices", self.map.published_events.stream, outbox.PublishedEvents(events), len(events))
 
-    def reported(self, connection: str, outgoing: OutboxMessage) -> list[Op]:
+    def reported(self, connection: str, outgoing: outbox.OutboxMessage) -> list[Op]:
         """Return operations that append a pipeline's report to the outbox of a connection, for the commit that makes
         it true. The more reports wait, the shorter they are; while `waiting_max` wait, return none."""
         stream = self.map.reports(connection).stream
         many = stream.length(self.mirror) >= LENGTHY_MAX
         # A receiver that is away for days must not fill the store: long reports are the first to be shortened.
-        fitting = fitted(outgoing, SHORT_MAX_BYTES if many else LONG_MAX_BYTES)
-        return self._bounded(connection, stream, OutboxMessages((fitting,)), 1)
+        fitting = outbox.fitted(outgoing, outbox.SHORT_MAX_BYTES if many else outbox.LONG_MAX_BYTES)
+        return self._bounded(connection, stream, outbox.OutboxMessages((fitting,)), 1)
 
-    def outboxes(self, first: Callable[[LandRequest, Item], Sequence[OutboxMessage]]) -> Outboxes:
+    def outboxes(self, first: Callable[[LandRequest, Item], Sequence[outbox.OutboxMessage]]) -> Outboxes:
         """Return the outboxes of a turn. `first` gives the reports that a forge gets before the request to merge."""
         lands = {name: forge.can.lands for name, forge in self.forges.items()}
         return Outboxes(lands, self.reported, self.asked_of, first)
@@ -137,10 +129,10 @@ class Context:
         """Return the forges that make the merges that land."""
         return frozenset(name for name, forge in self.forges.items() if forge.can.lands == "merge")
 
-    def asked_of(self, connection: str, messages: Sequence[OutboxMessage]) -> list[Op]:
+    def asked_of(self, connection: str, messages: Sequence[outbox.OutboxMessage]) -> list[Op]:
         """Return operations that request actions of a forge in order, for the commit that makes them necessary. They
         are never omitted, because a pipeline waits for the answer."""
-        return self.map.reports(connection).stream.append(OutboxMessages(tuple(messages)))
+        return self.map.reports(connection).stream.append(outbox.OutboxMessages(tuple(messages)))
 
     def _bounded(self, to: str, stream: Stream[E], event: E, messages: int) -> list[Op]:
         if stream.length(self.mirror) < self.waiting_max:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from headgate.base.tasks import about, end
 from headgate.gate.state.returns import Course, joined
-from headgate.gate.state.work import BuildEnded, BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildEnded, BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import ComponentFacts, ComponentRecord, ZoneLabels
 from headgate.ports.logstore import Following
 from headgate.ports.observer import WorkDone

@@ -20,7 +20,7 @@ from headgate.base.texts import line
 from headgate.gate.rules.requirements import amiss
 from headgate.gate.state.actions import LANDED, SETTLED, Land, MarkLanded
 from headgate.gate.state.change import Change
-from headgate.gate.state.work import ERROR_SIZE_MAX, Demands, LandAnswer, LandRequest, ReportRequest, RepoState
+from headgate.gate.state.works import ERROR_SIZE_MAX, Demands, LandAnswer, LandRequest, ReportRequest, RepoState
 from headgate.map.connections import Hint
 from headgate.map.outbox import OutboxMessage, Pushed, QueueReport
 from headgate.ports.forge import Forge, ForgeWatch, MergeLanded, Shows

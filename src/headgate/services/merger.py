@@ -12,16 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.base.tasks import end
-from headgate.gate.state.work import (
-    CatAnswer,
-    LandAnswer,
-    LandRequest,
-    MergeAnswer,
-    MergerAnswer,
-    MergerWork,
-    ReportAnswer,
-    ReportRequest,
-)
+from headgate.gate.state import works
 from headgate.map.records import ComponentFacts, RepositoryProblem
 from headgate.map.tree import union
 from headgate.ports.forge import ReporterAway, ReportPutOff
@@ -95,7 +86,7 @@ class Merger:
         await worker.run()
 
     async def _do(self, claim: Claim, worker: RequestWorker) -> None:
-        work: MergerWork = decode(await claim.params(self._context.mirror), union(MergerWork))
+        work: works.MergerWork = decode(await claim.params(self._context.mirror), union(works.MergerWork))
         start_ms = self._context.now_ms()
         answer = await self._patiently(claim, work, worker)
         if answer is None:
@@ -110,9 +101,9 @@ class Merger:
         else:
             await self._answered(claim, answer, self._undelivered(claim, work, answer))
 
-    def _undelivered(self, claim: Claim, work: MergerWork, answer: MergerAnswer) -> list[Op]:
+    def _undelivered(self, claim: Claim, work: works.MergerWork, answer: works.MergerAnswer) -> list[Op]:
         """Set a report that the forge refuses aside, where people see it."""
-        if not (isinstance(work, ReportRequest) and isinstance(answer, ReportAnswer) and answer.refused):
+        if not (isinstance(work, works.ReportRequest) and isinstance(answer, works.ReportAnswer) and answer.refused):
             return []
         tenant = claim.request.meta.get("tenant", "")
         return Quarantine(self._context).note(claim.request.id, work, tenant, answer.error)
@@ -122,26 +113,28 @@ class Merger:
         meta, error = claim.request.meta, f"the merger cannot do it: {why}"
         log.error("%s is given up: %s", claim.request.id, error)
         if claim.request.waited:
-            answer = CatAnswer(meta.get("project", ""), ok=False, error=error)
+            answer = works.CatAnswer(meta.get("project", ""), ok=False, error=error)
             await claim.complete([], msgspec.json.encode(answer))
         elif "landing" in meta:
             await self._answered(
-                claim, LandAnswer(meta["buildset"], ok=False, error=error, project=meta.get("project", ""))
+                claim, works.LandAnswer(meta["buildset"], ok=False, error=error, project=meta.get("project", ""))
             )
         elif "buildset" in meta:
-            await self._answered(claim, MergeAnswer(meta["buildset"], ok=False, error=error))
+            await self._answered(claim, works.MergeAnswer(meta["buildset"], ok=False, error=error))
         else:
             await claim.complete([])
 
-    async def _answered(self, claim: Claim, answer: MergerAnswer, besides: Sequence[Op] = ()) -> None:
+    async def _answered(self, claim: Claim, answer: works.MergerAnswer, besides: Sequence[Op] = ()) -> None:
         large = None
-        if isinstance(answer, MergeAnswer):
+        if isinstance(answer, works.MergeAnswer):
             plain = msgspec.json.encode(answer)
             if len(plain) > ANSWER_MAX_BYTES:
-                large, answer = plain, MergeAnswer(answer.buildset, answer.ok, apart=claim.result_path)
+                large, answer = plain, works.MergeAnswer(answer.buildset, answer.ok, apart=claim.result_path)
         await claim.complete([*self._answer(claim, answer), *besides], large)
 
-    async def _patiently(self, claim: Claim, work: MergerWork, worker: RequestWorker) -> MergerAnswer | None:
+    async def _patiently(
+        self, claim: Claim, work: works.MergerWork, worker: RequestWorker
+    ) -> works.MergerAnswer | None:
         """Return the answer once the work is done or has waited too long; None when nobody wants it any more."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -171,10 +164,10 @@ class Merger:
             if away:
                 self.membership.say(problems=dict(self._away))
 
-    async def _up_to_date(self, claim: Claim, work: MergerWork, *, again: bool) -> MergerWork:
+    async def _up_to_date(self, claim: Claim, work: works.MergerWork, *, again: bool) -> works.MergerWork:
         """Return the work. A landing gets the pipelines and queues closed now and, if the last look at the forge is
         too old, the forge's new answer. Raise Unreachable."""
-        if not isinstance(work, LandRequest):
+        if not isinstance(work, works.LandRequest):
             return work
         context, tenant = self._context, claim.request.meta["tenant"]
         # The store is asked, not the mirror: who closed a queue expects that nothing lands afterwards.
@@ -188,10 +181,10 @@ class Merger:
             why = f"is not pushed to, as its forge cannot be asked whether that may still be: {error}"
             project = work.change.project
             # The forge may be back soon; only if it stays away is this the answer.
-            answer = LandAnswer(work.buildset, ok=False, error=f"{project} {why}", project=project)
+            answer = works.LandAnswer(work.buildset, ok=False, error=f"{project} {why}", project=project)
             raise Unreachable(project, why, answer) from error
 
-    async def _tried(self, claim: Claim, work: MergerWork, worker: RequestWorker) -> MergerAnswer:
+    async def _tried(self, claim: Claim, work: works.MergerWork, worker: RequestWorker) -> works.MergerAnswer:
         """Return git's answer. Work that takes long, because a server answers late or never, gives its place to others.
         It continues, and is not handed back when the worker is to stop."""
         doing = asyncio.ensure_future(self._git.do(work))
@@ -225,7 +218,7 @@ class Merger:
         except TimeoutError:
             return True
 
-    def _done(self, claim: Claim, answer: MergerAnswer, start_ms: int) -> WorkDone:
+    def _done(self, claim: Claim, answer: works.MergerAnswer, start_ms: int) -> WorkDone:
         meta, kind = claim.request.meta, type(answer).__name__.removesuffix("Answer").lower()
         about = {name: meta.get(name, "") for name in ("tenant", "pipeline", "item", "buildset", "change")}
         about["item"] = about["item"] or meta.get("landing", "")
@@ -233,10 +226,10 @@ class Merger:
         end_ms = self._context.now_ms()
         return WorkDone(kind=kind, id=claim.request.id, result=result, start_ms=start_ms, end_ms=end_ms, **about)
 
-    def _answer(self, claim: Claim, answer: MergerAnswer) -> list[Op]:
+    def _answer(self, claim: Claim, answer: works.MergerAnswer) -> list[Op]:
         """Return the operations that bring an answer to the waiting pipeline; none if no pipeline waits."""
         match answer:
-            case MergeAnswer() | LandAnswer():
+            case works.MergeAnswer() | works.LandAnswer():
                 meta = claim.request.meta
                 events = self._context.map.events.tenant(meta["tenant"]).pipelines(meta["pipeline"])
                 return events.result.stream.append(answer)

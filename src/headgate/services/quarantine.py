@@ -16,7 +16,7 @@ import msgspec
 from headgate.base.ids import derived
 from headgate.base.tasks import run_until
 from headgate.gate.state.change import TriggerEvent
-from headgate.gate.state.work import ReportRequest
+from headgate.gate.state.works import ReportRequest
 from headgate.map.outbox import OutboxMessages
 from headgate.map.places import PipelineEvents
 from headgate.map.records import Quarantined

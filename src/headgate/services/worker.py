@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import get_running_loop
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -33,7 +32,7 @@ LATELY_S = 5.0
 
 
 def _loop_s() -> float:
-    return get_running_loop().time()
+    return asyncio.get_running_loop().time()
 
 
 class _Beginning(NamedTuple):

@@ -11,24 +11,8 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from headgate.base.ids import fresh
+from headgate.store import types
 from headgate.store.model import check_commit, check_leased, order
-from headgate.store.types import (
-    NAME_DIGITS,
-    Append,
-    At,
-    Backend,
-    Change,
-    Conflict,
-    Delete,
-    Entry,
-    EntryChanged,
-    EntryGone,
-    Lease,
-    Op,
-    Put,
-    SessionLost,
-    Snapshot,
-)
 
 BACKLOG_MAX = 10_000
 """Limit of changes kept for one watcher that does not read them; beyond it, the watcher gets a fresh snapshot."""
@@ -40,25 +24,25 @@ class Staged:
 
     tree: WatchedTree
     revision: int
-    entries: dict[str, Entry | None] = field(default_factory=dict)
+    entries: dict[str, types.Entry | None] = field(default_factory=dict)
     appended: dict[str, int] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
     """Paths that are in the tree and that a staged commit deleted."""
 
-    def get(self, path: str) -> Entry | None:
+    def get(self, path: str) -> types.Entry | None:
         return self.entries[path] if path in self.entries else self.tree.get(path)
 
-    def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> tuple[Entry | None, ...]:
+    def commit(self, checks: Sequence[types.At], ops: Sequence[types.Op]) -> tuple[types.Entry | None, ...]:
         """Stage the operations and return the entries written, one per operation, or raise Conflict and stage
         nothing."""
         check_commit(checks, ops)
         for check in checks:
             entry = self.get(check.path)
             if (entry.version if entry else None) != check.version:
-                raise Conflict(check)
+                raise types.Conflict(check)
         check_leased(ops, self._leased, self._above)
         # A read may fail, so every one comes before the first change: half a commit must not become durable.
-        before = {op.path: self.tree.get(op.path) for op in ops if not isinstance(op, Append)}
+        before = {op.path: self.tree.get(op.path) for op in ops if not isinstance(op, types.Append)}
         self.revision += 1
         return tuple(self._stage(op, before) for op in ops)
 
@@ -75,17 +59,17 @@ class Staged:
             entry.path != path and self.get(entry.path) is not None for entry in self.tree.under(path)
         )
 
-    def _stage(self, op: Op, before: Mapping[str, Entry | None]) -> Entry | None:
+    def _stage(self, op: types.Op, before: Mapping[str, types.Entry | None]) -> types.Entry | None:
         now = self.revision
         match op:
-            case Put(path, value, lease):
+            case types.Put(path, value, lease):
                 old = self.entries[path] if path in self.entries else before[path]
-                entry = Entry(path, value, now, old.born if old else now, lease)
-            case Append(parent, value, lease, prefix):
+                entry = types.Entry(path, value, now, old.born if old else now, lease)
+            case types.Append(parent, value, lease, prefix):
                 count = self.appended.get(parent, self.tree.appended.get(parent, 0))
                 self.appended[parent] = count + 1
-                entry = Entry(f"{parent}/{prefix}{count:0{NAME_DIGITS}d}", value, now, now, lease)
-            case Delete(path):
+                entry = types.Entry(f"{parent}/{prefix}{count:0{types.NAME_DIGITS}d}", value, now, now, lease)
+            case types.Delete(path):
                 self.entries[path] = None
                 # An entry that is born and deleted within one batch was never shown, so its end is not reported either.
                 if before[path] is not None:
@@ -102,7 +86,7 @@ class TreeWatcher:
 
     def __init__(self, tree: WatchedTree, prefix: str) -> None:
         self.tree, self.prefix, self._below = tree, prefix, f"{prefix}/"
-        self._changes: deque[Change] = deque()
+        self._changes: deque[types.Change] = deque()
         self._reader: asyncio.Future[None] | None = None
         """Set while a reader waits for changes."""
         self.gap()
@@ -113,7 +97,7 @@ class TreeWatcher:
         self.needs_snapshot = True
         self._wake()
 
-    def tell(self, change: Change, path: str) -> None:
+    def tell(self, change: types.Change, path: str) -> None:
         # The snapshot that the reader will take contains this change.
         if self.needs_snapshot or not (path == self.prefix or path.startswith(self._below)):
             return
@@ -141,10 +125,10 @@ class TreeWatcher:
             await self._reader
         self._reader = None
 
-    def take(self) -> Change:
+    def take(self) -> types.Change:
         if self.needs_snapshot:
             self.needs_snapshot = False
-            return Snapshot(self.tree.under(self.prefix))
+            return types.Snapshot(self.tree.under(self.prefix))
         return self._changes.popleft()
 
 
@@ -156,7 +140,7 @@ class WatchedTree(ABC):
         self._watchers: list[TreeWatcher] = []
 
     @abstractmethod
-    def get(self, path: str) -> Entry | None: ...
+    def get(self, path: str) -> types.Entry | None: ...
 
     def leased(self, path: str) -> bool:
         """Return whether there is an entry with a lease."""
@@ -164,7 +148,7 @@ class WatchedTree(ABC):
         return entry is not None and entry.lease is not None
 
     @abstractmethod
-    def under(self, prefix: str) -> tuple[Entry, ...]:
+    def under(self, prefix: str) -> tuple[types.Entry, ...]:
         """Return the subtree at `prefix`, oldest born first; costs what it holds, not what the tree holds."""
 
     async def settled(self) -> None:
@@ -174,7 +158,7 @@ class WatchedTree(ABC):
     def stage(self) -> Staged:
         return Staged(self, self.revision)
 
-    async def watch(self, prefix: str) -> AsyncIterator[Change]:
+    async def watch(self, prefix: str) -> AsyncIterator[types.Change]:
         watcher = TreeWatcher(self, prefix)
         self._watchers.append(watcher)
         try:
@@ -194,16 +178,16 @@ class WatchedTree(ABC):
         for watcher in self._watchers:
             watcher.gap()
 
-    def _tell_of(self, entry: Entry) -> None:
+    def _tell_of(self, entry: types.Entry) -> None:
         # Most entries are written while nobody watches them in this process; then no change object is made.
         if self._watchers:
-            self._tell(EntryChanged(entry), entry.path)
+            self._tell(types.EntryChanged(entry), entry.path)
 
     def _tell_of_end(self, path: str) -> None:
         if self._watchers:
-            self._tell(EntryGone(path), path)
+            self._tell(types.EntryGone(path), path)
 
-    def _tell(self, change: Change, path: str) -> None:
+    def _tell(self, change: types.Change, path: str) -> None:
         for watcher in self._watchers:
             watcher.tell(change, path)
 
@@ -212,13 +196,13 @@ class Tree(WatchedTree):
     """Hold the entries in memory."""
 
     def __init__(
-        self, entries: Iterable[Entry] = (), appended: Mapping[str, int] | None = None, revision: int = 0
+        self, entries: Iterable[types.Entry] = (), appended: Mapping[str, int] | None = None, revision: int = 0
     ) -> None:
         super().__init__(appended or {}, revision)
         self.entries = {entry.path: entry for entry in entries}
         self._paths = sorted(self.entries)
 
-    def get(self, path: str) -> Entry | None:
+    def get(self, path: str) -> types.Entry | None:
         return self.entries.get(path)
 
     def apply(self, staged: Staged) -> None:
@@ -231,7 +215,7 @@ class Tree(WatchedTree):
             else:
                 self.remove(path)
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: types.Entry) -> None:
         if entry.path not in self.entries:
             insort(self._paths, entry.path)
         self.entries[entry.path] = entry
@@ -242,7 +226,7 @@ class Tree(WatchedTree):
             del self._paths[bisect_left(self._paths, path)]
             self._tell_of_end(path)
 
-    def under(self, prefix: str) -> tuple[Entry, ...]:
+    def under(self, prefix: str) -> tuple[types.Entry, ...]:
         # `0` is the character after `/`: between the two lies exactly what is below the prefix, and not `/ab` for `/a`.
         low, high = bisect_left(self._paths, prefix + "/"), bisect_left(self._paths, prefix + "0")
         own = self.entries.get(prefix)
@@ -266,12 +250,12 @@ class Tree(WatchedTree):
             at = bisect_left(paths, f"{base}{name}0", at) if slash else at + 1  # "0" comes right after "/"
         return sorted(found)
 
-    def scan(self, directory: str, begins: str, after: str, limit: int) -> list[Entry]:
+    def scan(self, directory: str, begins: str, after: str, limit: int) -> list[types.Entry]:
         """Return the first entries below `directory`, by path, whose path in it has the prefix and comes after
         `after`."""
         base = f"{directory}/"
         start = bisect_right(self._paths, base + after) if after >= begins else bisect_left(self._paths, base + begins)
-        found: list[Entry] = []
+        found: list[types.Entry] = []
         for path in self._paths[start : start + limit]:
             if not path.startswith(base + begins):
                 break
@@ -288,30 +272,30 @@ class _Term:
 class Leases:
     """Keep leases and call `expired`, on the loop, with each lease that ran out."""
 
-    def __init__(self, expired: Callable[[Lease], None]) -> None:
+    def __init__(self, expired: Callable[[types.Lease], None]) -> None:
         self._expired = expired
-        self._terms: dict[Lease, _Term] = {}
+        self._terms: dict[types.Lease, _Term] = {}
 
-    def grant(self, ttl_s: float) -> Lease:
-        lease = Lease(fresh())
+    def grant(self, ttl_s: float) -> types.Lease:
+        lease = types.Lease(fresh())
         loop = asyncio.get_running_loop()
         self._terms[lease] = _Term(ttl_s, loop.time() + ttl_s)
         loop.call_later(ttl_s, self._look, lease)
         return lease
 
-    def keep_alive(self, lease: Lease) -> None:
+    def keep_alive(self, lease: types.Lease) -> None:
         term = self._terms.get(lease)
         if term is None:
-            raise SessionLost(f"the lease {lease} has run out")
+            raise types.SessionLost(f"the lease {lease} has run out")
         term.deadline = asyncio.get_running_loop().time() + term.ttl_s
 
-    def known(self, lease: Lease) -> bool:
+    def known(self, lease: types.Lease) -> bool:
         return lease in self._terms
 
-    def revoke(self, lease: Lease) -> None:
+    def revoke(self, lease: types.Lease) -> None:
         self._terms.pop(lease, None)
 
-    def _look(self, lease: Lease) -> None:
+    def _look(self, lease: types.Lease) -> None:
         term = self._terms.get(lease)
         if term is None:
             return
@@ -330,44 +314,44 @@ class MemoryBackend:
         self.tree = tree or Tree()
         self._leases = Leases(self._drop)
 
-    async def get(self, path: str) -> Entry | None:
+    async def get(self, path: str) -> types.Entry | None:
         return self.tree.entries.get(path)
 
-    async def list(self, prefix: str) -> Sequence[Entry]:
+    async def list(self, prefix: str) -> Sequence[types.Entry]:
         return self.tree.under(prefix)
 
-    async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
+    async def get_many(self, paths: Sequence[str]) -> Sequence[types.Entry | None]:
         return [self.tree.entries.get(path) for path in paths]
 
-    async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[Entry]:
+    async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[types.Entry]:
         return self.tree.scan(directory, begins, after, limit)
 
-    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+    async def commit(self, checks: Sequence[types.At], ops: Sequence[types.Op]) -> Sequence[types.Entry | None]:
         for op in ops:
-            if not isinstance(op, Delete) and op.lease is not None and not self._leases.known(op.lease):
-                raise SessionLost(f"the lease {op.lease} has run out")
+            if not isinstance(op, types.Delete) and op.lease is not None and not self._leases.known(op.lease):
+                raise types.SessionLost(f"the lease {op.lease} has run out")
         staged = self.tree.stage()
         written = staged.commit(checks, ops)
         self.tree.apply(staged)
         return written
 
-    def watch(self, prefix: str) -> AsyncIterator[Change]:
+    def watch(self, prefix: str) -> AsyncIterator[types.Change]:
         return self.tree.watch(prefix)
 
-    async def grant(self, ttl_s: float) -> Lease:
+    async def grant(self, ttl_s: float) -> types.Lease:
         return self._leases.grant(ttl_s)
 
-    async def keep_alive(self, lease: Lease) -> None:
+    async def keep_alive(self, lease: types.Lease) -> None:
         self._leases.keep_alive(lease)
 
-    async def revoke(self, lease: Lease) -> None:
+    async def revoke(self, lease: types.Lease) -> None:
         self._leases.revoke(lease)
         self._drop(lease)
 
     async def close(self) -> None:
         return None
 
-    def _drop(self, lease: Lease) -> None:
+    def _drop(self, lease: types.Lease) -> None:
         staged = self.tree.stage()
         # The end of a lease is a change like any other, with a version of its own.
         staged.revision += 1
@@ -375,6 +359,6 @@ class MemoryBackend:
         self.tree.apply(staged)
 
 
-async def connect(url: str) -> Backend:
+async def connect(url: str) -> types.Backend:
     """Return a store that forgets all."""
     return MemoryBackend()

@@ -8,21 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import assert_never
 
-from headgate.store.types import (
-    COMMIT_SIZE_MAX_BYTES,
-    NAME_DIGITS,
-    OPS_MAX,
-    PARENTS_MAX,
-    Append,
-    At,
-    Conflict,
-    Delete,
-    Entry,
-    Lease,
-    Op,
-    Put,
-    TooLarge,
-)
+from headgate.store import types
 
 # Apart from `~`, ZooKeeper itself refuses these. They are refused on every backend, so that a store can be moved.
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|/(~|\.\.?(/|$))")
@@ -41,15 +27,17 @@ def check_path(path: str) -> None:
         )
 
 
-def check_commit(checks: Sequence[At], ops: Sequence[Op]) -> None:
+def check_commit(checks: Sequence[types.At], ops: Sequence[types.Op]) -> None:
     """Check the limits that hold on every backend, even where a backend allows more."""
-    if len(checks) > OPS_MAX or len(ops) > OPS_MAX:
-        raise TooLarge(f"a commit has at most {OPS_MAX} checks and {OPS_MAX} operations, not {len(checks)}, {len(ops)}")
+    if len(checks) > types.OPS_MAX or len(ops) > types.OPS_MAX:
+        raise types.TooLarge(
+            f"a commit has at most {types.OPS_MAX} checks and {types.OPS_MAX} operations, not {len(checks)}, {len(ops)}"
+        )
     named: set[str] = set()
     parents: set[str] = set()
     size_bytes = 0
     for op in ops:
-        if isinstance(op, Append):
+        if isinstance(op, types.Append):
             path = op.parent
             parents.add(path)
         else:
@@ -60,37 +48,39 @@ def check_commit(checks: Sequence[At], ops: Sequence[Op]) -> None:
             named.add(path)
         check_path(path)
         size_bytes += _size_bytes(path)
-        if not isinstance(op, Delete):
+        if not isinstance(op, types.Delete):
             size_bytes += len(op.value)
     for check in checks:
         check_path(check.path)
         size_bytes += _size_bytes(check.path)
     if len(_leases(ops)) > 1:
         raise ValueError("a commit is made under one lease at most")
-    if len(parents) > PARENTS_MAX:
-        raise TooLarge(f"a commit appends to at most {PARENTS_MAX} parents, not {len(parents)}")
-    if size_bytes > COMMIT_SIZE_MAX_BYTES:
-        raise TooLarge(f"a commit has at most {COMMIT_SIZE_MAX_BYTES} bytes, not {size_bytes}; store it as a blob")
+    if len(parents) > types.PARENTS_MAX:
+        raise types.TooLarge(f"a commit appends to at most {types.PARENTS_MAX} parents, not {len(parents)}")
+    if size_bytes > types.COMMIT_SIZE_MAX_BYTES:
+        raise types.TooLarge(
+            f"a commit has at most {types.COMMIT_SIZE_MAX_BYTES} bytes, not {size_bytes}; store it as a blob"
+        )
 
 
-def _leases(ops: Sequence[Op]) -> set[Lease]:
-    return {op.lease for op in ops if not isinstance(op, Delete) and op.lease is not None}
+def _leases(ops: Sequence[types.Op]) -> set[types.Lease]:
+    return {op.lease for op in ops if not isinstance(op, types.Delete) and op.lease is not None}
 
 
 def _size_bytes(path: str) -> int:
     return len(path) if path.isascii() else len(path.encode())
 
 
-def check_leased(ops: Sequence[Op], leased: Callable[[str], bool], above: Callable[[str], bool]) -> None:
+def check_leased(ops: Sequence[types.Op], leased: Callable[[str], bool], above: Callable[[str], bool]) -> None:
     """Check that nothing lies below an entry that has a lease. `leased` says whether a path is an entry with a
     lease, `above` whether entries lie below it."""
     # ZooKeeper's ephemeral nodes have no children, so the rule holds for all backends.
-    fresh = {op.path for op in ops if isinstance(op, Put) and op.lease is not None}
+    fresh = {op.path for op in ops if isinstance(op, types.Put) and op.lease is not None}
     seen: set[str] = set()
     for op in ops:
-        if isinstance(op, Delete):
+        if isinstance(op, types.Delete):
             continue
-        path = op.path if isinstance(op, Put) else f"{op.parent}/"
+        path = op.path if isinstance(op, types.Put) else f"{op.parent}/"
         up = path.rpartition("/")[0]
         while up and up not in seen:  # parents of a path that was seen were seen, too
             seen.add(up)
@@ -114,7 +104,7 @@ def inside(path: str, prefix: str) -> bool:
     return path == prefix or path.startswith(prefix + "/")
 
 
-def order(entry: Entry) -> tuple[int, str]:
+def order(entry: types.Entry) -> tuple[int, str]:
     """Return how entries are listed."""
     return entry.born, entry.path
 
@@ -124,17 +114,19 @@ class Model:
     """Hold all entries and the numbers that were used."""
 
     revision: int = 0
-    entries: Mapping[str, Entry] = field(default_factory=dict)
+    entries: Mapping[str, types.Entry] = field(default_factory=dict)
     appended: Mapping[str, int] = field(default_factory=dict)
     """Parent -> number of children ever appended to it."""
 
-    def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> tuple[Model, tuple[Entry | None, ...]]:
+    def commit(
+        self, checks: Sequence[types.At], ops: Sequence[types.Op]
+    ) -> tuple[Model, tuple[types.Entry | None, ...]]:
         """Return the model after the commit and an entry per op; raises Conflict and changes nothing."""
         check_commit(checks, ops)
         for check in checks:
             entry = self.entries.get(check.path)
             if (entry.version if entry else None) != check.version:
-                raise Conflict(check)
+                raise types.Conflict(check)
         check_leased(ops, self._leased, lambda path: any(p.startswith(path + "/") for p in self.entries))
         model, written = replace(self, revision=self.revision + 1), []
         for op in ops:
@@ -145,30 +137,30 @@ class Model:
     def _leased(self, path: str) -> bool:
         return path in self.entries and self.entries[path].lease is not None
 
-    def _apply(self, op: Op) -> tuple[Model, Entry | None]:
+    def _apply(self, op: types.Op) -> tuple[Model, types.Entry | None]:
         now = self.revision
         match op:
-            case Put(path, value, lease):
+            case types.Put(path, value, lease):
                 old = self.entries.get(path)
-                entry = Entry(path, value, now, old.born if old else now, lease)
+                entry = types.Entry(path, value, now, old.born if old else now, lease)
                 return replace(self, entries={**self.entries, path: entry}), entry
-            case Append(parent, value, lease, prefix):
+            case types.Append(parent, value, lease, prefix):
                 count = self.appended.get(parent, 0)
-                path = f"{parent}/{prefix}{count:0{NAME_DIGITS}d}"
-                entry = Entry(path, value, now, now, lease)
+                path = f"{parent}/{prefix}{count:0{types.NAME_DIGITS}d}"
+                entry = types.Entry(path, value, now, now, lease)
                 appended = {**self.appended, parent: count + 1}
                 return replace(self, entries={**self.entries, path: entry}, appended=appended), entry
-            case Delete(path):
+            case types.Delete(path):
                 rest = {p: e for p, e in self.entries.items() if p != path}
                 return replace(self, entries=rest), None
             case _:
                 assert_never(op)
 
-    def expire(self, lease: Lease) -> Model:
+    def expire(self, lease: types.Lease) -> Model:
         """Return the model without the entries of the lease."""
         rest = {p: e for p, e in self.entries.items() if e.lease != lease}
         return replace(self, revision=self.revision + 1, entries=rest)
 
-    def under(self, prefix: str) -> tuple[Entry, ...]:
+    def under(self, prefix: str) -> tuple[types.Entry, ...]:
         """Return the subtree at `prefix`, oldest born first."""
         return tuple(sorted((e for p, e in self.entries.items() if inside(p, prefix)), key=order))

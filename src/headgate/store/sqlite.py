@@ -20,24 +20,10 @@ from typing import IO
 import apsw
 
 from headgate.base.private import private_file
+from headgate.store import types
 from headgate.store.memory import Leases, Staged, Tree
 from headgate.store.model import check_commit
 from headgate.store.pages import StorePages, entries
-from headgate.store.types import (
-    Append,
-    At,
-    Backend,
-    Change,
-    Corrupt,
-    Delete,
-    Entry,
-    Lease,
-    Op,
-    SessionLost,
-    Snapshot,
-    StoreError,
-    Unavailable,
-)
 
 log = logging.getLogger("headgate.store")
 
@@ -62,19 +48,19 @@ create table meta (name text primary key, value integer not null) without rowid;
 """
 
 
-class Locked(StoreError):
+class Locked(types.StoreError):
     """Report that another process owns the file."""
 
 
 @dataclass(slots=True)
 class _QueuedCommit:
-    checks: Sequence[At]
-    ops: Sequence[Op]
-    done: asyncio.Future[Sequence[Entry | None]]
+    checks: Sequence[types.At]
+    ops: Sequence[types.Op]
+    done: asyncio.Future[Sequence[types.Entry | None]]
 
 
 _Queue = list[_QueuedCommit]
-_Staged = list[tuple[_QueuedCommit, Sequence[Entry | None]]]
+_Staged = list[tuple[_QueuedCommit, Sequence[types.Entry | None]]]
 _Refused = list[tuple[_QueuedCommit, Exception]]
 
 
@@ -84,12 +70,12 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise Corrupt(
+        raise types.Corrupt(
             f"{path}: this file is damaged or not a Headgate store ({error}); "
             f"move it away and restore a copy, or start without it: open changes are found again in git"
         ) from error
     except apsw.CantOpenError as error:
-        raise StoreError(
+        raise types.StoreError(
             f"{path}: cannot be opened ({error}); does its directory exist, and may you write there?"
         ) from error
 
@@ -104,7 +90,9 @@ def _connect(path: Path, *, read_only: bool) -> apsw.Connection:
 def _format(connection: apsw.Connection, path: Path) -> int:
     (found,) = next(connection.execute("pragma user_version"))
     if found > FORMAT:
-        raise StoreError(f"{path}: written by a newer Headgate (format {found}, this one knows {FORMAT}); upgrade")
+        raise types.StoreError(
+            f"{path}: written by a newer Headgate (format {found}, this one knows {FORMAT}); upgrade"
+        )
     return int(found)
 
 
@@ -127,7 +115,7 @@ class SqliteBackend:
         self._lock, self._connection = lock, connection
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._leases = Leases(self._expired)
-        self._ended = set[Lease]()
+        self._ended = set[types.Lease]()
         """Ended leases that may still have entries: writes that were under way when the lease ended, or entries that
         could not be deleted."""
         self._waiting: _Queue = []
@@ -147,10 +135,12 @@ class SqliteBackend:
                 lock = undo.enter_context(_take(file))
                 private_file(file)
             except OSError as error:
-                raise StoreError(f"{file}: cannot be created: {error.strerror}") from error
+                raise types.StoreError(f"{file}: cannot be created: {error.strerror}") from error
             connection = undo.enter_context(closing(_connect(file, read_only=False)))
             if file.stat().st_size and next(connection.execute("pragma quick_check"))[0] != "ok":
-                raise Corrupt(f"{file}: this file is damaged; move it away and restore a copy, or start without it")
+                raise types.Corrupt(
+                    f"{file}: this file is damaged; move it away and restore a copy, or start without it"
+                )
             for setting in _SETTINGS:
                 connection.execute(f"pragma {setting}").fetchall()  # one by one: a row left unread ends a series
             if _format(connection, file) == 0:
@@ -160,28 +150,28 @@ class SqliteBackend:
             undo.pop_all()  # both are open until the backend is closed
             return backend
 
-    async def get(self, path: str) -> Entry | None:
+    async def get(self, path: str) -> types.Entry | None:
         return self.tree.get(path)
 
-    async def list(self, prefix: str) -> Sequence[Entry]:
+    async def list(self, prefix: str) -> Sequence[types.Entry]:
         return self.tree.under(prefix)
 
-    async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
+    async def get_many(self, paths: Sequence[str]) -> Sequence[types.Entry | None]:
         return [self.tree.get(path) for path in paths]
 
-    async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[Entry]:
+    async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[types.Entry]:
         return self.tree.scan(directory, begins, after, limit)
 
-    def watch(self, prefix: str) -> AsyncIterator[Change]:
+    def watch(self, prefix: str) -> AsyncIterator[types.Change]:
         return self.tree.watch(prefix)
 
-    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+    async def commit(self, checks: Sequence[types.At], ops: Sequence[types.Op]) -> Sequence[types.Entry | None]:
         if self._closed:
-            raise Unavailable(f"{self.path} is closed")
+            raise types.Unavailable(f"{self.path} is closed")
         check_commit(checks, ops)  # Already here: what is wrong with it must not fail the others of its batch.
         for op in ops:
-            if not isinstance(op, Delete) and op.lease is not None and not self._leases.known(op.lease):
-                raise SessionLost(f"the lease {op.lease} has run out")
+            if not isinstance(op, types.Delete) and op.lease is not None and not self._leases.known(op.lease):
+                raise types.SessionLost(f"the lease {op.lease} has run out")
         # The lease may still run out while the commit waits. `_leave` then deletes what the commit wrote.
         waiting = _QueuedCommit(checks, ops, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
@@ -189,17 +179,17 @@ class SqliteBackend:
         # A caller that is cancelled cannot take its commit back: others of the same batch may already rest on it.
         return await asyncio.shield(waiting.done)
 
-    async def grant(self, ttl_s: float) -> Lease:
+    async def grant(self, ttl_s: float) -> types.Lease:
         return self._leases.grant(ttl_s)
 
-    async def keep_alive(self, lease: Lease) -> None:
+    async def keep_alive(self, lease: types.Lease) -> None:
         self._leases.keep_alive(lease)
 
-    async def revoke(self, lease: Lease) -> None:
+    async def revoke(self, lease: types.Lease) -> None:
         self._leases.revoke(lease)
         # Remembered before anything is awaited: commits under the lease may be waiting, and their entries go, too.
         self._ended.add(lease)
-        held = [Delete(path) for path in self.tree.held(lease)]
+        held = [types.Delete(path) for path in self.tree.held(lease)]
         for start in range(0, len(held), 100):
             await self.commit([], held[start : start + 100])
 
@@ -215,7 +205,7 @@ class SqliteBackend:
         self._thread.shutdown()
         self._lock.close()
 
-    def _expired(self, lease: Lease) -> None:
+    def _expired(self, lease: types.Lease) -> None:
         """End an expired lease; called by the loop's timer."""
         self._ended.add(lease)
         self._go_on()
@@ -230,10 +220,10 @@ class SqliteBackend:
         if not self._ended:
             return
         # A waiting commit may still write under an ended lease; such a lease is looked at again in the next round.
-        coming = {op.lease for one in self._waiting for op in one.ops if not isinstance(op, Delete)}
+        coming = {op.lease for one in self._waiting for op in one.ops if not isinstance(op, types.Delete)}
         held = {lease: self.tree.held(lease) for lease in self._ended}
         self._ended = {lease for lease, paths in held.items() if paths or lease in coming}
-        gone = [Delete(path) for paths in held.values() for path in paths]
+        gone = [types.Delete(path) for paths in held.values() for path in paths]
         loop = asyncio.get_running_loop()
         self._waiting[:0] = [
             _QueuedCommit([], gone[start : start + 100], loop.create_future()) for start in range(0, len(gone), 100)
@@ -260,7 +250,9 @@ class SqliteBackend:
                 if not isinstance(error, apsw.Error | OSError):
                     log.exception("%s: not written", self.path)
                 # Those that were refused before have their answers already.
-                refused += [(waiting, Unavailable(f"{self.path}: not written: {_why(error)}")) for waiting in taken]
+                refused += [
+                    (waiting, types.Unavailable(f"{self.path}: not written: {_why(error)}")) for waiting in taken
+                ]
                 good = []
                 self.tree.dropped()
             for waiting, written in good:
@@ -283,14 +275,14 @@ class SqliteBackend:
         while self._waiting and len(staged.entries) < TOGETHER_MAX:
             portion, self._waiting = self._waiting[:PORTION_MAX], self._waiting[PORTION_MAX:]
             taken += portion
-            with suppress(StoreError, ValueError):  # each commit reports the error itself
-                self.tree.foresee([op.path for one in portion for op in one.ops if not isinstance(op, Append)])
+            with suppress(types.StoreError, ValueError):  # each commit reports the error itself
+                self.tree.foresee([op.path for one in portion for op in one.ops if not isinstance(op, types.Append)])
             for waiting in portion:
                 try:
                     # Each commit sees those staged before it, so a batch has the same effect as its commits one after
                     # the other.
                     good.append((waiting, staged.commit(waiting.checks, waiting.ops)))
-                except (StoreError, ValueError) as error:
+                except (types.StoreError, ValueError) as error:
                     refused.append((waiting, error))
             await asyncio.sleep(0)
         return staged, good, refused
@@ -352,21 +344,21 @@ class SqliteReader:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not self.path.exists():
-            raise StoreError(f"{self.path}: there is no store; has Headgate been started here?")
+            raise types.StoreError(f"{self.path}: there is no store; has Headgate been started here?")
         with _readable(self.path):
             self._connection = _connect(self.path, read_only=True)
             _format(self._connection, self.path)
 
-    async def get(self, path: str) -> Entry | None:
+    async def get(self, path: str) -> types.Entry | None:
         return self._tree().entries.get(path)
 
-    async def list(self, prefix: str) -> Sequence[Entry]:
+    async def list(self, prefix: str) -> Sequence[types.Entry]:
         return self._tree().under(prefix)
 
-    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
-        raise StoreError(f"{self.path} was opened to read only")
+    async def commit(self, checks: Sequence[types.At], ops: Sequence[types.Op]) -> Sequence[types.Entry | None]:
+        raise types.StoreError(f"{self.path} was opened to read only")
 
-    async def watch(self, prefix: str) -> AsyncIterator[Change]:
+    async def watch(self, prefix: str) -> AsyncIterator[types.Change]:
         """Yield a snapshot whenever the file has changed: other processes can learn no more than that from SQLite."""
         seen = None
         while True:
@@ -374,17 +366,17 @@ class SqliteReader:
             (version,) = next(self._connection.execute("pragma data_version"))
             if version != seen:
                 seen = version
-                yield Snapshot(self._tree().under(prefix))
+                yield types.Snapshot(self._tree().under(prefix))
             await asyncio.sleep(self.LOOK_INTERVAL_S)
 
-    async def grant(self, ttl_s: float) -> Lease:
-        raise StoreError(f"{self.path} was opened to read only")
+    async def grant(self, ttl_s: float) -> types.Lease:
+        raise types.StoreError(f"{self.path} was opened to read only")
 
-    async def keep_alive(self, lease: Lease) -> None:
-        raise StoreError(f"{self.path} was opened to read only")
+    async def keep_alive(self, lease: types.Lease) -> None:
+        raise types.StoreError(f"{self.path} was opened to read only")
 
-    async def revoke(self, lease: Lease) -> None:
-        raise StoreError(f"{self.path} was opened to read only")
+    async def revoke(self, lease: types.Lease) -> None:
+        raise types.StoreError(f"{self.path} was opened to read only")
 
     async def close(self) -> None:
         self._connection.close()
@@ -394,6 +386,6 @@ class SqliteReader:
             return _load(self._connection)
 
 
-async def connect(url: str) -> Backend:
+async def connect(url: str) -> types.Backend:
     """Open the file that a URL names, or a path.  Raise what `SqliteBackend.open` raises."""
     return await SqliteBackend.open(url.removeprefix("sqlite:///"))

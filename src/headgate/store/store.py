@@ -10,23 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from headgate.base.tasks import end, run_to_end
-from headgate.store.types import (
-    OPS_MAX,
-    Append,
-    At,
-    Backend,
-    Change,
-    Conflict,
-    Delete,
-    Entry,
-    Lease,
-    Op,
-    Put,
-    SessionLost,
-    StoreError,
-    Unavailable,
-    Wide,
-)
+from headgate.store import types
 
 T = TypeVar("T")
 
@@ -36,11 +20,11 @@ log = logging.getLogger("headgate.store")
 ATTEMPTS_MAX = 16
 # When a process dies, its locks stay for this long. When the store is silent for two thirds of it, locks are given up.
 TTL_S = 15.0
-PORTION_MAX = 2 * OPS_MAX
+PORTION_MAX = 2 * types.OPS_MAX
 """Entries that one caller reads before others get a turn."""
 
 
-class GuardLost(Conflict):
+class GuardLost(types.Conflict):
     """Report that the failed check was a guard: the lock is lost, and a retry would be wrong."""
 
 
@@ -64,14 +48,14 @@ class Counts:
 class Session:
     """Keep a lease alive.  `lost` is set when the lease must be considered gone."""
 
-    lease: Lease
+    lease: types.Lease
     name: str
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     errands: set[asyncio.Task[Any]] = field(default_factory=set)  # each returns something of its own
 
     def check(self) -> None:
         if self.lost.is_set():
-            raise SessionLost(f"the session of {self.name} has ended")
+            raise types.SessionLost(f"the session of {self.name} has ended")
 
     def errand(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run `work` to its end even if the caller is cancelled, until the session ends at the latest. What was sent
@@ -85,59 +69,62 @@ class Session:
 class Txn:
     """Collect a commit: reads become checks, and writes are kept until the end; the last write to a path counts."""
 
-    def __init__(self, store: Store, guards: Sequence[At]) -> None:
+    def __init__(self, store: Store, guards: Sequence[types.At]) -> None:
         self._store = store
-        self.checks: dict[str, At] = {guard.path: guard for guard in guards}
-        self._puts: dict[str, Op] = {}
-        self._appends: list[Append] = []
+        self.checks: dict[str, types.At] = {guard.path: guard for guard in guards}
+        self._puts: dict[str, types.Op] = {}
+        self._appends: list[types.Append] = []
 
-    async def get(self, path: str) -> Entry | None:
+    async def get(self, path: str) -> types.Entry | None:
         entry = await self._store.get(path)
         # The first version counts: if a second read found another one, the body has used both, and the commit must
         # fail.
-        self.checks.setdefault(path, At(path, entry.version if entry else None))
+        self.checks.setdefault(path, types.At(path, entry.version if entry else None))
         return entry
 
-    def do(self, *ops: Op) -> None:
+    def do(self, *ops: types.Op) -> None:
         for op in ops:
-            if isinstance(op, Append):
+            if isinstance(op, types.Append):
                 self._appends.append(op)
             else:
                 self._puts[op.path] = op
 
     def put(self, path: str, value: bytes) -> None:
-        self.do(Put(path, value))
+        self.do(types.Put(path, value))
 
     def delete(self, path: str) -> None:
-        self.do(Delete(path))
+        self.do(types.Delete(path))
 
     @property
-    def ops(self) -> list[Op]:
+    def ops(self) -> list[types.Op]:
         return [*self._puts.values(), *self._appends]
 
 
 class Store:
-    def __init__(self, backend: Backend, *, ttl_s: float = TTL_S) -> None:
+    def __init__(self, backend: types.Backend, *, ttl_s: float = TTL_S) -> None:
         """Make a store; `ttl_s` is the default for sessions."""
         self.backend, self._ttl_s = backend, ttl_s
         self.counts = Counts()
 
-    async def get(self, path: str) -> Entry | None:
+    async def get(self, path: str) -> types.Entry | None:
         self.counts.reads += 1
         return await self.backend.get(path)
 
-    async def list(self, prefix: str) -> Sequence[Entry]:
+    async def list(self, prefix: str) -> Sequence[types.Entry]:
         self.counts.reads += 1
         return await self.backend.list(prefix)
 
-    async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
+    async def get_many(self, paths: Sequence[str]) -> Sequence[types.Entry | None]:
         """Return one entry per path. They may be as of different moments, because others get turns between portions of
         a long list."""
-        if not isinstance(self.backend, Wide):
+        if not isinstance(self.backend, types.Wide):
             return await asyncio.gather(*(self.get(path) for path in paths))
-        found: list[Entry | None] = []
+        found: list[types.Entry | None] = []
         for start in range(0, len(paths), PORTION_MAX):
-            parts = [paths[at : at + OPS_MAX] for at in range(start, min(start + PORTION_MAX, len(paths)), OPS_MAX)]
+            parts = [
+                paths[at : at + types.OPS_MAX]
+                for at in range(start, min(start + PORTION_MAX, len(paths)), types.OPS_MAX)
+            ]
             self.counts.reads += len(parts)
             for part in await asyncio.gather(*(self.backend.get_many(part) for part in parts)):
                 found += part
@@ -145,10 +132,10 @@ class Store:
                 await asyncio.sleep(0)
         return found
 
-    async def scan(self, directory: str, *, begins: str = "", after: str = "", limit: int) -> Sequence[Entry]:
+    async def scan(self, directory: str, *, begins: str = "", after: str = "", limit: int) -> Sequence[types.Entry]:
         """Return the first `limit` entries below `directory`, ordered by path. Only relative paths that start with
         `begins` and sort after `after` count."""
-        if isinstance(self.backend, Wide):
+        if isinstance(self.backend, types.Wide):
             self.counts.reads += 1
             return await self.backend.scan(directory, begins=begins, after=after, limit=limit)
         start = len(directory) + 1
@@ -157,8 +144,8 @@ class Store:
         return sorted(found, key=lambda entry: entry.path)[:limit]
 
     async def commit(
-        self, checks: Sequence[At], ops: Sequence[Op], *, guards: Sequence[At] = ()
-    ) -> Sequence[Entry | None]:
+        self, checks: Sequence[types.At], ops: Sequence[types.Op], *, guards: Sequence[types.At] = ()
+    ) -> Sequence[types.Entry | None]:
         """Commit all or nothing.  Raises Conflict, or GuardLost when a guard no longer holds; Unavailable: outcome
         unknown."""
         # Guards come first because backends report the first check that fails: a lost lock must not look like a
@@ -166,19 +153,19 @@ class Store:
         every = [*guards, *checks]
         self.counts.commits += 1
         self.counts.ops += len(ops)
-        self.counts.written_bytes += sum(len(op.value) for op in ops if not isinstance(op, Delete))
+        self.counts.written_bytes += sum(len(op.value) for op in ops if not isinstance(op, types.Delete))
         try:
             return await self.backend.commit(every, ops)
-        except Conflict as conflict:
+        except types.Conflict as conflict:
             if conflict.check in guards:
                 raise GuardLost(conflict.check) from None
             raise
 
-    def watch(self, prefix: str) -> AsyncIterator[Change]:
+    def watch(self, prefix: str) -> AsyncIterator[types.Change]:
         self.counts.watches += 1
         return self.backend.watch(prefix)
 
-    async def transact(self, body: Callable[[Txn], Awaitable[T]], *, guards: Sequence[At] = ()) -> T:
+    async def transact(self, body: Callable[[Txn], Awaitable[T]], *, guards: Sequence[types.At] = ()) -> T:
         """Run `body` until its writes commit together with checks of all that it read. Without writes nothing is
         checked.
 
@@ -197,7 +184,7 @@ class Store:
             # It is a Conflict, too, but reading again cannot bring the lock back.
             except GuardLost:
                 raise
-            except Conflict:
+            except types.Conflict:
                 if attempt == ATTEMPTS_MAX - 1:
                     raise
         raise AssertionError("the loop returns or raises")
@@ -216,7 +203,7 @@ class Store:
         except asyncio.CancelledError:
             # If somebody else has cancelled the task as well, that cancellation must not be swallowed.
             if session.lost.is_set() and body.uncancel() == 0:
-                raise SessionLost(f"the session of {name} has ended") from None
+                raise types.SessionLost(f"the session of {name} has ended") from None
             raise
         finally:
             try:
@@ -227,16 +214,16 @@ class Store:
                     session.lost.set()
                     await run_to_end(self._revoke(session.lease, ttl_s))
 
-    async def _revoke(self, lease: Lease, ttl_s: float) -> None:
+    async def _revoke(self, lease: types.Lease, ttl_s: float) -> None:
         """Revoke the lease as soon as the store can be reached; after `ttl_s` it has expired anyway."""
         wait_s = 0.05
-        with suppress(StoreError, TimeoutError):
+        with suppress(types.StoreError, TimeoutError):
             async with asyncio.timeout(ttl_s):
                 while True:
                     try:
                         await self.backend.revoke(lease)
                         return
-                    except Unavailable:
+                    except types.Unavailable:
                         await asyncio.sleep(wait_s)
                         wait_s = min(2 * wait_s, 1.0)
 
@@ -255,12 +242,12 @@ class Store:
                 # The time of the request counts, not of its answer: the server may have renewed the lease at any moment
                 # between.
                 good_until, wait_s = asked_s + ttl_s * 2 / 3, ttl_s / 3
-            except SessionLost:
+            except types.SessionLost:
                 break
             # A bug in a backend must not end this task: the lease would expire while the block believes that it is
             # alive.
             except Exception as error:
-                if not isinstance(error, StoreError | TimeoutError):
+                if not isinstance(error, types.StoreError | TimeoutError):
                     log.exception("the store could not renew a session, for a reason of its own")
                 if loop.time() >= good_until:
                     break

@@ -16,8 +16,8 @@ import yaml
 from headgate.config.dynamic import TenantLayouts
 from headgate.config.keys.job import JOB
 from headgate.config.keys.objects import KINDS, PIPELINE, PROJECT, PROJECT_PIPELINE
-from headgate.config.keys.tenant import PROJECT as TENANT_PROJECT
-from headgate.config.keys.tenant import TENANT
+from headgate.config.keys.tenantfile import PROJECT as TENANT_PROJECT
+from headgate.config.keys.tenantfile import TENANT
 from headgate.config.kinds.stanza import TABLES
 from headgate.config.operator.file import parse_tenant_file
 from headgate.config.operator.model import ConfigErrors, Connection, Tenant

@@ -20,7 +20,7 @@ from headgate.adapters.git.forge import GitForge
 from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.base.tasks import run_until, unless
 from headgate.config.tenants import Connection, parse_tenant_file
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import Finished, HandAction
 from headgate.ports.forge import ForgeWatch
 from headgate.ports.history import HistoryWriter

@@ -16,23 +16,12 @@ from headgate.gate.items.enqueue import concluded
 from headgate.gate.items.renewal import as_it_was, dissolved, remembered
 from headgate.gate.rules.needs import ByTopic, topic_of
 from headgate.gate.rules.requirements import vouching
+from headgate.gate.state import works
 from headgate.gate.state.actions import Action, Cancel, Land, Merge, Record, Report, Resume, Run, Supersede, Vouch
 from headgate.gate.state.change import Change, ChangeState, EventKind, Tell, TriggerEvent
 from headgate.gate.state.gitwork import MergeItem, Trees
 from headgate.gate.state.model import Build, BuildSet, Item, State
 from headgate.gate.state.surroundings import Beside, Closing, Sought, Waiter
-from headgate.gate.state.work import (
-    Answer,
-    BuildEnded,
-    BuildFailing,
-    BuildOutcome,
-    BuildPaused,
-    BuildSpec,
-    LandAnswer,
-    Managed,
-    MergeAnswer,
-    RepoState,
-)
 from headgate.gate.state.world import World
 from headgate.testing.layouts import PlayLayout, PlayLayouts
 
@@ -168,7 +157,7 @@ class Play:
         self._clock += 1
         self.act(TriggerEvent(kind, change, f"event{self._clock}", fresh=fresh))
 
-    def act(self, *events: TriggerEvent | Answer | Managed) -> None:
+    def act(self, *events: TriggerEvent | works.Answer | works.Managed) -> None:
         """Take one turn."""
         self._clock += 1000
         actions: list[Action] = []
@@ -200,8 +189,8 @@ class Play:
             beneath = tuple(one for one in work.chain if one.item != work.chain[-1].item)
             before = {p: {"master": self.tree(p)} for p in work.given}
             known = Trees(before, {p: {"master": self.tree(p, beneath)} for p in work.given})
-            state = RepoState(work.chain, heads, merged, trees=trees, known=known)
-            self.act(MergeAnswer(work.buildset, True, state=state, config=texts))
+            state = works.RepoState(work.chain, heads, merged, trees=trees, known=known)
+            self.act(works.MergeAnswer(work.buildset, True, state=state, config=texts))
 
     def tree(self, project: str, chain: Sequence[MergeItem] = ()) -> str:
         """Return the content of a project's branch with a chain on it."""
@@ -220,28 +209,28 @@ class Play:
         id = next(i for i, m in self.merging.items() if self._topic(m.work.chain[-1].commit) == name)
         work = self.merging.pop(id).work
         guilty = next(i.item for i in work.chain if self._topic(i.commit) == (blame or name))
-        self.act(MergeAnswer(work.buildset, False, guilty, "conflicts in f"))
+        self.act(works.MergeAnswer(work.buildset, False, guilty, "conflicts in f"))
 
     def ends(self, name: str, job: str, result: str | None, **data: object) -> None:
         spec = self.running_spec(name, job)
         del self.running[spec.build]
-        outcome = BuildOutcome(
+        outcome = works.BuildOutcome(
             spec.build, result, data=dict(data), start_ms=1_000, end_ms=63_000, narrow=spec.job.reuse
         )
-        self.act(BuildEnded(spec.buildset, spec.job.id, outcome))
+        self.act(works.BuildEnded(spec.buildset, spec.job.id, outcome))
 
-    def running_spec(self, name: str, job: str) -> BuildSpec:
+    def running_spec(self, name: str, job: str) -> works.BuildSpec:
         return next(r.spec for r in self.running.values() if (r.spec.change.topic, r.spec.job.name) == (name, job))
 
     def pauses(self, name: str, job: str, **data: object) -> None:
         """Pause a build, which then waits for the jobs that depend on it."""
         spec = self.running_spec(name, job)
-        self.act(BuildPaused(spec.buildset, spec.job.id, spec.build, dict(data)))
+        self.act(works.BuildPaused(spec.buildset, spec.job.id, spec.build, dict(data)))
 
     def begins_to_fail(self, name: str, job: str = "unit") -> None:
         """Report that a build will fail while it still runs."""
         spec = self.running_spec(name, job)
-        self.act(BuildFailing(spec.buildset, job, spec.build))
+        self.act(works.BuildFailing(spec.buildset, job, spec.build))
 
     def passes(self, name: str, *jobs: str) -> None:
         """Let the named jobs succeed, or all running jobs."""
@@ -272,7 +261,7 @@ class Play:
             change_state = self.change_states[part.change.key]
             self.change_states[part.change.key] = replace(change_state, open=False, landed=True)
         key = work.change.key if work.change.connection in self.merging_there else ""
-        answer = LandAnswer(work.buildset, landed, moved, error, shut, work.change.project, key, commit, differs)
+        answer = works.LandAnswer(work.buildset, landed, moved, error, shut, work.change.project, key, commit, differs)
         self.act(answer)
 
     # --- the stage

@@ -35,8 +35,6 @@ from headgate.web.routes import (
     summaries,
     testresults,
 )
-from headgate.web.routes.actions import RefusedWrites
-from headgate.web.routes.login import expected
 from headgate.web.site import OPEN, Site, must_read
 
 ALSO = frozenset({"info", "authorizations"})
@@ -121,13 +119,17 @@ class _KeyedApplication:
             given = next((value for name, value in scope["headers"] if name == b"authorization"), b"").decode("latin-1")
             if given:
                 # Fetched here, as verification itself is synchronous and must not wait for a provider.
-                await expected(self._access, given.partition(" ")[2].strip())
+                await login.expected(self._access, given.partition(" ")[2].strip())
         await self._app(scope, receive, send)
 
 
 def _routed(site: Site) -> App:
     served = [route for route in ROUTES if site.vitals is not None or route not in process.ROUTES]
-    shared, guard, refused = [site, site.vitals, site.access], partial(_readable, site), RefusedWrites(site).note
+    shared, guard, refused = (
+        [site, site.vitals, site.access],
+        partial(_readable, site),
+        actions.RefusedWrites(site).note,
+    )
     app = WebApplication(served, shared, guard=guard, headers=HEADERS, answers=HANDLERS, refused=refused)
 
     async def dated(scope: Message, receive: Receive, send: Send) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 from msgspec.structs import replace
 
-from headgate.adapters.logs.manifest import OUTPUT, Manifest
+from headgate.adapters.logs.manifests import OUTPUT, Manifest
 from headgate.adapters.logs.reader import Content, KeptLogs, missing
 from headgate.ports.logstore import LogStoreError, NotStored
 from headgate.recipes.requestforms import Open
@@ -19,20 +19,8 @@ from headgate.rest import HTTPException, NotFoundException, StreamResponse
 from headgate.services.context import Context
 from headgate.services.nodes.requester import executors
 from headgate.store.types import StoreError
+from headgate.web import logfiles
 from headgate.web.access import PeerFleet
-from headgate.web.logfiles import (
-    PASSED_ON,
-    Answer,
-    Follow,
-    harmless,
-    headers,
-    inside,
-    listed,
-    local,
-    output,
-    served,
-    unencoded,
-)
 from headgate.web.shapes import LogFile
 
 TIMEOUT_S = 10.0
@@ -164,7 +152,7 @@ class BuildLogs:
 
     root: Path
     """Directory of the logs on this machine."""
-    follow: Follow
+    follow: logfiles.Follow
     remote: RemoteLogs | None = None
     """Access to logs of executors in other processes."""
     stored: KeptLogs | None = None
@@ -178,31 +166,31 @@ class BuildLogs:
             if files:
                 return [replace(file, url=f"{url}/{quote(file.path)}") for file in files]
         if root is not None or found is None or self.stored is None:
-            return await listed(root or (self.root / build).resolve(), url)
+            return await logfiles.listed(root or (self.root / build).resolve(), url)
         files = [LogFile(file.path, file.size_bytes, f"{url}/{quote(file.path)}") for file in found.files]
         if not found.complete and (content := self.stored.file(found, OUTPUT)) is not None:
             files.insert(0, LogFile(OUTPUT, content.size_bytes, f"{url}/{OUTPUT}"))
         return files
 
-    async def file(self, build: str, path: str, headers: Mapping[str, str]) -> Answer:
+    async def file(self, build: str, path: str, headers: Mapping[str, str]) -> logfiles.Answer:
         """Answer a request for a file with the headers `headers`.  Raise 404, 503."""
         found = await self.content(build, path)
         if found is not None:
-            return await served(found, path, headers)
+            return await logfiles.served(found, path, headers)
         # Only these: the client's token and cookie are not meant for an executor.
-        wanted = {name: headers[name] for name in PASSED_ON if name in headers}
+        wanted = {name: headers[name] for name in logfiles.PASSED_ON if name in headers}
         try:
             return await self._relayed(build, path, wanted)
         except NoLogs as error:
             part = await self._part(build, path)
             if part is None:
                 raise NotFoundException(str(error)) from error
-            return await served(part, path, headers)
+            return await logfiles.served(part, path, headers)
 
     async def content(self, build: str, path: str) -> Content | None:
         """Return a file that can be read without an executor; None: an executor has it. Raise 404, 503."""
         if (root := self._here(build)) is not None:
-            return local(inside(root, path))
+            return logfiles.local(logfiles.inside(root, path))
         found = await self._stored(build)
         # An incomplete record does not decide: the executor may have more, and is asked first.
         if found is not None and found.complete and self.stored is not None:
@@ -212,7 +200,7 @@ class BuildLogs:
             return content
         if self.remote is None:
             part = await self._part(build, path)
-            return part or local(inside((self.root / build).resolve(), path))
+            return part or logfiles.local(logfiles.inside((self.root / build).resolve(), path))
         return None
 
     async def pieces(self, build: str, path: str) -> AsyncIterator[bytes]:
@@ -231,7 +219,7 @@ class BuildLogs:
         """Yield the build's output from `offset` on, until it has ended; below 0: so many bytes from the end.  Raise
         NoLogs, 404, 503."""
         if (root := self._here(build)) is not None:
-            async for chunk in output(self.follow, root, over, offset):
+            async for chunk in logfiles.output(self.follow, root, over, offset):
                 yield chunk
             return
         found = await self._stored(build)
@@ -246,7 +234,7 @@ class BuildLogs:
                 if found is None:
                     raise
         if found is None or self.stored is None:
-            async for chunk in output(self.follow, (self.root / build).resolve(), over, offset):
+            async for chunk in logfiles.output(self.follow, (self.root / build).resolve(), over, offset):
                 yield chunk
             return
         content = self.stored.file(found, OUTPUT)
@@ -292,17 +280,17 @@ class BuildLogs:
         found = await self._stored(build)
         return self.stored.file(found, path.lstrip("/")) if found is not None and self.stored is not None else None
 
-    async def _relayed(self, build: str, path: str, request_headers: Mapping[str, str]) -> Answer:
+    async def _relayed(self, build: str, path: str, request_headers: Mapping[str, str]) -> logfiles.Answer:
         """Raise NoLogs."""
         if self.remote is None:
             raise NoLogs(f"build {build}: its logs are not here")
         answer = await self.remote.relayed(build, quote(path.lstrip("/")), request_headers)
-        kind = harmless(answer.headers.get("content-type", "text/plain; charset=utf-8"))
-        about = headers(path, kind)
+        kind = logfiles.harmless(answer.headers.get("content-type", "text/plain; charset=utf-8"))
+        about = logfiles.headers(path, kind)
         # The content policy stays ours, whatever the executor answers.
         about |= {name.title(): answer.headers[name] for name in SAID_BY_EXECUTORS if name in answer.headers}
         return StreamResponse(
-            _pieces(answer.pieces), status_code=answer.status, headers=about, media_type=unencoded(kind)
+            _pieces(answer.pieces), status_code=answer.status, headers=about, media_type=logfiles.unencoded(kind)
         )
 
 

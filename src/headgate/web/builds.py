@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 import msgspec
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob
@@ -15,20 +14,7 @@ from headgate.gate.builds.report import artifacts, error_of
 from headgate.gate.state.model import Build, Item
 from headgate.gate.state.returns import joined
 from headgate.map.records import Finished, FinishedBuild
-from headgate.ports.history import (
-    WILD,
-    Artifact,
-    HistoryQuery,
-    InBuildset,
-    PastBuild,
-    PastBuildset,
-    PastCourse,
-    PastRef,
-    Provided,
-    SetEvent,
-    course_of,
-    time_text,
-)
+from headgate.ports import history
 from headgate.rest import HttpRequest
 from headgate.services.autohold import held_builds, hold_requests
 from headgate.web.itemshapes import past_ref
@@ -56,7 +42,7 @@ class Builds:
 
     # --- several
 
-    async def builds(self, query: HistoryQuery) -> list[PastBuild]:
+    async def builds(self, query: history.HistoryQuery) -> list[history.PastBuild]:
         """Return the builds under way, then those of the history."""
         held, live = self.held(), [b for b in await self._live() if _fits(query, b.id, _facts_of_build(b), b.result)]
         live = live if query.ended_ms == (None, None) else []
@@ -64,9 +50,9 @@ class Builds:
         # The recorder may have written a build before the mirror shows that it left: it is listed once.
         known = {build.uuid for build in live}
         found = [*live[query.skip :], *(build for build in past if build.uuid not in known)][: query.limit]
-        return [self.shown(replace(build, held=build.uuid in held, course=UNSET)) for build in found]
+        return [self.shown(replace(build, held=build.uuid in held, course=msgspec.UNSET)) for build in found]
 
-    async def buildsets(self, query: HistoryQuery) -> list[PastBuildset]:
+    async def buildsets(self, query: history.HistoryQuery) -> list[history.PastBuildset]:
         """Return the buildsets under way, then those of the history."""
         live = [s for s in await self._live_sets() if _fits(query, s.id, _facts_of_set(s), s.result)]
         past = await self.site.history.buildsets(self.tenant, _beyond(query, len(live)))
@@ -75,16 +61,16 @@ class Builds:
 
     # --- one
 
-    async def build(self, uuid: str) -> PastBuild | None:
+    async def build(self, uuid: str) -> history.PastBuild | None:
         found = next((b for b in await self._live() if b.uuid == uuid), None)
         found = found or await self.site.history.build(self.tenant, uuid)
         if found is None:
             return None
         ended = found.result is not None and found.start_time
         lost = await self.site.logs.missing(uuid) if ended and uuid.isalnum() and uuid.isascii() else ""
-        return self.shown(replace(found, held=uuid in self.held(), log_missing=lost or UNSET))
+        return self.shown(replace(found, held=uuid in self.held(), log_missing=lost or msgspec.UNSET))
 
-    async def buildset(self, uuid: str) -> PastBuildset | None:
+    async def buildset(self, uuid: str) -> history.PastBuildset | None:
         """Return the buildset with its builds and its events."""
         found = next((s for s in await self._live_sets() if s.uuid == uuid), None)
         if found is not None:
@@ -94,8 +80,8 @@ class Builds:
             builds = (found.builds or ()) if found is not None else ()
         if found is None:
             return None
-        events = (_triggered(found),) if found.event_timestamp else UNSET
-        return replace(found, builds=tuple(map(self.shown, builds)) or UNSET, events=events)
+        events = (_triggered(found),) if found.event_timestamp else msgspec.UNSET
+        return replace(found, builds=tuple(map(self.shown, builds)) or msgspec.UNSET, events=events)
 
     def held(self) -> set[str]:
         """Return the ids of the tenant's builds that are held now."""
@@ -104,7 +90,7 @@ class Builds:
 
     # --- how they are shown
 
-    def shown(self, build: PastBuild) -> PastBuild:
+    def shown(self, build: history.PastBuild) -> history.PastBuild:
         """Return the build with its log, the list of its files, and absolute addresses of artifacts: relative ones are
         below the log. A build that never began has no log.
         """
@@ -121,12 +107,12 @@ class Builds:
         at_store = self.site.context.logs_root and build.result is not None
         url = public if at_store else f"{self.origin}/t/{quote(self.tenant)}/logs/{build.uuid}/"
         if not any(one.metadata.get("type") == "zuul_manifest" for one in found):
-            found += (Artifact("Zuul Manifest", url + MANIFEST, {"type": "zuul_manifest"}),)
+            found += (history.Artifact("Zuul Manifest", url + MANIFEST, {"type": "zuul_manifest"}),)
         return replace(build, artifacts=found, log_url=url)
 
     # --- what is under way
 
-    async def _live(self) -> list[PastBuild]:
+    async def _live(self) -> list[history.PastBuild]:
         """Return the builds in the queues, and those on their way into the history, latest first."""
         shown = {job.uuid: job for _, item in await self.site.items(self.tenant) for job in item.jobs}
         found = []
@@ -135,7 +121,7 @@ class Builds:
             job, frozen, refs = shown.get(build.id), job_of(item, build), self._refs(item)
             began = job.start_time if job else None
             found.append(
-                PastBuild(
+                history.PastBuild(
                     id=build.asked_ms or item.enqueued_ms,
                     uuid=build.id,
                     job_name=frozen.name if frozen else build.job,
@@ -143,9 +129,9 @@ class Builds:
                     final=False,
                     attempt=build.attempt,
                     voting=build.voting,
-                    execute_time=time_text(build.asked_ms),
-                    start_time=time_text(int(began * 1000)) if began else None,
-                    end_time=time_text(build.end_ms),
+                    execute_time=history.time_text(build.asked_ms),
+                    start_time=history.time_text(int(began * 1000)) if began else None,
+                    end_time=history.time_text(build.end_ms),
                     duration=round(build.end_ms / 1000 - began, 3) if began and build.end_ms else None,
                     estimated_time=job.estimated_time if job else None,
                     error_detail=error_of(build) or None,
@@ -153,22 +139,22 @@ class Builds:
                     log_url=build.log_url or None,
                     nodeset=frozen.nodeset.name or None if frozen else None,
                     course=_course(frozen, build),
-                    artifacts=msgspec.convert(artifacts(build), tuple[Artifact, ...]),
+                    artifacts=msgspec.convert(artifacts(build), tuple[history.Artifact, ...]),
                     ref=refs[0],
                     pipeline=pipeline,
                     event_id=item.event,
-                    event_timestamp=time_text(item.enqueued_ms),
+                    event_timestamp=history.time_text(item.enqueued_ms),
                     queue_item_uuid=item.id,
-                    buildset=InBuildset(item.buildset.id, refs),
+                    buildset=history.InBuildset(item.buildset.id, refs),
                 )
             )
         for ended in self.site.leaving(self.tenant):
             found += [self._leaving(ended, build) for build in ended.builds]
         return sorted(found, key=lambda build: -build.id)
 
-    def _leaving(self, ended: Finished, build: FinishedBuild) -> PastBuild:
+    def _leaving(self, ended: Finished, build: FinishedBuild) -> history.PastBuild:
         refs = tuple(past_ref(change, None) for change in (ended.change, *ended.others))
-        return PastBuild(
+        return history.PastBuild(
             id=ended.ended_ms,
             uuid=build.uuid,
             job_name=build.job_name,
@@ -176,28 +162,28 @@ class Builds:
             final=build.final,
             attempt=build.attempt,
             voting=build.voting,
-            execute_time=time_text(build.asked_ms),
-            start_time=time_text(build.start_ms),
-            end_time=time_text(build.end_ms),
+            execute_time=history.time_text(build.asked_ms),
+            start_time=history.time_text(build.start_ms),
+            end_time=history.time_text(build.end_ms),
             duration=(build.end_ms - build.start_ms) / 1000 if build.end_ms and build.start_ms else None,
             error_detail=build.error or None,
             image=build.image or None,
             log_url=build.log_url or None,
             nodeset=build.nodeset or None,
-            course=course_of(build.needs, build.semaphores, build.course),
-            artifacts=msgspec.convert(msgspec.to_builtins(build.artifacts), tuple[Artifact, ...]),
-            provides=tuple(Provided(name) for name in build.provides),
+            course=history.course_of(build.needs, build.semaphores, build.course),
+            artifacts=msgspec.convert(msgspec.to_builtins(build.artifacts), tuple[history.Artifact, ...]),
+            provides=tuple(history.Provided(name) for name in build.provides),
             ref=refs[0],
             pipeline=ended.pipeline,
             event_id=ended.event,
-            event_timestamp=time_text(ended.enqueued_ms),
+            event_timestamp=history.time_text(ended.enqueued_ms),
             queue_item_uuid=ended.item,
-            buildset=InBuildset(ended.buildset, refs),
+            buildset=history.InBuildset(ended.buildset, refs),
         )
 
-    async def _live_sets(self) -> list[PastBuildset]:
+    async def _live_sets(self) -> list[history.PastBuildset]:
         """Return the buildsets in the queues, and those on their way to the history, latest first."""
-        status, found = self.site.status, dict[str, PastBuildset]()
+        status, found = self.site.status, dict[str, history.PastBuildset]()
         began = {job.uuid: job.start_time for _, item in await self.site.items(self.tenant) for job in item.jobs}
         for pipeline in self.site.tenant(self.tenant).layouts.landed.pipelines:
             for _, item in status.state(self.tenant, pipeline).state.items():
@@ -208,25 +194,25 @@ class Builds:
                 found[ended.buildset] = _ended(ended)
         return sorted(found.values(), key=lambda one: -one.id)
 
-    def _set(self, pipeline: str, item: Item, began: Mapping[str | None, float | None]) -> PastBuildset:
+    def _set(self, pipeline: str, item: Item, began: Mapping[str | None, float | None]) -> history.PastBuildset:
         """Return the buildset of an item; `began`: when builds began, in seconds since the epoch."""
         assert item.buildset is not None, "who asks has seen it"
         starts = [began.get(build.id) for build in item.buildset.builds.values()]
-        return PastBuildset(
+        return history.PastBuildset(
             id=item.enqueued_ms,
             uuid=item.buildset.id,
             result=None,
             message=None,
             pipeline=pipeline,
             event_id=item.event,
-            event_timestamp=time_text(item.enqueued_ms),
+            event_timestamp=history.time_text(item.enqueued_ms),
             queue_item_uuid=item.id,
-            first_build_start_time=time_text(int(min(filter(None, starts), default=0) * 1000)),
+            first_build_start_time=history.time_text(int(min(filter(None, starts), default=0) * 1000)),
             refs=self._refs(item),
             final=False,
         )
 
-    def _refs(self, item: Item) -> tuple[PastRef, ...]:
+    def _refs(self, item: Item) -> tuple[history.PastRef, ...]:
         known = self.site.status.change_states(self.tenant).now()
         return tuple(past_ref(change, known.get(change.key)) for change in item.circle)
 
@@ -237,44 +223,46 @@ def job_of(item: Item, build: Build) -> FrozenJob | None:
     return graph.by_id.get(build.job) if graph is not None else None
 
 
-def _course(job: FrozenJob | None, build: Build) -> PastCourse:
+def _course(job: FrozenJob | None, build: Build) -> history.PastCourse:
     needs = tuple(one.name for one in job.dependencies) if job is not None else ()
     names = tuple(one.name for one in job.semaphores) if job is not None else ()
-    return course_of(needs, names, build.course)
+    return history.course_of(needs, names, build.course)
 
 
-def _ended(ended: Finished) -> PastBuildset:
+def _ended(ended: Finished) -> history.PastBuildset:
     starts = [build.start_ms for build in ended.builds if build.start_ms]
-    return PastBuildset(
+    return history.PastBuildset(
         id=ended.ended_ms,
         uuid=ended.buildset,
         result=ended.result,
         message=ended.message,
         pipeline=ended.pipeline,
         event_id=ended.event,
-        event_timestamp=time_text(ended.enqueued_ms),
+        event_timestamp=history.time_text(ended.enqueued_ms),
         queue_item_uuid=ended.item,
-        first_build_start_time=time_text(min(starts, default=0)),
-        last_build_end_time=time_text(max((build.end_ms for build in ended.builds), default=0) or ended.ended_ms),
+        first_build_start_time=history.time_text(min(starts, default=0)),
+        last_build_end_time=history.time_text(
+            max((build.end_ms for build in ended.builds), default=0) or ended.ended_ms
+        ),
         refs=tuple(past_ref(change, None) for change in (ended.change, *ended.others)),
         final=ended.final,
     )
 
 
-def _triggered(found: PastBuildset) -> SetEvent:
+def _triggered(found: history.PastBuildset) -> history.SetEvent:
     cause = f"by event {found.event_id}" if found.event_id else "by hand"
-    return SetEvent(found.event_timestamp or "", "triggered", f"It came into pipeline {found.pipeline} {cause}")
+    return history.SetEvent(found.event_timestamp or "", "triggered", f"It came into pipeline {found.pipeline} {cause}")
 
 
 # --- what a question means for what is not in the history
 
 
-def _beyond(query: HistoryQuery, live: int) -> HistoryQuery:
+def _beyond(query: history.HistoryQuery, live: int) -> history.HistoryQuery:
     """Return the query of the history for the rows that follow `live` rows of builds under way."""
     return replace(query, skip=max(0, query.skip - live))
 
 
-def _fits(query: HistoryQuery, number: int, facts: Values, result: str | None) -> bool:
+def _fits(query: history.HistoryQuery, number: int, facts: Values, result: str | None) -> bool:
     least, most = query.numbers
     if (least is not None and number < least) or (most is not None and number > most):
         return False
@@ -291,7 +279,7 @@ def _named(name: str, wanted: Sequence[str | bool], have: Collection[str | bool]
     for one in wanted:
         if one in have:
             return True
-        if name in WILD and isinstance(one, str) and "*" in one:
+        if name in history.WILD and isinstance(one, str) and "*" in one:
             fits = _fitting(one)
             if any(isinstance(value, str) and fits(value) for value in have):
                 return True
@@ -320,7 +308,7 @@ def _fitting(pattern: str) -> Callable[[str], bool]:
     return fits
 
 
-def _of_refs(refs: Iterable[PastRef]) -> Iterator[tuple[str, set[str | bool]]]:
+def _of_refs(refs: Iterable[history.PastRef]) -> Iterator[tuple[str, set[str | bool]]]:
     known = list(refs)
     for name in ("project", "branch", "patchset", "ref"):
         yield name, {value for ref in known if (value := getattr(ref, name)) is not None}
@@ -328,7 +316,7 @@ def _of_refs(refs: Iterable[PastRef]) -> Iterator[tuple[str, set[str | bool]]]:
     yield "newrev", {ref.newrev or ref.patchset or "" for ref in known}
 
 
-def _facts_of_build(build: PastBuild) -> dict[str, set[str | bool]]:
+def _facts_of_build(build: history.PastBuild) -> dict[str, set[str | bool]]:
     return {
         **dict(_of_refs(build.buildset.refs)),
         "pipeline": {build.pipeline},
@@ -343,7 +331,7 @@ def _facts_of_build(build: PastBuild) -> dict[str, set[str | bool]]:
     }
 
 
-def _facts_of_set(found: PastBuildset) -> dict[str, set[str | bool]]:
+def _facts_of_set(found: history.PastBuildset) -> dict[str, set[str | bool]]:
     return {
         **dict(_of_refs(found.refs)),
         "pipeline": {found.pipeline},

@@ -11,7 +11,7 @@ import msgspec
 from headgate.config.explain import answers
 from headgate.config.explain.origins import Elements, Explained
 from headgate.config.explain.variants import context_of, parameter, variant
-from headgate.config.files.check import as_list
+from headgate.config.files.checks import as_list
 from headgate.config.files.document import Table
 from headgate.config.freeze.sections import Section, is_dropped, parameters
 from headgate.config.kinds.stanza import section_jobs

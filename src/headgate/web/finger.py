@@ -21,16 +21,7 @@ from headgate.services.context import Context
 from headgate.web.access import Access
 from headgate.web.buildlogs import BuildLogs, NoLogs
 from headgate.web.logfiles import over
-from headgate.web.peers.connections import (
-    FOREVER,
-    STALL_MAX_S,
-    Acceptor,
-    AdmittedConnection,
-    ConnectionAdmission,
-    ServerCertificates,
-    Tls,
-    listening,
-)
+from headgate.web.peers import connections
 
 log = logging.getLogger("headgate.finger")
 
@@ -75,7 +66,7 @@ class _FingerConnections:
     def __init__(self, answer: Answer) -> None:
         self._answer, self._tasks = answer, set[asyncio.Task[None]]()
         self._transports = set[asyncio.Transport]()
-        self.admission = ConnectionAdmission.of_process(lambda: asyncio.get_running_loop().time())
+        self.admission = connections.ConnectionAdmission.of_process(lambda: asyncio.get_running_loop().time())
         self.admission.connections_max = min(CONNECTIONS_MAX, self.admission.connections_max)
 
     def protocol(self) -> asyncio.Protocol:
@@ -96,9 +87,9 @@ class _FingerConnections:
             if transport.is_closing():
                 return
             # From here on the connection is evicted last, behind those that have asked for nothing.
-            place.busy, place.until_s = True, FOREVER
+            place.busy, place.until_s = True, connections.FOREVER
             await run_until(one.lost, self._write(line, one, place))
-            place.until_s = self.admission.now() + STALL_MAX_S
+            place.until_s = self.admission.now() + connections.STALL_MAX_S
             transport.close()
             # Closing sends what is buffered first; the sweep ends the wait if the peer does not read it.
             await one.lost.wait()
@@ -112,15 +103,15 @@ class _FingerConnections:
             self._tasks.discard(task)
             transport.abort()
 
-    async def _write(self, line: bytes, one: _Connection, place: AdmittedConnection) -> None:
+    async def _write(self, line: bytes, one: _Connection, place: connections.AdmittedConnection) -> None:
         """Write the answer. Raise OSError when the peer has left."""
         async with aclosing(self._answer(line)) as pieces:
             async for piece in pieces:
                 for at in range(0, len(piece), PIECE_MAX_BYTES):
-                    place.until_s = self.admission.now() + STALL_MAX_S
+                    place.until_s = self.admission.now() + connections.STALL_MAX_S
                     one.writer.write(piece[at : at + PIECE_MAX_BYTES])
                     await one.writer.drain()
-                place.until_s = FOREVER
+                place.until_s = connections.FOREVER
 
     async def sweep(self) -> None:
         """End connections that are gone or have made no progress, again and again, until cancelled."""
@@ -158,14 +149,19 @@ def _keep_alive(connection: socket.socket) -> None:
 
 
 async def serve(
-    answer: Answer, host: str, port: int, stop: asyncio.Event, bound: Callable[[int], None], tls: Tls | None = None
+    answer: Answer,
+    host: str,
+    port: int,
+    stop: asyncio.Event,
+    bound: Callable[[int], None],
+    tls: connections.Tls | None = None,
 ) -> None:
     """Serve until `stop` or cancelled; `bound` receives the port. Raise UserError when the address cannot be used."""
-    certificates = ServerCertificates(tls) if tls else None
-    listener = listening(host, port, "[fingergw]", "port")
+    certificates = connections.ServerCertificates(tls) if tls else None
+    listener = connections.listening(host, port, "[fingergw]", "port")
     bound(listener.getsockname()[1])
     served = _FingerConnections(answer)
-    acceptor = Acceptor(served.protocol, certificates)
+    acceptor = connections.Acceptor(served.protocol, certificates)
     acceptor.begin(listener)
     try:
         await run_until(stop, served.sweep())

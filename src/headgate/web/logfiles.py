@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 
-from headgate.adapters.logs.manifest import HEAD_SIZE_BYTES, TEXT, kind_of, shrinks
+from headgate.adapters.logs.manifests import HEAD_SIZE_BYTES, TEXT, kind_of, shrinks
 from headgate.adapters.logs.reader import Content
 from headgate.ports.logstore import LogStoreError, NotStored
 from headgate.rest import HTTPException, NotFoundException, Response, StreamResponse

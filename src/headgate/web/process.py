@@ -10,20 +10,8 @@ from typing import Protocol
 
 import msgspec
 
+from headgate import rest
 from headgate.ports.history import time_text
-from headgate.rest import (
-    Connection,
-    FromQuery,
-    Handler,
-    HTTPException,
-    HttpRequest,
-    NotFoundException,
-    Response,
-    StreamResponse,
-    WebApplication,
-    get,
-    route,
-)
 from headgate.services.context import Context
 from headgate.services.membership import Membership
 from headgate.store.types import StoreError
@@ -88,24 +76,24 @@ class Vitals:
         return ProcessHealth(ready, self.store, components)
 
 
-@get("/health/live")
+@rest.get("/health/live")
 async def live() -> dict[str, bool]:
     """Answer 200 while the process responds; if there is no answer, restart the process."""
     return {"alive": True}
 
 
-@get("/health/ready", opt={"alike": (503,)})
-async def ready(vitals: Vitals) -> Response[ProcessHealth]:
+@rest.get("/health/ready", opt={"alike": (503,)})
+async def ready(vitals: Vitals) -> rest.Response[ProcessHealth]:
     """Answer 200 while every component of the process is a member, otherwise 503 with the missing ones."""
     health = vitals.health
-    return Response(health, status_code=200 if health.ready else 503)
+    return rest.Response(health, status_code=200 if health.ready else 503)
 
 
-@get("/metrics", opt={"answers": ("text/plain",)})
-async def metrics(vitals: Vitals, access: Access, request: HttpRequest) -> Response[bytes]:
+@rest.get("/metrics", opt={"answers": ("text/plain",)})
+async def metrics(vitals: Vitals, access: Access, request: rest.HttpRequest) -> rest.Response[bytes]:
     """Return Prometheus metrics, for callers with a token, or for everybody if `[web] metrics` says so."""
     access.must_read_figures(request)
-    return Response(vitals.figures(), media_type="text/plain; version=0.0.4")
+    return rest.Response(vitals.figures(), media_type="text/plain; version=0.0.4")
 
 
 ROUTES = (live, ready, metrics)
@@ -121,7 +109,7 @@ class Logs:
     fleet: PeerFleet
 
 
-async def _of_the_fleet(logs: Logs, access: Access, connection: Connection, handler: Handler) -> None:
+async def _of_the_fleet(logs: Logs, access: Access, connection: rest.Connection, handler: rest.Handler) -> None:
     """Admit to logs the web, which knows who may read them, and the operator. Raise 401."""
     # Health must be readable without a credential, and figures decide for themselves.
     if handler not in _OF_LOGS:
@@ -131,7 +119,7 @@ async def _of_the_fleet(logs: Logs, access: Access, connection: Connection, hand
         if await logs.fleet.vouches(connection.headers.get(PROOF_HEADER, ""), build):
             return
     except StoreError as error:
-        raise HTTPException(f"who asks cannot be known just now: {error}", status_code=503) from error
+        raise rest.HTTPException(f"who asks cannot be known just now: {error}", status_code=503) from error
     bearer = access.bearer(connection)
     if bearer is None or not bearer.everything:
         raise access.refused(401, "logs are fetched from the web; here the operator's token is needed")
@@ -140,53 +128,55 @@ async def _of_the_fleet(logs: Logs, access: Access, connection: Connection, hand
 def _directory(logs: Logs, build: str) -> Path:
     # The id becomes a part of a path: a name with dots or slashes could lead out of the logs.
     if not build.isalnum() or not (logs.root / build).is_dir():
-        raise NotFoundException(f"there are no logs of a build {build} here")
+        raise rest.NotFoundException(f"there are no logs of a build {build} here")
     return (logs.root / build).resolve()
 
 
-@get("/logs/{build:str}")
+@rest.get("/logs/{build:str}")
 async def log_files(logs: Logs, build: str) -> list[LogFile]:
     """List the files that a build left here."""
     return await listed(_directory(logs, build), f"/logs/{build}")
 
 
-@get("/logs/{build:str}/{rest:path}")
-async def log_file(request: HttpRequest, logs: Logs, build: str, rest: str) -> StreamResponse | Response[bytes]:
+@rest.get("/logs/{build:str}/{rest:path}")
+async def log_file(
+    request: rest.HttpRequest, logs: Logs, build: str, rest: str
+) -> rest.StreamResponse | rest.Response[bytes]:
     """Return a file, or a part of it."""
     file = inside(_directory(logs, build), rest)
     return await served(local(file), rest, request.headers)
 
 
-@get("/stream/{build:str}")
-async def stream(logs: Logs, build: str, offset: FromQuery[int] = 0) -> StreamResponse:
+@rest.get("/stream/{build:str}")
+async def stream(logs: Logs, build: str, offset: rest.FromQuery[int] = 0) -> rest.StreamResponse:
     """Stream the output of a build from `offset` on, as it is written; a negative offset counts bytes from the end."""
     if not build.isalnum():
-        raise NotFoundException(f"there are no logs of a build {build} here")
+        raise rest.NotFoundException(f"there are no logs of a build {build} here")
 
     async def pieces() -> AsyncIterator[bytes]:
         async for chunk in output(logs.follow, logs.root / build, over(logs.context, build), offset):
             yield chunk
 
-    return StreamResponse(pieces(), media_type="application/octet-stream")
+    return rest.StreamResponse(pieces(), media_type="application/octet-stream")
 
 
 _OF_LOGS = (log_files, log_file, stream)
 
 
-@route(["/", "/{rest:path}"], ("GET", "POST", "PUT", "DELETE"))
+@rest.route(["/", "/{rest:path}"], ("GET", "POST", "PUT", "DELETE"))
 async def waiting(vitals: Vitals) -> None:
     """Answer every other request before there is a store."""
-    raise HTTPException(f"the store cannot be used, and is waited for: {vitals.store.error}", status_code=503)
+    raise rest.HTTPException(f"the store cannot be used, and is waited for: {vitals.store.error}", status_code=503)
 
 
-def create_waiting_app(vitals: Vitals) -> WebApplication:
+def create_waiting_app(vitals: Vitals) -> rest.WebApplication:
     """Create the application that answers before there is a store."""
     shared = (vitals, Access(figures_open=True))  # there are none yet
-    return WebApplication((*ROUTES, waiting), shared, answers=HANDLERS)
+    return rest.WebApplication((*ROUTES, waiting), shared, answers=HANDLERS)
 
 
-def create_process_app(vitals: Vitals, access: Access, logs: Logs | None = None) -> WebApplication:
+def create_process_app(vitals: Vitals, access: Access, logs: Logs | None = None) -> rest.WebApplication:
     if logs is None:
-        return WebApplication(ROUTES, (vitals, access), answers=HANDLERS)
+        return rest.WebApplication(ROUTES, (vitals, access), answers=HANDLERS)
     guard = partial(_of_the_fleet, logs, access)
-    return WebApplication((*ROUTES, *_OF_LOGS), (vitals, access, logs), guard=guard, answers=HANDLERS)
+    return rest.WebApplication((*ROUTES, *_OF_LOGS), (vitals, access, logs), guard=guard, answers=HANDLERS)

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import socket
 import ssl
-from asyncio import BaseTransport
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, cast
 
@@ -15,24 +14,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from headgate.web.peers.connections import (
-    BODY_MAX_S,
-    FOREVER,
-    HEAD_MAX_S,
-    LOOPBACK,
-    STALL_MAX_S,
-    UNREAD_MAX_S,
-    Acceptor,
-    AdmittedConnection,
-    ConnectionAdmission,
-    ServerCertificates,
-    Tls,
-    listening,
-    peer_of,
-)
+from headgate.web.peers import connections
 from headgate.web.peers.requests import LOOPBACK_NAMES, CheckedApplication, HeadApplication
-
-__all__ = ["CLIENT_CERTIFICATE", "Tls", "serve"]
 
 CLIENT_CERTIFICATE = "client_certificate"
 """Key in the state of a request: the client's verified certificate, as PEM bytes."""
@@ -56,7 +39,7 @@ class MalformedRequest(Exception):
 class HttpProtocol(HttpToolsProtocol):
     """Serve one connection."""
 
-    _place: AdmittedConnection
+    _place: connections.AdmittedConnection
     _status = 400
     _why = "this is not a request"
     _head_bytes = 0
@@ -64,11 +47,11 @@ class HttpProtocol(HttpToolsProtocol):
     """Bytes of a body that arrived after its answer and were discarded."""
 
     @property
-    def _admission(self) -> ConnectionAdmission:
-        admission: ConnectionAdmission = self.app_state[ADMISSION]
+    def _admission(self) -> connections.ConnectionAdmission:
+        admission: connections.ConnectionAdmission = self.app_state[ADMISSION]
         return admission
 
-    def connection_made(self, transport: BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(Any, transport))  # uvicorn says more of it than asyncio does
         self._place = self._admission.enter(self.transport, self.client[0] if self.client else "")
         tls = transport.get_extra_info("ssl_object")
@@ -83,8 +66,8 @@ class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         # The clock starts with the first byte of a request and does not
         # restart with later ones: dribbling does not help.
-        if not self._place.busy and self._place.until_s == FOREVER:
-            self._place.until_s = self._admission.now() + HEAD_MAX_S
+        if not self._place.busy and self._place.until_s == connections.FOREVER:
+            self._place.until_s = self._admission.now() + connections.HEAD_MAX_S
         super().data_received(data)
 
     def on_message_begin(self) -> None:
@@ -118,11 +101,11 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(400, "a body has a length, or it is chunked")
         if b"host" not in names and self.parser.get_http_version() == "1.1":
             self._refuse(400, "the header Host is missing")
-        self._place.busy, self._place.until_s = True, self._admission.now() + BODY_MAX_S
+        self._place.busy, self._place.until_s = True, self._admission.now() + connections.BODY_MAX_S
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._place.until_s = FOREVER
+        self._place.until_s = connections.FOREVER
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -132,7 +115,9 @@ class HttpProtocol(HttpToolsProtocol):
         # Closing with a body on its way resets the connection, and the answer may be lost; but a body may have no end.
         self._unread_bytes = 0
         self._place.busy = False
-        self._place.until_s = self._admission.now() + UNREAD_MAX_S if self.cycle.more_body else FOREVER
+        self._place.until_s = (
+            self._admission.now() + connections.UNREAD_MAX_S if self.cycle.more_body else connections.FOREVER
+        )
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
@@ -143,11 +128,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._place.unread_until_s = self._admission.now() + STALL_MAX_S
+        self._place.unread_until_s = self._admission.now() + connections.STALL_MAX_S
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._place.unread_until_s = FOREVER
+        self._place.unread_until_s = connections.FOREVER
 
     def let_go(self) -> socket.socket | None:
         """Return the connection, on which the next bytes are a chunk of the body, and forget it.  None: it cannot be
@@ -183,14 +168,14 @@ class HttpProtocol(HttpToolsProtocol):
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """Serve one connection that was upgraded."""
 
-    _place: AdmittedConnection
+    _place: connections.AdmittedConnection
 
-    def connection_made(self, transport: BaseTransport) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        admission: ConnectionAdmission = self.app_state[ADMISSION]
+        admission: connections.ConnectionAdmission = self.app_state[ADMISSION]
         self._admission = admission
         self._place = admission.enter(self.transport, self.client[0] if self.client else "")
-        self._place.busy, self._place.until_s = True, FOREVER
+        self._place.busy, self._place.until_s = True, connections.FOREVER
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._admission.leave(self.transport)
@@ -198,12 +183,12 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._place.unread_until_s = self._admission.now() + STALL_MAX_S
+        self._place.unread_until_s = self._admission.now() + connections.STALL_MAX_S
         self.transport.pause_reading()  # whoever does not read is not answered: pings, too, have answers
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._place.unread_until_s = FOREVER
+        self._place.unread_until_s = connections.FOREVER
         if not self.read_paused:
             self.transport.resume_reading()
 
@@ -217,11 +202,11 @@ SWEEP_TICKS = 10
 class _Server(uvicorn.Server):
     """Accept connections without uvicorn's help: they count from their first moment, before TLS is spoken."""
 
-    def __init__(self, config: uvicorn.Config, certificates: ServerCertificates | None) -> None:
+    def __init__(self, config: uvicorn.Config, certificates: connections.ServerCertificates | None) -> None:
         super().__init__(config)
         self.servers = []
-        self._admission = ConnectionAdmission.of_process(lambda: asyncio.get_running_loop().time())
-        self._acceptor = Acceptor(self._protocol, certificates)
+        self._admission = connections.ConnectionAdmission.of_process(lambda: asyncio.get_running_loop().time())
+        self._acceptor = connections.Acceptor(self._protocol, certificates)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -258,7 +243,7 @@ async def serve(
     bound: Callable[[int], None],
     section: str = "[web]",
     option: str = "port",
-    tls: Tls | None = None,
+    tls: connections.Tls | None = None,
     names: Collection[str] = (),
     shared: bool = False,
     dashboards: Collection[str] = (),
@@ -266,13 +251,13 @@ async def serve(
     """Serve until `stop` or cancelled; `bound` receives the port. `names` are names of this server besides those of
     the machine. For `shared` and `dashboards`, see `CheckedApplication`. Raise UserError if the address cannot be
     used: `section` and `option` name the setting of the port."""
-    is_local = peer_of(host) == LOOPBACK or host in LOOPBACK_NAMES
+    is_local = connections.peer_of(host) == connections.LOOPBACK or host in LOOPBACK_NAMES
     # Only a loopback server knows all its names; others are reached by names that their operators invent.
     hosts = LOOPBACK_NAMES | {host, *names} if is_local else ()
     checked = CheckedApplication(HeadApplication(app), hosts, names, shared=shared, dashboards=dashboards)
     config = _configured(checked)
-    certificates = ServerCertificates(tls) if tls else None
-    listener = listening(host, port, section, option)
+    certificates = connections.ServerCertificates(tls) if tls else None
+    listener = connections.listening(host, port, section, option)
     bound(listener.getsockname()[1])
     server = _Server(config, certificates)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))

@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 
 class JobShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,9 +232,9 @@ class SemaphoreShape(msgspec.Struct, frozen=True):
 
 class JobName(msgspec.Struct, frozen=True):
     name: str
-    description: str | UnsetType = UNSET
+    description: str | msgspec.UnsetType = msgspec.UNSET
     """First line of the description."""
-    tags: tuple[str, ...] | UnsetType = UNSET
+    tags: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     variants: tuple[dict[str, Any], ...] = ()
     """Objects with parent and branches."""
 
@@ -303,13 +302,13 @@ class ConnectionShape(msgspec.Struct, frozen=True, kw_only=True):
     canonical_hostname: str
     source: bool = True
     """Whether it has repositories. Headgate only."""
-    server: str | UnsetType = UNSET
+    server: str | msgspec.UnsetType = msgspec.UNSET
     """The host of the forge."""
-    repo_cache: str | UnsetType | None = UNSET
+    repo_cache: str | msgspec.UnsetType | None = msgspec.UNSET
     """An option of GitHub connections."""
-    ssh_server: str | UnsetType = UNSET
+    ssh_server: str | msgspec.UnsetType = msgspec.UNSET
     """An option of Gerrit connections."""
-    port: int | UnsetType = UNSET
+    port: int | msgspec.UnsetType = msgspec.UNSET
     """The SSH port of a Gerrit connection."""
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from headgate.adapters.logs.reader import KeptLogs
 from headgate.gate.rules.refs import misnamed, update
 from headgate.gate.state.change import Change, is_called
-from headgate.gate.state.work import Managed
+from headgate.gate.state.works import Managed
 from headgate.map.records import Finished, ForPipeline, Management, RepositoryProblem, Reread
 from headgate.ports.history import HistoryReader
 from headgate.ports.secrets import NoKeys, ProjectKeyStore

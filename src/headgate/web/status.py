@@ -28,24 +28,9 @@ from headgate.recipes.mirrorpart import MirrorPart
 from headgate.services.context import Context
 from headgate.services.orders import state_of
 from headgate.services.scheduler.changestates import ChangeStates
+from headgate.web import shapes
 from headgate.web.itemshapes import Estimating, Moment, NoEstimates, PipelineShaper, awaited
 from headgate.web.problems import parted, problems_of, strayed
-from headgate.web.shapes import (
-    ClosingShape,
-    ComponentShape,
-    HolderShape,
-    HoldersShape,
-    ItemShape,
-    JobShape,
-    Length,
-    PipelineShape,
-    ProblemShape,
-    QueueShape,
-    SemaphoreShape,
-    StateShape,
-    StatusShape,
-    TriggerShape,
-)
 
 NO_ESTIMATES = NoEstimates()
 
@@ -97,7 +82,7 @@ class Status:
     _known: dict[tuple[str, ...], ChangeStates] = field(default_factory=dict)
     """Connections -> the states of changes that they know."""
 
-    def of(self, tenant: str, estimates: Estimating = NO_ESTIMATES) -> StatusShape:
+    def of(self, tenant: str, estimates: Estimating = NO_ESTIMATES) -> shapes.StatusShape:
         """Return the status of a tenant that exists, without what changes as time goes by (see `timed`)."""
         configured = self.tenants[tenant]
         mirror, own = self.context.mirror, self.context.map.events.tenant(tenant)
@@ -111,13 +96,13 @@ class Status:
             page_root(self.context, tenant),
         )
         layout = layout_at(self.context.map.layout(tenant).record, mirror)
-        return StatusShape(
+        return shapes.StatusShape(
             zuul_version=__version__,
             state=self._change_state(tenant, loaded=configured.loaded.is_set()),
-            trigger_event_queue=Length(own.trigger.stream.length(mirror)),
-            management_event_queue=Length(own.management.stream.length(mirror)),
+            trigger_event_queue=shapes.Length(own.trigger.stream.length(mirror)),
+            management_event_queue=shapes.Length(own.management.stream.length(mirror)),
             connection_event_queues={
-                name: Length(self.context.map.events.connection(name).events.stream.length(mirror))
+                name: shapes.Length(self.context.map.events.connection(name).events.stream.length(mirror))
                 for name in sorted({project.connection for project in configured.tenant.projects})
             },
             last_reconfigured=layout.at_ms if layout else None,
@@ -132,9 +117,9 @@ class Status:
             self._known[names] = ChangeStates(self.context.map, self.context.mirror, names)
         return self._known[names]
 
-    def _change_state(self, tenant: str, *, loaded: bool) -> StateShape:
+    def _change_state(self, tenant: str, *, loaded: bool) -> shapes.StateShape:
         found = state_of(self.context, tenant)
-        return StateShape(
+        return shapes.StateShape(
             trigger_queue_discarding=found.trigger_queue_discarding,
             trigger_queue_paused=found.trigger_queue_paused,
             result_queue_paused=found.result_queue_paused,
@@ -142,12 +127,12 @@ class Status:
             info=found.info or None,
             loaded=loaded,
             closings=tuple(
-                ClosingShape(pipeline=c.pipeline, queue=c.queue, reason=c.reason, who=c.who, since=c.since_ms)
+                shapes.ClosingShape(pipeline=c.pipeline, queue=c.queue, reason=c.reason, who=c.who, since=c.since_ms)
                 for c in found.closings
             ),
         )
 
-    def _problems(self, configured: Configured) -> Iterator[ProblemShape]:
+    def _problems(self, configured: Configured) -> Iterator[shapes.ProblemShape]:
         pipelines = configured.layouts.landed.pipelines
         states = {name: self.state(configured.tenant.name, name).state for name in pipelines}
         yield from parted((name, state.parted) for name, state in states.items())
@@ -176,7 +161,7 @@ class Status:
                 for build in {**carried, **own}.values():
                     yield pipeline, item, build
 
-    def _pipeline(self, tenant: str, name: str, now: Moment) -> PipelineShape:
+    def _pipeline(self, tenant: str, name: str, now: Moment) -> shapes.PipelineShape:
         configured = self.tenants[tenant]
         pipeline = configured.layouts.landed.pipelines[name]
         events, mirror = self.context.map.events.tenant(tenant).pipelines(name), self.context.mirror
@@ -186,14 +171,14 @@ class Status:
         closings = state_of(self.context, tenant).closings
         closing = next((c for c in closings if not c.queue and c.pipeline in ("", name)), None)
         branches = partial(branch_of, configured.layouts.landed)
-        return PipelineShape(
+        return shapes.PipelineShape(
             name=name,
             description=pipeline.description,
             state=word,
             closed=closing.why if closing else "",
             manager=pipeline.manager,
             triggers=tuple(
-                TriggerShape(t.connection, configured.tenant.driver(t.connection)) for t in pipeline.triggers
+                shapes.TriggerShape(t.connection, configured.tenant.driver(t.connection)) for t in pipeline.triggers
             ),
             trigger_events=events.trigger.stream.length(mirror),
             result_events=events.result.stream.length(mirror),
@@ -201,16 +186,16 @@ class Status:
             change_queues=view.shaper.queues(state.queues, now, closings, branches),
         )
 
-    def components(self) -> dict[str, list[ComponentShape]]:
+    def components(self) -> dict[str, list[shapes.ComponentShape]]:
         """Return kind -> the processes of that kind."""
-        found: dict[str, list[ComponentShape]] = {}
+        found: dict[str, list[shapes.ComponentShape]] = {}
         place, mirror = self.context.map.components, self.context.mirror
         queues = (*self.context.zones(), self.context.merges)
         held = Counter(o.request.owner.component for queue in queues for o in queue.open(mirror) if o.locked)
         for path, record in self.context.members(place.path).items():
             data = record.data
             accepting = record.state == "running" and data.accepting
-            shown = ComponentShape(
+            shown = shapes.ComponentShape(
                 hostname=record.hostname,
                 state=record.state,
                 version=record.version,
@@ -227,10 +212,10 @@ class Status:
             found.setdefault(record.kind, []).append(shown)
         return found
 
-    def semaphores(self, tenant: str) -> list[SemaphoreShape]:
+    def semaphores(self, tenant: str) -> list[shapes.SemaphoreShape]:
         configured = self.tenants[tenant]
         limits = configured.layouts.landed.semaphores
-        held: dict[str, list[HolderShape]] = {name: [] for name in limits}
+        held: dict[str, list[shapes.HolderShape]] = {name: [] for name in limits}
         others = Counter[str]()
         place = self.context.map.semaphores(tenant)
         shared = self.context.map.global_semaphores
@@ -242,14 +227,14 @@ class Status:
                     continue
                 # Holders of a shared semaphore in other tenants are only counted: their builds may be private.
                 own = [one for one in record.holders if part is place or one.tenant == tenant]
-                held.setdefault(name, []).extend(HolderShape(one.buildset, one.job) for one in own)
+                held.setdefault(name, []).extend(shapes.HolderShape(one.buildset, one.job) for one in own)
                 others[name] += len(record.holders) - len(own)
         return [
-            SemaphoreShape(
+            shapes.SemaphoreShape(
                 name,
                 name in configured.tenant.semaphores,
                 limits.get(name, configured.tenant.semaphores.get(name, 1)),
-                HoldersShape(len(holders) + others[name], tuple(holders), others[name]),
+                shapes.HoldersShape(len(holders) + others[name], tuple(holders), others[name]),
             )
             for name, holders in held.items()
         ]
@@ -260,17 +245,17 @@ def page_root(context: Context, tenant: str) -> str:
     return f"{context.root_url}/t/{quote(tenant, safe='')}/" if context.root_url else ""
 
 
-def timed(status: StatusShape, now_ms: int) -> StatusShape:
+def timed(status: shapes.StatusShape, now_ms: int) -> shapes.StatusShape:
     """Return the status with its changing values: how long jobs have run, and how long they may still run."""
     shown = ((p, tuple(timed_queue(queue, now_ms) for queue in p.change_queues)) for p in status.pipelines)
     return replace(status, pipelines=tuple(replace(pipeline, change_queues=queues) for pipeline, queues in shown))
 
 
-def timed_queue(queue: QueueShape, now_ms: int) -> QueueShape:
+def timed_queue(queue: shapes.QueueShape, now_ms: int) -> shapes.QueueShape:
     """Return a queue as `timed` does: no item has less time left than the one ahead of it."""
     left = dict[str | None, int | None]()
 
-    def item(one: ItemShape) -> ItemShape:
+    def item(one: shapes.ItemShape) -> shapes.ItemShape:
         shown = timed_item(one, now_ms)
         own, ahead = shown.remaining_time, left.get(one.item_ahead)
         left[one.id] = own if own is None or ahead is None else max(own, ahead)
@@ -279,10 +264,10 @@ def timed_queue(queue: QueueShape, now_ms: int) -> QueueShape:
     return replace(queue, heads=tuple(tuple(map(item, head)) for head in queue.heads))
 
 
-def timed_item(item: ItemShape, now_ms: int) -> ItemShape:
+def timed_item(item: shapes.ItemShape, now_ms: int) -> shapes.ItemShape:
     """Return an item as `timed` does, as if nothing were ahead of it."""
 
-    def job(one: JobShape) -> JobShape:
+    def job(one: shapes.JobShape) -> shapes.JobShape:
         if not one.running or one.start_time is None:
             return one
         elapsed = max(0, now_ms - int(one.start_time * 1000))
@@ -293,7 +278,7 @@ def timed_item(item: ItemShape, now_ms: int) -> ItemShape:
     return replace(item, jobs=jobs, remaining_time=remaining_ms(jobs))
 
 
-def remaining_ms(jobs: tuple[JobShape, ...]) -> int | None:
+def remaining_ms(jobs: tuple[shapes.JobShape, ...]) -> int | None:
     """Return the milliseconds until the last job of an item ends, counting those to come as long as they usually take;
     None if nobody knows."""
     ends: dict[str, int] = {}

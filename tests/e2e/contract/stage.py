@@ -9,8 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.config.model import Node, NodeGroup, Nodeset, Playbook
-from headgate.gate.state.work import BuildOutcome
-from headgate.ports.cloud import HOST_KEY_VARIABLE
+from headgate.gate.state.works import BuildOutcome
+from headgate.ports.clouds import HOST_KEY_VARIABLE
 from headgate.ports.secrets import Secrets
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.servers.sshd import Lab

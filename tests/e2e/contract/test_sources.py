@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.ansible.environments import Environments
-from headgate.gate.state.work import RepoState
+from headgate.adapters.ansible.versions import Environments
+from headgate.gate.state.works import RepoState
 from headgate.ports.work import CheckedOut
 from headgate.testing.repositories import run_git
 from tests.e2e.ansible import fetched, with_posix

@@ -17,7 +17,7 @@ from headgate.config.model import FrozenJob, JobRole, NodeGroup, Nodeset
 from headgate.gate.rules.refs import variables
 from headgate.gate.state.change import Change
 from headgate.gate.state.gitwork import MergeItem
-from headgate.gate.state.work import BuildSpec, RepoState
+from headgate.gate.state.works import BuildSpec, RepoState
 from headgate.testing.servers.program import free_ports
 
 from .stage import NODES, Stage

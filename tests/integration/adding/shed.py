@@ -13,7 +13,7 @@ import msgspec
 
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.base.errors import UserError
-from headgate.ports.cloud import NODE_TAG, Amounts, Cloud, LaunchFailed, MachineSpec, Made, OverQuota, Resource, State
+from headgate.ports.clouds import NODE_TAG, Amounts, Cloud, LaunchFailed, MachineSpec, Made, OverQuota, Resource, State
 
 BENCHES = 2
 

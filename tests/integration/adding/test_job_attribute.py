@@ -8,7 +8,7 @@ import pytest
 from headgate.config.explain import describe
 from headgate.config.explain.page import page
 from headgate.config.explain.schema import files
-from headgate.config.files.check import count
+from headgate.config.files.checks import count
 from headgate.config.freeze import mix
 from headgate.config.keys.job import EXECUTION, JOB, JobKey
 from headgate.config.layout import Layout

@@ -12,11 +12,11 @@ from headgate.base.errors import UserError
 from headgate.cli.options import OPTIONS, add
 from headgate.cli.resources import cloud
 from headgate.cli.settings import read
-from headgate.config.files.check import StanzaKey
+from headgate.config.files.checks import StanzaKey
 from headgate.config.keys.forms import words
 from headgate.config.keys.nodes import FLAVOR, IMAGE, LABEL, NODE_DRIVERS, OWN, NodeDriver
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
-from headgate.ports.cloud import NODE_TAG, Cloud, LaunchFailed, MachineSpec, Made, OverQuota
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
+from headgate.ports.clouds import NODE_TAG, Cloud, LaunchFailed, MachineSpec, Made, OverQuota
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories

@@ -18,7 +18,7 @@ from headgate.cli.options import OPTIONS, add
 from headgate.cli.resources import connection_shapes
 from headgate.cli.settings import read
 from headgate.config.drivers import DRIVERS, Driver
-from headgate.config.files.check import StanzaKey, text
+from headgate.config.files.checks import StanzaKey, text
 from headgate.config.keys.consumers import CONSUMERS
 from headgate.map.outbox import OutboxMessage, QueueReport
 from headgate.recipes.mirror import Mirror

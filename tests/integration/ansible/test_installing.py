@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.ansible.environments import MARK, Environments, used
 from headgate.adapters.ansible.install import CannotInstall, install
+from headgate.adapters.ansible.versions import MARK, Environments, used
 from tests.integration.builds.bench import Bench
 
 from .wheelhouse import Wheelhouse

@@ -21,7 +21,7 @@ from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob, Playbook
 from headgate.gate.state.change import Change
 from headgate.gate.state.returns import Sealed
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.secrets import Secrets
 from headgate.ports.work import CheckedOut
 from headgate.testing.clock import DEADLINE_S

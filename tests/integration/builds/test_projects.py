@@ -11,7 +11,7 @@ import pytest
 from headgate.config.model import FrozenJob, Node, Nodeset, ProjectFilter, RequiredProject
 from headgate.gate.state.change import Change
 from headgate.gate.state.gitwork import MergeItem
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.testing.clock import DEADLINE_S
 
 from .bench import Alone, Bench

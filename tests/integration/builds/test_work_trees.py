@@ -20,7 +20,7 @@ from headgate.adapters.process.runner import ProcessRunner, RunnerSettings
 from headgate.config.model import FrozenJob, Playbook, RequiredProject
 from headgate.gate.state.change import Change
 from headgate.gate.state.gitwork import MergeItem
-from headgate.gate.state.work import BuildSpec, CatAnswer, CatRequest, MergeAnswer, MergeRequest, RepoState
+from headgate.gate.state.works import BuildSpec, CatAnswer, CatRequest, MergeAnswer, MergeRequest, RepoState
 from headgate.ports.work import CheckoutError
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from headgate.adapters.ansible.environments import beside
+from headgate.adapters.ansible.versions import beside
 from headgate.adapters.process.ansible import shared_config
 from headgate.adapters.process.bounds.watch import Limiter
 from headgate.adapters.process.cell import NO_COPIES

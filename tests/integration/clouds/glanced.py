@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headgate.adapters.nodes.clouds.openstack.images import GlanceImages
-from headgate.ports.cloud import SYSTEM_TAG, UPLOAD_TAG, WantedImage
+from headgate.ports.clouds import SYSTEM_TAG, UPLOAD_TAG, WantedImage
 from headgate.testing.clouds.glance import Glance
 from headgate.testing.clouds.openstack import OpenStackGround, glance_ground
 

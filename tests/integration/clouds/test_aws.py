@@ -21,7 +21,7 @@ from headgate.adapters.nodes.clouds.aws.query import AwsKeys
 from headgate.adapters.nodes.clouds.http import Http
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.base.errors import UserError
-from headgate.ports.cloud import CloudUnavailable, LaunchFailed, MachinePending, MachineSpec, OverQuota
+from headgate.ports.clouds import CloudUnavailable, LaunchFailed, MachinePending, MachineSpec, OverQuota
 from headgate.testing.clouds.aws import ACCESS, REGION, SECRET, AwsGround, aws_ground, call, error, quotas
 from headgate.testing.clouds.ground import driving, gone, made, steps
 from headgate.testing.servers.faults import Fault, FaultAnswer, Faults, ReceivedRequest, answers, changed, lost

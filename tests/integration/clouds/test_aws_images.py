@@ -23,7 +23,7 @@ from headgate.adapters.nodes.clouds.aws.driver import Aws
 from headgate.adapters.nodes.clouds.aws.images import FULL_MAX_S, SEEN_S, AwsImages
 from headgate.adapters.nodes.clouds.aws.uploads import BLOCK_BYTES, BucketEntry
 from headgate.map.places import Map
-from headgate.ports.cloud import (
+from headgate.ports.clouds import (
     NODE_TAG,
     SYSTEM_TAG,
     UPLOAD_TAG,

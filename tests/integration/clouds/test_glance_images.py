@@ -14,7 +14,7 @@ import pytest
 
 from headgate.adapters.nodes.clouds.openstack.api import OpenStack
 from headgate.adapters.nodes.clouds.openstack.images import PIECE_BYTES, SAVING_MAX_S, GlanceImages
-from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, Sending, Sent, WantedImage
+from headgate.ports.clouds import SYSTEM_TAG, CloudUnavailable, LaunchFailed, Sending, Sent, WantedImage
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.clouds.glance import Glance, disk
 from headgate.testing.clouds.ground import driving

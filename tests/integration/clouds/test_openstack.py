@@ -16,7 +16,7 @@ from headgate.adapters.nodes.clouds.openstack.config import place
 from headgate.adapters.nodes.clouds.openstack.driver import Machines, connect
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.base.errors import UserError
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, CloudUnavailable, LaunchFailed, OverQuota
+from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, CloudUnavailable, LaunchFailed, OverQuota
 from headgate.testing.clouds.ground import driving, gone, made, steps
 from headgate.testing.clouds.openstack import SECRET, OpenStackGround, fault, openstack_ground
 from headgate.testing.servers.faults import Fault, FaultAnswer, ReceivedRequest, answers, changed, lost

@@ -22,7 +22,7 @@ from headgate.base.ids import derived, fresh
 from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, ProgramStatus, Vote
 from headgate.config.tenants import TenantProject
 from headgate.gate.state.change import ZEROS, Change, ChangeState, EventKind, TriggerEvent, numbered
-from headgate.gate.state.work import Landing, LandRequest
+from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import (
     Abilities,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.state.change import Change
 from headgate.gate.state.gitwork import MergeItem
-from headgate.gate.state.work import LandAnswer, LandRequest, MergeAnswer, MergeRequest
+from headgate.gate.state.works import LandAnswer, LandRequest, MergeAnswer, MergeRequest
 
 
 async def pushed(engine: GitEngine, change: Change, mode: str = "merge") -> LandAnswer:

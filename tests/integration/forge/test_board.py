@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.forges.registry import Connected
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.services import courier
 from headgate.services.scheduler import connection
 from headgate.store.memory import MemoryBackend

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from headgate.testing.forges.gitea.people import gitea
+from headgate.testing.forges.github.model import Clock
 from headgate.testing.forges.github.people import github
-from headgate.testing.forges.github.state import Clock
 from headgate.testing.forges.gitlab.people import gitlab
 from headgate.testing.forges.pagure.people import pagure
 from tests.integration.gitea import ground as at_gitea

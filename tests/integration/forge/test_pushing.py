@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.state.work import LandRequest, MergerAnswer, MergerWork
+from headgate.gate.state.works import LandRequest, MergerAnswer, MergerWork
 from headgate.ports.work import Unreachable
 from headgate.services import courier, forgework, merger
 from headgate.services.courier import outbox

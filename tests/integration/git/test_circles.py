@@ -12,7 +12,7 @@ import pytest
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.state.change import Change
 from headgate.gate.state.gitwork import MergeItem
-from headgate.gate.state.work import (
+from headgate.gate.state.works import (
     LandAnswer,
     Landing,
     LandRequest,

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.state.work import LandAnswer, LandRequest, ReportAnswer, ReportRequest
+from headgate.gate.state.works import LandAnswer, LandRequest, ReportAnswer, ReportRequest
 from headgate.ports.work import Unreachable
 from headgate.testing.repositories import Repositories, run_git
 

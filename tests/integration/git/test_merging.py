@@ -14,7 +14,7 @@ from pygit2.enums import ObjectType
 from headgate.adapters.git.command import environment, git
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.state.gitwork import MergeItem
-from headgate.gate.state.work import CatAnswer, CatRequest, MergeAnswer, MergeRequest
+from headgate.gate.state.works import CatAnswer, CatRequest, MergeAnswer, MergeRequest
 from headgate.ports.work import Unreachable
 from headgate.testing.repositories import Repositories, run_git
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from headgate.gate.rules.refs import update
 from headgate.gate.state.change import ZEROS, Change, EventKind, TriggerEvent
-from headgate.gate.state.work import MergeAnswer, MergeRequest, RefAt, ReportRequest
+from headgate.gate.state.works import MergeAnswer, MergeRequest, RefAt, ReportRequest
 from headgate.testing.repositories import Repositories, run_git
 from tests.waiting import nothing_happens
 

@@ -18,7 +18,7 @@ from headgate.adapters.git.forge import GitForge
 from headgate.config.tenants import TenantProject
 from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.gate.state.gitwork import MergeItem
-from headgate.gate.state.work import LandAnswer, LandRequest, MergeAnswer, MergeRequest, RepoState
+from headgate.gate.state.works import LandAnswer, LandRequest, MergeAnswer, MergeRequest, RepoState
 from headgate.ports.forge import Hint, Sighting
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories, run_git

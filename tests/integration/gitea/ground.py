@@ -12,8 +12,8 @@ from headgate.adapters.forges.gitea.forge import GiteaForge
 from headgate.adapters.forges.rest import forge_http
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
+from headgate.testing.forges.gitea.model import FakeGiteaHook, FakeGiteaPull, FakeGiteaRepository
 from headgate.testing.forges.gitea.people import FakeGiteaPerson, Gitea
-from headgate.testing.forges.gitea.state import FakeGiteaHook, FakeGiteaPull, FakeGiteaRepository
 from tests.integration.forge.hearing import Hearing, a_port, hook_of
 from tests.integration.github.ground import Gate
 

@@ -11,10 +11,10 @@ from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.state.change import Change
 from headgate.gate.state.gitwork import MergeItem
-from headgate.gate.state.work import Landing, LandRequest, RepoState
+from headgate.gate.state.works import Landing, LandRequest, RepoState
 from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.ports.reporter import ReporterAway, ReportPutOff
-from headgate.testing.forges.gitea.state import FakeGiteaProtection, FakeGiteaPull
+from headgate.testing.forges.gitea.model import FakeGiteaProtection, FakeGiteaPull
 from headgate.testing.forges.github import hosts
 from tests.integration.forge.pushed import pushed
 from tests.integration.gitea.ground import PROJECT, Ground, opened

@@ -11,7 +11,7 @@ from headgate.gate.state.change import Change
 from headgate.gate.state.returns import FileComment, Range
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.reporter import ReporterAway, ReportRefused
-from headgate.testing.forges.gitea.state import FakeGiteaPull
+from headgate.testing.forges.gitea.model import FakeGiteaPull
 from tests.integration.gitea.ground import PROJECT, Ground, opened
 from tests.integration.github.test_reporting import report
 

@@ -20,8 +20,8 @@ from headgate.config.tenants import Protection, TenantProject
 from headgate.gate.state.change import ChangeState, TriggerEvent, numbered
 from headgate.ports.forge import Forge, Hint, Ignored, Misdelivered, Sighting
 from headgate.testing.clock import DEADLINE_S
+from headgate.testing.forges.github.model import App, FakeGitHubInstallation, FakeGitHubPull, FakeGitHubRepository
 from headgate.testing.forges.github.people import FakeGitHubPerson, GitHub
-from headgate.testing.forges.github.state import App, FakeGitHubInstallation, FakeGitHubPull, FakeGitHubRepository
 from headgate.testing.servers.program import free_ports
 
 SECRET = "open sesame"

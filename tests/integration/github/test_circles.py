@@ -14,14 +14,14 @@ from headgate.adapters.forges.github.forge import connect
 from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.git import engine
 from headgate.adapters.git.engine import GitEngine
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.state import load
 from headgate.services import courier
 from headgate.services.scheduler.changestates import ChangeStates
 from headgate.store.memory import MemoryBackend
 from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.model import FakeGitHubPull, FakeGitHubRepository
 from headgate.testing.forges.github.people import GitHub
-from headgate.testing.forges.github.state import FakeGitHubPull, FakeGitHubRepository
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
 from tests.integration.github.ground import SECRET, Ground, ground

@@ -12,8 +12,8 @@ from headgate.adapters.forges.github.client import GitHubAccount, GitHubAppNotIn
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected, forge_http
 from headgate.base.errors import UserError
 from headgate.ports.reporter import ReporterAway
+from headgate.testing.forges.github.model import FakeGitHubInstallation, FakeGitHubRepository
 from headgate.testing.forges.github.people import GitHub
-from headgate.testing.forges.github.state import FakeGitHubInstallation, FakeGitHubRepository
 
 ROCKET = "/repos/acme/rocket"
 

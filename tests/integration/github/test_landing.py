@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from headgate.gate.state.change import Change
 from headgate.gate.state.gitwork import MergeItem
-from headgate.gate.state.work import Landing, LandRequest, RepoState
+from headgate.gate.state.works import Landing, LandRequest, RepoState
 from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.model import FakeGitHubPull
 from headgate.testing.forges.github.people import GitHub
-from headgate.testing.forges.github.state import FakeGitHubPull
 from tests.integration.github.ground import PROJECT, Ground, ground, opened
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from headgate.adapters.forges.github.pull import READS_MAX, look
 from headgate.adapters.forges.rest import ForgeKey, Rejected
+from headgate.testing.forges.github.model import Thread
 from headgate.testing.forges.github.people import GitHub
-from headgate.testing.forges.github.state import Thread
 from tests.integration.github.ground import Ground, ground, opened
 
 

@@ -13,8 +13,8 @@ from headgate.gate.state.change import Change
 from headgate.gate.state.returns import FileComment, Range
 from headgate.map.outbox import OutboxMessage, QueueReport
 from headgate.ports.reporter import ReporterAway, ReportRefused
+from headgate.testing.forges.github.model import FakeGitHubPull
 from headgate.testing.forges.github.people import GitHub
-from headgate.testing.forges.github.state import FakeGitHubPull
 from tests.integration.github.ground import PROJECT, Ground, ground, opened
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from headgate.config.forges.facts import Rule
 from headgate.ports.forge import Hint, NotLanded
+from headgate.testing.forges.github.model import Thread
 from headgate.testing.forges.github.people import GitHub
-from headgate.testing.forges.github.state import Thread
 from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
 from tests.integration.github.test_landing import as_tested
 

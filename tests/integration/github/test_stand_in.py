@@ -18,8 +18,8 @@ from aiohttp import web
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.acts import FakeGitHubRefused
+from headgate.testing.forges.github.model import App, FakeGitHubInstallation, FakeGitHubRepository
 from headgate.testing.forges.github.people import GitHub
-from headgate.testing.forges.github.state import App, FakeGitHubInstallation, FakeGitHubRepository
 from headgate.testing.servers.program import free_ports
 from tests.integration.github.description import calls
 

@@ -15,7 +15,7 @@ from headgate.adapters.forges.registry import DriverOptions
 from headgate.adapters.git.command import GitLimits, RemoteError
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.remote import Remote
-from headgate.gate.state.work import CatAnswer, CatRequest
+from headgate.gate.state.works import CatAnswer, CatRequest
 from headgate.ports.reporter import ReporterAway
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.forges.github.people import GitHub

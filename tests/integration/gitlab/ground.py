@@ -15,10 +15,10 @@ from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.state.change import Change
 from headgate.gate.state.gitwork import MergeItem
-from headgate.gate.state.work import Landing, LandRequest, RepoState
+from headgate.gate.state.works import Landing, LandRequest, RepoState
 from headgate.testing.forges.github import hosts
+from headgate.testing.forges.gitlab.model import DEVELOPER, MAINTAINER, FakeGitLabMergeRequest, FakeGitLabProject
 from headgate.testing.forges.gitlab.people import FakeGitLabPerson, GitLab
-from headgate.testing.forges.gitlab.state import DEVELOPER, MAINTAINER, FakeGitLabMergeRequest, FakeGitLabProject
 from tests.integration.forge.hearing import Hearing, a_port, hook_of
 from tests.integration.github.ground import Gate
 

@@ -9,7 +9,7 @@ from headgate.config.forges.facts import Details
 from headgate.gate.state.change import EventKind
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import MergeLanded
-from headgate.testing.forges.gitlab.state import FakeGitLabMergeRequest
+from headgate.testing.forges.gitlab.model import FakeGitLabMergeRequest
 from tests.integration.github.test_reporting import report
 from tests.integration.gitlab.ground import PROJECT, Ground, as_tested, change_of, opened, watched
 

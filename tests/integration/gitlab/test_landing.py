@@ -11,7 +11,7 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.ports.reporter import ReporterAway, ReportPutOff
 from headgate.testing.forges.github import hosts
-from headgate.testing.forges.gitlab.state import OWNER, Protected
+from headgate.testing.forges.gitlab.model import OWNER, Protected
 from tests.integration.forge.pushed import pushed
 from tests.integration.gitlab.ground import PROJECT, Ground, M, as_tested, change_of, opened
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from headgate.gate.state.change import Change
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.reporter import ReporterAway, ReportRefused
-from headgate.testing.forges.gitlab.state import GUEST, FakeGitLabMergeRequest
+from headgate.testing.forges.gitlab.model import GUEST, FakeGitLabMergeRequest
 from tests.integration.github.test_reporting import report
 from tests.integration.gitlab.ground import PROJECT, Ground, change_of, opened
 

@@ -15,7 +15,7 @@ from headgate.ports.forge import Hint
 from headgate.ports.reporter import ReporterAway
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Delivery
-from headgate.testing.forges.gitlab.state import DEVELOPER, Protected
+from headgate.testing.forges.gitlab.model import DEVELOPER, Protected
 from tests.integration.gitlab.ground import PATH, PROJECT, Ground, M, opened, watched
 
 

@@ -22,7 +22,7 @@ from headgate.store.types import Backend
 from headgate.testing.clock import DEADLINE_S
 from headgate.web.inventory.identity import CallerSessions, Identity, Trusting
 from headgate.web.inventory.server import RUNM, V1, serve
-from headgate.web.server import Tls
+from headgate.web.peers.connections import Tls
 
 ALICE = {"user": "alice", "project": "blue", "partition": "site"}
 

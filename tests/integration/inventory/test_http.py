@@ -24,7 +24,8 @@ from headgate.testing.clock import DEADLINE_S
 from headgate.web.inventory.http import ROUTES, create_app
 from headgate.web.inventory.identity import CallerSessions, Identity, Trusting, Verifying
 from headgate.web.inventory.server import REQUEST_SIZE_MAX_BYTES, V1, v1_parts
-from headgate.web.server import Tls, serve
+from headgate.web.peers.connections import Tls
+from headgate.web.server import serve
 from tests.integration.inventory.authority import Authority
 
 HEADERS = {"headgate-user": "alice", "headgate-project": "blue", "headgate-partition": "site"}

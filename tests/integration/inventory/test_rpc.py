@@ -20,7 +20,7 @@ from headgate.inventory.wire import runm_pb2
 from headgate.testing.inventory.calls import fuzz
 from headgate.web.inventory.identity import Verifying
 from headgate.web.inventory.server import RUNM, V1
-from headgate.web.server import Tls
+from headgate.web.peers.connections import Tls
 from tests.integration.inventory.authority import Authority
 from tests.integration.inventory.served import Client, served
 

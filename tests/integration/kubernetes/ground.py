@@ -9,7 +9,7 @@ from typing import Any
 
 from headgate.adapters.nodes.clouds.kubernetes.driver import Kubernetes
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import read
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, MachinePending, MachineSpec, Made, State
+from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, MachinePending, MachineSpec, Made, State
 from headgate.testing.servers.kubernetes.server import FakeKubernetesServer
 
 NODE = "6f1d2c3b4a5948478685f0e1d2c3b4a5"

@@ -24,7 +24,7 @@ from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import (
 )
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.base.errors import UserError
-from headgate.ports.cloud import CloudUnavailable
+from headgate.ports.clouds import CloudUnavailable
 from headgate.testing.servers.kubernetes.server import FakeKubernetesServer, kubernetes
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from headgate.adapters.nodes.clouds.kubernetes.driver import Kubernetes
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, CloudUnavailable, LaunchFailed, MachinePending, OverQuota, State
+from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, CloudUnavailable, LaunchFailed, MachinePending, OverQuota, State
 from headgate.testing.servers.kubernetes.server import FakeKubernetesFault, FakeKubernetesServer
 from tests.integration.kubernetes.ground import MACHINE, NODE, SPACE, Clock, driver_of, gone, made, namespace, pod
 

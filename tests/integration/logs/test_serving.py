@@ -19,7 +19,7 @@ from headgate.adapters.logs.reader import KeptLogs
 from headgate.adapters.logs.upload import Uploads
 from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
-from headgate.gate.state.work import BuildOutcome
+from headgate.gate.state.works import BuildOutcome
 from headgate.ports.logstore import LogStore
 from headgate.services.recorder import Recorder
 from headgate.store.memory import MemoryBackend

@@ -19,7 +19,7 @@ from headgate.adapters.logs import upload
 from headgate.adapters.logs.bucket import LogBucket
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.local import LocalLogs
-from headgate.adapters.logs.manifest import MEMBER_SIZE_BYTES, Manifest, parts_of
+from headgate.adapters.logs.manifests import MEMBER_SIZE_BYTES, Manifest, parts_of
 from headgate.adapters.logs.reader import KeptLogs, missing
 from headgate.adapters.logs.upload import Uploads
 from headgate.base.tasks import end

@@ -13,8 +13,8 @@ from headgate.adapters.forges.pagure.forge import PagureForge
 from headgate.adapters.forges.rest import forge_http
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
+from headgate.testing.forges.pagure.model import FakePagureProject, FakePagureRequest
 from headgate.testing.forges.pagure.people import FakePagurePerson, Pagure
-from headgate.testing.forges.pagure.state import FakePagureProject, FakePagureRequest
 from tests.integration.forge.hearing import Hearing, a_port, hook_of
 from tests.integration.github.ground import Gate
 

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from headgate.adapters.forges.pagure.reporter import PATIENCE_S
 from headgate.gate.state.change import Change
 from headgate.gate.state.gitwork import MergeItem
-from headgate.gate.state.work import Landing, LandRequest, RepoState
+from headgate.gate.state.works import Landing, LandRequest, RepoState
 from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.ports.reporter import ReporterAway, ReportPutOff
 from headgate.testing.forges.github import hosts
-from headgate.testing.forges.pagure.state import FakePagureRequest
+from headgate.testing.forges.pagure.model import FakePagureRequest
 from tests.integration.pagure.ground import PROJECT, Ground, opened
 
 MERGE = "/{project}/pull-request/{id}/merge"

@@ -11,7 +11,7 @@ from headgate.gate.state.change import Change
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import Hint
 from headgate.ports.reporter import ReporterAway, ReportRefused
-from headgate.testing.forges.pagure.state import FakePagureRequest
+from headgate.testing.forges.pagure.model import FakePagureRequest
 from tests.integration.github.test_reporting import report
 from tests.integration.pagure.ground import PROJECT, Ground, opened, watched
 from tests.integration.pagure.test_landing import change_of

@@ -10,7 +10,7 @@ from headgate.config.forges.facts import Details
 from headgate.gate.state.change import EventKind
 from headgate.ports.forge import Hint
 from headgate.testing.forges.github.mail import Delivery, Mail
-from headgate.testing.forges.pagure.state import FakePagureRequest
+from headgate.testing.forges.pagure.model import FakePagureRequest
 from tests.integration.github.ground import Gate
 from tests.integration.pagure.ground import PROJECT, Ground, opened, watched
 

@@ -19,7 +19,7 @@ import pytest
 
 from headgate.adapters.nodes.clouds.podman import guest
 from headgate.adapters.nodes.clouds.podman.driver import Podman
-from headgate.ports.cloud import HOST_KEY_VARIABLE, NODE_TAG, SYSTEM_TAG, MachineSpec, Made
+from headgate.ports.clouds import HOST_KEY_VARIABLE, NODE_TAG, SYSTEM_TAG, MachineSpec, Made
 from headgate.testing.servers.images import archive, shell
 from headgate.testing.servers.kubernetes.containers import ContainerEngine
 from headgate.testing.servers.sshd import program

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.nodes.clouds.podman.engine import IMAGE_NAME, Engine, PodmanImages
-from headgate.ports.cloud import SYSTEM_TAG, UPLOAD_TAG, LaunchFailed, Sending, Sent, WantedImage
+from headgate.ports.clouds import SYSTEM_TAG, UPLOAD_TAG, LaunchFailed, Sending, Sent, WantedImage
 from tests.hostile.test_built_images import holes
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or shutil.which("podman") is None, reason="needs root and podman")

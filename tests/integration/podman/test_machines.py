@@ -9,7 +9,7 @@ import pytest
 from headgate.adapters.nodes.clouds.podman import guest
 from headgate.adapters.nodes.clouds.podman.driver import Podman
 from headgate.adapters.nodes.clouds.podman.engine import complaint
-from headgate.ports.cloud import HOST_KEY_VARIABLE, NODE_TAG, SYSTEM_TAG, LaunchFailed, MachinePending, Made
+from headgate.ports.clouds import HOST_KEY_VARIABLE, NODE_TAG, SYSTEM_TAG, LaunchFailed, MachinePending, Made
 from tests.integration.podman.ground import NEEDS, Site, machine, site
 
 pytestmark = NEEDS

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.base.ids import derived
 from headgate.map.inventory.nodes import MadeNode, NodeAccount
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, TERM_TAG, MachineSpec
+from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, TERM_TAG, MachineSpec
 from headgate.store.types import Delete
 from headgate.testing.nodes.machineworld import label
 from headgate.web.access import Access

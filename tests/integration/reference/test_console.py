@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.web.app import create_app
 
 from .conftest import World, token

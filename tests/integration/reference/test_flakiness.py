@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 
 from .conftest import TENANT, World
 

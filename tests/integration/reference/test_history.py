@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 
 from .conftest import TENANT, World
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.ansible.environments import LOCKS, MARK, PYTHON, AnsibleNotInstalled, Environments, beside, used
 from headgate.adapters.ansible.install import CannotInstall, explained, install
+from headgate.adapters.ansible.versions import LOCKS, MARK, PYTHON, AnsibleNotInstalled, Environments, beside, used
 from headgate.config.keys.job import ANSIBLE_VERSIONS
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.process.context import values as module
+from headgate.adapters.process.context import hostvars as module
+from headgate.adapters.process.context.hostvars import FactCache
 from headgate.adapters.process.context.places import PlaybookContext
-from headgate.adapters.process.context.values import FactCache
 
 SECRET = "s3cr3t-5c1f"
 PLAIN, TRUSTED = PlaybookContext(Path("1"), False), PlaybookContext(Path("2"), True)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headgate.adapters.process.workspace import Workspace
 from headgate.config.model import FrozenJob, JobRole, Playbook, PlaybookSecret, RequiredProject
 from headgate.gate.state.change import Change
-from headgate.gate.state.work import BuildSpec, RepoState
+from headgate.gate.state.works import BuildSpec, RepoState
 from headgate.ports.work import CheckedOut
 from tests.tiers import share
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from headgate.adapters.process.context.values import (
+from headgate.adapters.process.context.hostvars import (
     JobVariables,
     evaluated,
     evaluation_arguments,
@@ -16,7 +16,7 @@ from headgate.adapters.process.context.values import (
 )
 from headgate.config.model import FrozenJob, NodeGroup, Nodeset
 from headgate.gate.state.change import Change
-from headgate.gate.state.work import BuildSpec
+from headgate.gate.state.works import BuildSpec
 
 
 def said(**job: object) -> JobVariables:

@@ -6,7 +6,7 @@ from typing import cast
 
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.base.errors import UserError
-from headgate.ports.cloud import Cloud
+from headgate.ports.clouds import Cloud
 
 
 class Kennel:

@@ -14,7 +14,7 @@ from botocore.loaders import Loader
 
 from headgate.adapters.nodes.clouds.aws import launch, query
 from headgate.adapters.nodes.clouds.aws.query import AwsKeys, signed
-from headgate.ports.cloud import MachineSpec
+from headgate.ports.clouds import MachineSpec
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 

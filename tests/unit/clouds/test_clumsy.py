@@ -14,7 +14,7 @@ from headgate.adapters.nodes.clouds.kubernetes import objects
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import read
 from headgate.adapters.nodes.clouds.podman.driver import _image
 from headgate.base.errors import UserError
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, CloudUnavailable, LaunchFailed, MachineSpec
+from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, CloudUnavailable, LaunchFailed, MachineSpec
 
 
 def wanted(label: dict[str, Any] | None = None, flavor: dict[str, Any] | None = None, **more: Any) -> MachineSpec:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate.adapters.nodes.clouds.imagefiles import check_disk
-from headgate.ports.cloud import LaunchFailed
+from headgate.ports.clouds import LaunchFailed
 
 SPARSE = 'RW 2048 SPARSE "disk.vmdk"'
 

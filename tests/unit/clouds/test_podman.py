@@ -13,7 +13,7 @@ from headgate.adapters.nodes.clouds.podman.driver import CONTAINER, NETWORK, Pod
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.adapters.process.containers.store import NUMBERS
 from headgate.base.errors import UserError
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachineSpec, Resource
+from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachineSpec, Resource
 
 
 @pytest.mark.parametrize(

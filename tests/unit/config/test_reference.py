@@ -13,7 +13,7 @@ from headgate.config.files.source import ERRORS
 from headgate.config.forges.keyterms import forms
 from headgate.config.keys.job import CONTROLLED, JOB
 from headgate.config.keys.objects import KINDS, PIPELINE
-from headgate.config.keys.tenant import TENANT
+from headgate.config.keys.tenantfile import TENANT
 
 CASES = Path(__file__).parent / "cases"
 FILES = {path.stem: yaml.load(path.read_text(), yaml.CSafeLoader) for path in sorted(CASES.glob("*.yaml"))}

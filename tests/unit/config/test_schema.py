@@ -8,7 +8,7 @@ import jsonschema_rs
 import pytest
 
 from headgate.config.explain import schema
-from headgate.config.files.check import deep_plain
+from headgate.config.files.checks import deep_plain
 from headgate.config.files.document import load
 from headgate.config.files.source import Wrong
 from headgate.config.keys.objects import KINDS

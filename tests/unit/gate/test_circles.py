@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob, JobDependency, RequiredProject
 from headgate.gate.state.change import EventKind
-from headgate.gate.state.work import Dequeue, Enqueue, LandAnswer
+from headgate.gate.state.works import Dequeue, Enqueue, LandAnswer
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

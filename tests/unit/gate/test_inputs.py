@@ -26,7 +26,7 @@ from headgate.gate.state.change import Change
 from headgate.gate.state.gitwork import Trees
 from headgate.gate.state.model import Build, BuildSet, Item
 from headgate.gate.state.returns import Sealed
-from headgate.gate.state.work import RepoState
+from headgate.gate.state.works import RepoState
 from headgate.gate.state.world import World
 from headgate.testing.plays import Play
 

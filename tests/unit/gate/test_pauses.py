@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.config.model import FrozenJob, JobDependency
 from headgate.gate.state.returns import Sealed
-from headgate.gate.state.work import BuildEnded, BuildOutcome, BuildPaused
+from headgate.gate.state.works import BuildEnded, BuildOutcome, BuildPaused
 from headgate.testing.plays import Play
 
 USES = FrozenJob(name="uses", dependencies=(JobDependency("serves"),))

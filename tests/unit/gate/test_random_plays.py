@@ -16,7 +16,7 @@ from headgate.gate.items.trial import unfinished
 from headgate.gate.state.actions import Action, Land, Record, Supersede, Vouch
 from headgate.gate.state.change import ChangeState, EventKind, TriggerEvent
 from headgate.gate.state.surroundings import Closing
-from headgate.gate.state.work import (
+from headgate.gate.state.works import (
     Answer,
     BuildEnded,
     BuildOutcome,

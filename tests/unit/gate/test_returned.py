@@ -15,7 +15,7 @@ from headgate.gate.builds.graph import provided_artifacts, skipped
 from headgate.gate.builds.report import artifacts
 from headgate.gate.state.model import Build, BuildSet
 from headgate.gate.state.returns import DEPTH_MAX, Unfit, bounded, checked, joined, parsed
-from headgate.gate.state.work import BuildEnded, BuildOutcome
+from headgate.gate.state.works import BuildEnded, BuildOutcome
 from headgate.recipes.codec import decode, encode
 from headgate.testing.plays import Play
 

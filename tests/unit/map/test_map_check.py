@@ -10,7 +10,7 @@ from headgate.base.errors import UserError
 from headgate.cli.store.store import map_commands
 from headgate.config.model import FrozenJob
 from headgate.gate.state.change import Change
-from headgate.gate.state.work import RepoState
+from headgate.gate.state.works import RepoState
 from headgate.map.check import check, show_tree
 from headgate.map.forms import ITEM, PIPELINE
 from headgate.map.keys import KeyStorage, ProjectKeyPairs

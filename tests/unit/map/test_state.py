@@ -11,7 +11,7 @@ from headgate.gate.state.actions import Cancel, Land
 from headgate.gate.state.change import Change
 from headgate.gate.state.gitwork import MergeItem
 from headgate.gate.state.model import Build, BuildSet, Item, Phase, Queue, State
-from headgate.gate.state.work import LandRequest, RepoState
+from headgate.gate.state.works import LandRequest, RepoState
 from headgate.map import state as pipeline_state
 from headgate.map.places import Map
 from headgate.map.state import KnownItem, garbage, load, writes

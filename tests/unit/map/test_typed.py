@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.gate.state.work import BuildSpec, MergerAnswer, MergerWork
+from headgate.gate.state.works import BuildSpec, MergerAnswer, MergerWork
 from tests.unit.map.golden import types_of_places
 
 VALUES_OF_USERS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.ports.cloud import HOST_KEY_VARIABLE, MachineUnusable
+from headgate.ports.clouds import HOST_KEY_VARIABLE, MachineUnusable
 from headgate.services.nodes.machines.life import believed
 
 MADE, OTHER = "ssh-ed25519 AAAAmade", "ssh-rsa AAAAother"

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.map.inventory.nodes import MadeNode, NodeRequest, NodeWait
-from headgate.ports.cloud import Amounts
+from headgate.ports.clouds import Amounts
 from headgate.services.nodes.machines.choice import Choosing, Later, Never, NodePlan
 from headgate.services.nodes.machines.demand import NodeSurvey
 

@@ -15,7 +15,7 @@ from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.config.model import FrozenJob, Node, Nodeset
 from headgate.config.operator.model import Label, Tenant
 from headgate.gate.state.change import Change, Occasion
-from headgate.gate.state.work import BuildSpec, RepoState
+from headgate.gate.state.works import BuildSpec, RepoState
 from headgate.inventory.choice import choose
 from headgate.inventory.model import ADMIN, Caller, Object, Partition
 from headgate.map.check import check
@@ -23,7 +23,7 @@ from headgate.map.inventory.nodes import NodeClaim
 from headgate.map.inventory.places import InventoryMap
 from headgate.map.places import Map
 from headgate.map.trees import trees
-from headgate.ports.cloud import Machine, MachineUnusable
+from headgate.ports.clouds import Machine, MachineUnusable
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.services.inventory.draft import Create, Remove, Update

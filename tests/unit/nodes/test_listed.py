@@ -15,7 +15,7 @@ from headgate.config.operator.file import parse_tenant_file
 from headgate.config.operator.model import Connection
 from headgate.config.parse import ParseCache
 from headgate.map.inventory.nodes import MadeNode
-from headgate.ports.cloud import LaunchFailed, Made
+from headgate.ports.clouds import LaunchFailed, Made
 from headgate.services.nodes.accounts import wanted_of
 from headgate.services.nodes.machines.choice import Choosing, Later, Never
 from headgate.services.nodes.machines.fate import Fate

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.map.inventory.nodes import MadeNode, NodeOrder
-from headgate.ports.cloud import Amounts
+from headgate.ports.clouds import Amounts
 from headgate.services.nodes.machines.choice import Choosing, Later, Never, NodePlan
 from headgate.services.nodes.machines.demand import ReservedRoom
 from headgate.services.nodes.machines.fate import Fate

@@ -6,7 +6,7 @@ import asyncio
 
 from headgate.base.tasks import run_until
 from headgate.config.operator.model import Label, Tenant
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.places import Map
 from headgate.map.records import ComponentRecord
 from headgate.ports.work import Contact

@@ -10,7 +10,7 @@ from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.gate.state.actions import Record
 from headgate.gate.state.change import Change
 from headgate.gate.state.model import Build, BuildSet, Item, Queue, State
-from headgate.gate.state.work import BuildOutcome, RepoState
+from headgate.gate.state.works import BuildOutcome, RepoState
 from headgate.map.records import Finished
 from headgate.recipes.requestforms import Open, Owner, Request, RequestPlaces
 from headgate.services.scheduler.bygone import Bygone, tree_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.gate.state.actions import Cancel, Merge
 from headgate.gate.state.change import Change, ChangeState
 from headgate.gate.state.model import Item, Queue, State
-from headgate.gate.state.work import MergeRequest
+from headgate.gate.state.works import MergeRequest
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Open, Request

@@ -8,7 +8,7 @@ import msgspec
 
 from headgate.base.ids import fresh
 from headgate.base.tasks import run_until
-from headgate.gate.state.work import CatAnswer, CatRequest, MergerAnswer, MergerWork
+from headgate.gate.state.works import CatAnswer, CatRequest, MergerAnswer, MergerWork
 from headgate.map.places import Map
 from headgate.ports.work import Unreachable
 from headgate.recipes import calls

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.work import Contact
 from headgate.recipes.codec import encode
 from headgate.recipes.requestforms import Request

@@ -17,7 +17,7 @@ from headgate.base.tasks import run_until
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, parse_tenants
 from headgate.gate.state.change import Change, EventKind, TriggerEvent
-from headgate.gate.state.work import CatAnswer, CatRequest, MergerAnswer, MergerWork
+from headgate.gate.state.works import CatAnswer, CatRequest, MergerAnswer, MergerWork
 from headgate.map.places import Map
 from headgate.map.records import Reread
 from headgate.recipes import blob

@@ -20,20 +20,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from subprocess import PIPE
 
 import msgspec
 
-from headgate.adapters.ansible.environments import (
-    MARK,
-    PYTHON,
-    AnsibleNotInstalled,
-    Environment,
-    EnvironmentMark,
-    Environments,
-    beside,
-    used,
-)
+from headgate.adapters.ansible import versions
 from headgate.base.errors import UserError
 from headgate.base.tasks import end
 from headgate.config.keys.job import ANSIBLE_VERSIONS
@@ -59,13 +49,15 @@ class CannotInstall(UserError):
     """Report that a version cannot be installed; the text says why, and what to do."""
 
 
-def install(environments: Environments, version: str, *, say: Say, wheels: Path | None = None) -> Environment:
+def install(
+    environments: versions.Environments, version: str, *, say: Say, wheels: Path | None = None
+) -> versions.Environment:
     """Return the environment of a version, and make it if necessary: from the files in `wheels`, or else from the
     package index. Raise CannotInstall."""
     known(version)
-    if PYTHON not in PYTHONS[version]:
+    if versions.PYTHON not in PYTHONS[version]:
         runs = ", ".join(PYTHONS[version])
-        raise CannotInstall(f"Ansible {version} runs on Python {runs}; this Headgate runs on Python {PYTHON}")
+        raise CannotInstall(f"Ansible {version} runs on Python {runs}; this Headgate runs on Python {versions.PYTHON}")
     try:
         place = environments.place(version)
         place.parent.mkdir(parents=True, exist_ok=True, mode=MODE)
@@ -90,7 +82,7 @@ def known(version: str) -> None:
         raise CannotInstall(f"there is no Ansible version {version}: jobs may ask for {names}, as `ansible-version`")
 
 
-def _current(environments: Environments, version: str) -> Environment | None:
+def _current(environments: versions.Environments, version: str) -> versions.Environment | None:
     return next((one for one in environments.all(version) if one.current), None)
 
 
@@ -109,7 +101,7 @@ def _alone(path: Path, say: Say) -> Iterator[int]:
         os.close(fd)
 
 
-def _make(environments: Environments, version: str, wheels: Path | None, lock: int) -> None:
+def _make(environments: versions.Environments, version: str, wheels: Path | None, lock: int) -> None:
     """Make the environment. An incomplete one is removed, or, if this process is killed, the next installation removes
     it. Raise CannotInstall, OSError."""
     place = environments.place(version)
@@ -130,7 +122,10 @@ def _make(environments: Environments, version: str, wheels: Path | None, lock: i
                 added = str(environments.more) in words
                 raise CannotInstall(explained(version, place, done.stdout, environments.more, added=added))
         shutil.rmtree(tmp)
-        _seal(place, EnvironmentMark(version, environments.core(version), PYTHON, int(time.time() * 1000)))
+        _seal(
+            place,
+            versions.EnvironmentMark(version, environments.core(version), versions.PYTHON, int(time.time() * 1000)),
+        )
         complete = True
     finally:
         if not complete:
@@ -175,9 +170,9 @@ def _run(words: Sequence[str], tmp: Path, lock: int) -> subprocess.CompletedProc
     )
 
 
-def _seal(place: Path, mark: EnvironmentMark) -> None:
+def _seal(place: Path, mark: versions.EnvironmentMark) -> None:
     """Write the mark in one step, after all other files are on the disk."""
-    fresh = place / f".{MARK}"
+    fresh = place / f".{versions.MARK}"
     with open(fresh, "wb") as file:
         file.write(msgspec.json.encode(mark))
         file.flush()
@@ -185,10 +180,10 @@ def _seal(place: Path, mark: EnvironmentMark) -> None:
     # The mark must not reach the disk before the files that it vouches for.
     os.sync()
     fresh.chmod(0o644)
-    fresh.rename(place / MARK)
+    fresh.rename(place / versions.MARK)
 
 
-def _sweep(environments: Environments, version: str) -> None:
+def _sweep(environments: versions.Environments, version: str) -> None:
     """Remove earlier environments of the version that no build uses; the next installation tries the others again."""
     now = environments.place(version)
     for place in environments.root.glob(f"{version}-*"):
@@ -199,7 +194,7 @@ def _sweep(environments: Environments, version: str) -> None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The mark goes first: a removal that is interrupted leaves an incomplete environment that nobody takes for
             # usable.
-            (place / MARK).unlink(missing_ok=True)
+            (place / versions.MARK).unlink(missing_ok=True)
             shutil.rmtree(place, ignore_errors=True)
         except BlockingIOError:
             pass
@@ -223,7 +218,7 @@ def explained(version: str, place: Path, output: str, more: Path | None = None, 
         return (
             f"{begin}the package index cannot be reached{_reason(output)}. Without a network: "
             f"`headgate ansible requirements {version} > ansible-{version}.txt`; where there is one, `pip download "
-            f"--only-binary :all: -r ansible-{version}.txt -d wheels`{own} with Python {PYTHON}; and here "
+            f"--only-binary :all: -r ansible-{version}.txt -d wheels`{own} with Python {versions.PYTHON}; and here "
             f"`headgate ansible install {version} --from wheels`"
         )
     if "ensurepip" in output:
@@ -259,12 +254,12 @@ REMOVED_S = 0.2
 class AnsibleSupply:
     """Supply each build with its Ansible. `manages` says whether missing versions are installed."""
 
-    def __init__(self, environments: Environments | None, *, manages: bool) -> None:
+    def __init__(self, environments: versions.Environments | None, *, manages: bool) -> None:
         self._environments, self._manages = environments, manages
         self._installing: dict[str, asyncio.Task[None]] = {}
 
     @asynccontextmanager
-    async def taken(self, version: str, *, requested: bool, say: Say) -> AsyncIterator[Environment | None]:
+    async def taken(self, version: str, *, requested: bool, say: Say) -> AsyncIterator[versions.Environment | None]:
         """Hold the program that runs the playbooks of a job; None: the one installed with Headgate, if there is one.
         `requested`: see `Environments.choose`. Raise AnsibleNotInstalled, CannotInstall."""
         while True:
@@ -273,18 +268,20 @@ class AnsibleSupply:
                 yield None
                 return
             # Held for as long as the build runs: an installation of a newer list would remove this one.
-            with used(found) as still_there:
+            with versions.used(found) as still_there:
                 if still_there:
                     yield found
                     return
             await asyncio.sleep(REMOVED_S)  # a process that keeps the lock needlessly delays this build alone
 
-    async def _chosen(self, version: str, requested: bool, say: Say) -> Environment | None:
+    async def _chosen(self, version: str, requested: bool, say: Say) -> versions.Environment | None:
         if self._environments is None:
             return None
         try:
-            return self._environments.choose(version, requested=requested or (self._manages and beside() is None))
-        except AnsibleNotInstalled:
+            return self._environments.choose(
+                version, requested=requested or (self._manages and versions.beside() is None)
+            )
+        except versions.AnsibleNotInstalled:
             if not self._manages:
                 raise
         say(f"Ansible {version} is not installed here; it is being installed, which takes a minute or so")
@@ -305,7 +302,7 @@ class AnsibleSupply:
         assert self._environments is not None, "asked by who looked into them"
         # -P: a file in the current directory must not hide a module.
         words = [sys.executable, "-P", "-m", __name__, *map(str, self._environments.places), version]
-        process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, start_new_session=True)
+        process = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE, start_new_session=True)
         try:
             output, _ = await process.communicate()
         finally:
@@ -327,7 +324,7 @@ def main() -> None:
     """Install a version below a directory, of the lists in another, with the packages that a file names."""
     *places, version = sys.argv[1:]
     try:
-        install(Environments(*map(Path, places)), version, say=lambda _: None)
+        install(versions.Environments(*map(Path, places)), version, say=lambda _: None)
     except CannotInstall as error:
         print(error)
         sys.exit(1)

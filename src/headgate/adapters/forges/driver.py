@@ -19,7 +19,7 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.poll.names import HEADS
 from headgate.config.tenants import TenantProject
 from headgate.gate.state.change import ChangeState, numbered
-from headgate.gate.state.work import Landing, LandRequest
+from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import Abilities, Hint, MergeLanded, Misdelivered, NotLanded, Sighting
 from headgate.ports.reporter import ReporterAway, ReportPutOff

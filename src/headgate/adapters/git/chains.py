@@ -15,7 +15,7 @@ from headgate.adapters.git.notes import NOTES, landed_as, read
 from headgate.config.operator.model import content_of
 from headgate.gate.state.change import HEADS
 from headgate.gate.state.gitwork import MergeItem, Trees
-from headgate.gate.state.work import MergeRequest, RepoState
+from headgate.gate.state.works import MergeRequest, RepoState
 
 
 class LostCommit(Exception):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headgate.adapters.git.command import GitError, git
 from headgate.base.tasks import run_to_end
-from headgate.gate.state.work import RepoState
+from headgate.gate.state.works import RepoState
 from headgate.ports.work import CheckedOut, Checkout, CheckoutError
 
 MESSAGE = "The files as they are, committed or not"

@@ -26,21 +26,8 @@ from headgate.adapters.git.remote import HEADS, Remote
 from headgate.adapters.git.reviewer import Reviewer
 from headgate.adapters.git.worktree import work_tree
 from headgate.gate.rules.refs import section
+from headgate.gate.state import works
 from headgate.gate.state.gitwork import MergeItem, PatchRequest, RemarksRequest, ReviewRequest, SayRequest, Trees
-from headgate.gate.state.work import (
-    CatAnswer,
-    CatRequest,
-    LandAnswer,
-    Landing,
-    LandRequest,
-    MergeAnswer,
-    MergerAnswer,
-    MergeRequest,
-    MergerWork,
-    ReportAnswer,
-    ReportRequest,
-    RepoState,
-)
 from headgate.ports.work import CheckedOut, CheckoutError, Unreachable
 
 log = logging.getLogger("headgate.git")
@@ -69,7 +56,9 @@ class GitEngine:
         self._merging = asyncio.Semaphore(MERGES_MAX)
         self._reviewer = Reviewer(self.mirror)
         bound_packs()
-        self._looked: OrderedDict[tuple[int, str], tuple[RepoState, asyncio.Future[dict[str, str]]]] = OrderedDict()
+        self._looked: OrderedDict[tuple[int, str], tuple[works.RepoState, asyncio.Future[dict[str, str]]]] = (
+            OrderedDict()
+        )
         """(identity of the state, project) -> heads that the state lacks; the entry holds the state, so its identity
         stays unique."""
 
@@ -92,23 +81,23 @@ class GitEngine:
         known.remote.url = self._connections[connection].url(project)
         return known
 
-    async def do(self, work: MergerWork) -> MergerAnswer:
+    async def do(self, work: works.MergerWork) -> works.MergerAnswer:
         """See `ports.work.GitWork`."""
         match work:
-            case MergeRequest():
+            case works.MergeRequest():
                 return await self._merge(work)
-            case CatRequest():
+            case works.CatRequest():
                 return await self._cat(work)
-            case LandRequest():
+            case works.LandRequest():
                 return await self._land(work)
-            case ReportRequest():
+            case works.ReportRequest():
                 return await self._report(work)
             case ReviewRequest() | PatchRequest() | RemarksRequest() | SayRequest():
                 return await self._reviewer.do(work)
             case _:
                 assert_never(work)
 
-    async def _merge(self, work: MergeRequest) -> MergeAnswer:
+    async def _merge(self, work: works.MergeRequest) -> works.MergeAnswer:
         connections = {**work.projects, **{item.project: item.connection for item in work.chain}}
         own = work.chain[-1].item if work.chain else ""  # It is blamed for what is no other item's fault.
         heads: dict[str, dict[str, str]] = {}
@@ -117,7 +106,7 @@ class GitEngine:
                 heads[project] = await self._now(project, connection, work.chain)
             except _FAILURES as error:
                 blame = next((i.item for i in work.chain if i.project == project), own)
-                answer = MergeAnswer(work.buildset, False, blame, f"{project} cannot be fetched: {error}")
+                answer = works.MergeAnswer(work.buildset, False, blame, f"{project} cannot be fetched: {error}")
                 raise _later(project, error, answer) from error
         branches: tuple[str, ...] = ()
         if (at := work.at) is not None:
@@ -125,9 +114,9 @@ class GitEngine:
                 mirror = self.mirror(at.project, at.connection)
                 heads[at.project], branches = await ref_state(mirror, at, heads[at.project])
             except GitImpossible as error:
-                return MergeAnswer(work.buildset, False, at.item, error.message)
+                return works.MergeAnswer(work.buildset, False, at.item, error.message)
             except _FAILURES as error:
-                answer = MergeAnswer(work.buildset, False, at.item, f"{at.ref} of {at.project}: {error}")
+                answer = works.MergeAnswer(work.buildset, False, at.item, f"{at.ref} of {at.project}: {error}")
                 raise _later(at.project, error, answer) from error
         merged: dict[str, dict[str, str]] = {}
         bases: dict[str, dict[str, str]] = {}
@@ -138,16 +127,16 @@ class GitEngine:
             try:
                 why = await self._merge_one(item, heads, merged)
             except _FAILURES as error:
-                answer = MergeAnswer(work.buildset, False, item.item, _unmerged(item, error))
+                answer = works.MergeAnswer(work.buildset, False, item.item, _unmerged(item, error))
                 raise _later(item.project, error, answer) from error
             if why:
-                return MergeAnswer(work.buildset, False, item.item, why)
-        state = RepoState(work.chain, heads, merged, connections, work.landed, branches)
+                return works.MergeAnswer(work.buildset, False, item.item, why)
+        state = works.RepoState(work.chain, heads, merged, connections, work.landed, branches)
         return await self._completed(work, state, bases, own)
 
     async def _completed(
-        self, work: MergeRequest, state: RepoState, bases: dict[str, dict[str, str]], own: str
-    ) -> MergeAnswer:
+        self, work: works.MergeRequest, state: works.RepoState, bases: dict[str, dict[str, str]], own: str
+    ) -> works.MergeAnswer:
         """Return the answer about a chain that is merged, with its trees and its configuration. Raise Unreachable."""
         trees, config, project = dict[str, dict[str, str]](), dict[str, dict[str, dict[str, str]]](), ""
         try:
@@ -160,14 +149,14 @@ class GitEngine:
                 mirror = self.mirror(project, connections[project])
                 config[project] = await configuration(mirror, work, state, project)
         except _FAILURES as error:
-            answer = MergeAnswer(work.buildset, False, own, f"{project}: {error}")
+            answer = works.MergeAnswer(work.buildset, False, own, f"{project}: {error}")
             if isinstance(error, GitImpossible):
                 return answer
             raise _later(project, error, answer) from error
-        return MergeAnswer(work.buildset, True, state=state, config=config)
+        return works.MergeAnswer(work.buildset, True, state=state, config=config)
 
     async def _known(
-        self, work: MergeRequest, heads: dict[str, dict[str, str]], bases: dict[str, dict[str, str]]
+        self, work: works.MergeRequest, heads: dict[str, dict[str, str]], bases: dict[str, dict[str, str]]
     ) -> Trees:
         """Return the `given` trees, and those of heads that are not known yet. Commits that cannot be fetched are left
         out."""
@@ -210,7 +199,7 @@ class GitEngine:
             return _unmerged(item, error)
         return ""
 
-    async def _cat(self, work: CatRequest) -> CatAnswer:
+    async def _cat(self, work: works.CatRequest) -> works.CatAnswer:
         try:
             mirror = self.mirror(work.project, work.connection)
             heads = await self._now(work.project, work.connection, ())
@@ -220,10 +209,10 @@ class GitEngine:
             branches = {name: heads[f"refs/heads/{name}"] for name in wanted}
             files = {name: await mirror.texts(commit, work.paths) for name, commit in branches.items()}
         except _FAILURES as error:
-            return CatAnswer(work.project, False, str(error))
-        return CatAnswer(work.project, True, branches=branches, files=files)
+            return works.CatAnswer(work.project, False, str(error))
+        return works.CatAnswer(work.project, True, branches=branches, files=files)
 
-    async def _land(self, work: LandRequest) -> LandAnswer:
+    async def _land(self, work: works.LandRequest) -> works.LandAnswer:
         project = work.change.project
         own = project if work.later or work.rest else ""
         try:
@@ -233,15 +222,15 @@ class GitEngine:
                 project = parts[0].change.project
                 other, later_bases = await self._bases(work.state, parts)
                 if other is not None and await tried(other, parts, later_bases):
-                    return LandAnswer(work.buildset, False, moved=True, project=own)
+                    return works.LandAnswer(work.buildset, False, moved=True, project=own)
             project = work.change.project
             repository = mirror or self.mirror(project, work.change.connection)
             moved = await land(repository, work, bases)
-            return LandAnswer(work.buildset, not moved, moved=moved, project=own)
+            return works.LandAnswer(work.buildset, not moved, moved=moved, project=own)
         except Shut:
-            return LandAnswer(work.buildset, False, shut=True, project=own)
+            return works.LandAnswer(work.buildset, False, shut=True, project=own)
         except _FAILURES as error:
-            answer = LandAnswer(work.buildset, False, error=refusal(project, error, work), project=own)
+            answer = works.LandAnswer(work.buildset, False, error=refusal(project, error, work), project=own)
             if work.rest and isinstance(error, PushRefused):  # Half of a circle must not stay landed alone.
                 problem = f"refuses what goes together with changes that have landed: {error}"
                 raise Unreachable(project, problem, answer, max_s=REST_MAX_S) from error
@@ -250,7 +239,7 @@ class GitEngine:
             raise _later(project, error, answer) from error
 
     async def _bases(
-        self, state: RepoState, parts: Sequence[Landing]
+        self, state: works.RepoState, parts: Sequence[works.Landing]
     ) -> tuple[MirrorRepository | None, dict[str, str]]:
         """Return the repository of these parts, None if all have landed, and branch -> commit it must be at for its
         part to land; "" if the part has landed or the branch has moved."""
@@ -267,23 +256,23 @@ class GitEngine:
             landed = landed and has
         return None if landed else mirror, bases
 
-    async def _report(self, work: ReportRequest) -> ReportAnswer:
+    async def _report(self, work: works.ReportRequest) -> works.ReportAnswer:
         change = work.change
         try:
             mirror = self.mirror(change.project, change.connection)
             commit = change.old_commit if change.deletes else change.commit
             if await mirror.bring({change.ref: commit}) and not work.landed:  # The ref of a landed change is gone.
-                return ReportAnswer(False, f"commit {commit} is not in {mirror.remote.url}")
+                return works.ReportAnswer(False, f"commit {commit} is not in {mirror.remote.url}")
             if not change.is_change:
                 commit = await asyncio.to_thread(noted, mirror, commit)
             await report(mirror, work, commit, section(work.pipeline, change))
         except _FAILURES as error:
             if isinstance(error, GitImpossible):
-                return ReportAnswer(False, str(error), refused=True)
-            raise _later(change.project, error, ReportAnswer(False, str(error))) from error
-        return ReportAnswer(True)
+                return works.ReportAnswer(False, str(error), refused=True)
+            raise _later(change.project, error, works.ReportAnswer(False, str(error))) from error
+        return works.ReportAnswer(True)
 
-    async def branches(self, state: RepoState, project: str) -> Collection[str]:
+    async def branches(self, state: works.RepoState, project: str) -> Collection[str]:
         """See `ports.work`."""
         try:
             heads = await self._heads(state, project)
@@ -292,7 +281,14 @@ class GitEngine:
         return {ref.removeprefix("refs/heads/") for ref in heads} | set(state.merged.get(project, {}))
 
     async def checkout(
-        self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True, files: bool = True
+        self,
+        state: works.RepoState,
+        project: str,
+        branch: str,
+        dest: Path,
+        *,
+        speculative: bool = True,
+        files: bool = True,
     ) -> CheckedOut:
         """See `ports.work`."""
         connection = state.connections.get(project) or self._connection_of(project)
@@ -323,7 +319,7 @@ class GitEngine:
         found = (c.name for c in self._connections.values() if project.startswith(f"{c.canonical_hostname}/"))
         return next(found, "")
 
-    async def _refs(self, state: RepoState, project: str, speculative: bool) -> dict[str, str]:
+    async def _refs(self, state: works.RepoState, project: str, speculative: bool) -> dict[str, str]:
         """Return ref -> commit: branches as they are to be tested, and `origin/…` without the item's own change."""
         heads = await self._heads(state, project)
         refs = {f"refs/remotes/origin/{r.removeprefix(HEADS)}": c for r, c in heads.items() if r.startswith(HEADS)}
@@ -335,7 +331,7 @@ class GitEngine:
             refs[f"refs/remotes/origin/{branch}"] = before if (project, branch) in own else after
         return {**refs, **heads}
 
-    async def _heads(self, state: RepoState, project: str) -> Mapping[str, str]:
+    async def _heads(self, state: works.RepoState, project: str) -> Mapping[str, str]:
         """Return the heads in the state; look up a project that the state lacks once, for all builds on this state."""
         if project in state.heads:
             return state.heads[project]
@@ -353,8 +349,8 @@ class GitEngine:
             raise
 
 
-def _by_project(parts: Sequence[Landing]) -> list[list[Landing]]:
-    found: dict[str, list[Landing]] = {}
+def _by_project(parts: Sequence[works.Landing]) -> list[list[works.Landing]]:
+    found: dict[str, list[works.Landing]] = {}
     for part in parts:
         found.setdefault(part.change.project, []).append(part)
     return list(found.values())
@@ -386,6 +382,6 @@ def _unmerged(item: MergeItem, error: Exception) -> str:
     return f"{item.ref} of {item.project} cannot be merged into {item.branch}: {error}"
 
 
-def _later(project: str, error: Exception, answer: MergerAnswer) -> Unreachable:
+def _later(project: str, error: Exception, answer: works.MergerAnswer) -> Unreachable:
     state = "cannot be reached" if isinstance(error, RemoteError) else "cannot be worked on here"
     return Unreachable(project, f"{state}: {error}", answer)

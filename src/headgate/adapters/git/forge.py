@@ -24,7 +24,7 @@ from headgate.adapters.git.push import remove, report
 from headgate.base.tasks import end
 from headgate.config.tenants import TenantProject
 from headgate.gate.state.change import Change, ChangeState
-from headgate.gate.state.work import ReportRequest
+from headgate.gate.state.works import ReportRequest
 from headgate.ports.forge import Hint, Sighting, of_project
 
 log = logging.getLogger("headgate.git")

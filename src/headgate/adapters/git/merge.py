@@ -18,17 +18,7 @@ from typing import Protocol
 
 import pygit2
 
-from headgate.adapters.git.command import (
-    EMPTY_TREE,
-    GitError,
-    GitImpossible,
-    GitLimits,
-    GitTimeout,
-    git,
-    is_damage,
-    is_of_this_machine,
-    is_want_of_memory,
-)
+from headgate.adapters.git import command
 from headgate.adapters.git.objects import Original, Parts, conflicts, retold
 from headgate.adapters.git.soundness import check
 from headgate.gate.state.gitwork import MergeItem
@@ -98,10 +88,10 @@ async def _pick(objects: MergeObjects, head: str, item: MergeItem, until_s: floa
         return item.commit
     beneath = [f"^{base}" for base in await _bases(objects, head, item)]
     args = ("rev-list", "--reverse", "--first-parent", f"{head}..{item.commit}", *beneath, "--")
-    _, out = await git(*args, at=objects.path)
+    _, out = await command.git(*args, at=objects.path)
     names = out.split()
     if len(names) > PICKED_MAX:
-        raise GitImpossible(args, 1, f"it has {len(names)} commits; {PICKED_MAX} can be picked one by one")
+        raise command.GitImpossible(args, 1, f"it has {len(names)} commits; {PICKED_MAX} can be picked one by one")
     for name in names:
         head = await _pick_one(objects, head, name, item.at_s, until_s)
     return head
@@ -113,7 +103,7 @@ async def _bases(objects: MergeObjects, head: str, item: MergeItem) -> list[str]
     for base in item.bases:
         try:
             objects.parts(base)
-        except GitImpossible:  # then the change is not built on it
+        except command.GitImpossible:  # then the change is not built on it
             continue
         if await objects.contains(item.commit, base) and not await objects.contains(head, base):
             found.append(base)
@@ -130,7 +120,7 @@ async def _grown(objects: MergeObjects, head: str, tree: str, item: MergeItem) -
 
 async def _pick_one(objects: MergeObjects, head: str, name: str, at_s: int, until_s: float) -> str:
     onto, picked = await asyncio.to_thread(lambda: (objects.parts(head), objects.parts(name)))
-    before = (await asyncio.to_thread(objects.parts, picked.parents[0])).tree if picked.parents else EMPTY_TREE
+    before = (await asyncio.to_thread(objects.parts, picked.parents[0])).tree if picked.parents else command.EMPTY_TREE
     if before == picked.tree:
         if len(picked.parents) > 1:
             return head
@@ -159,25 +149,25 @@ async def _merge_tree(path: Path, ours: str, theirs: str, until_s: float) -> str
     left_s = until_s - asyncio.get_running_loop().time()
     if left_s <= 0:
         why = f"merging its commits did not end within {MERGE_MAX_S:.0f} s; propose it in smaller parts"
-        raise GitImpossible(args, -1, why)
-    limits = GitLimits(left_s, MERGE_SAYS_MAX_BYTES, gentle_after_s=GENTLE_AFTER_S)
+        raise command.GitImpossible(args, -1, why)
+    limits = command.GitLimits(left_s, MERGE_SAYS_MAX_BYTES, gentle_after_s=GENTLE_AFTER_S)
     try:
-        code, out = await git(*args, at=path, ok=(0, 1), limits=limits)
+        code, out = await command.git(*args, at=path, ok=(0, 1), limits=limits)
         tree, *fields = out.split("\0")
         if len(tree) not in _OBJECT_ID_LENGTHS:  # 1 is also the status of a git that failed
-            raise GitError(args, code, out)
-    except GitTimeout as error:
-        raise GitImpossible(args, error.code, f"{error}; propose it in smaller parts") from error
-    except GitError as error:
+            raise command.GitError(args, code, out)
+    except command.GitTimeout as error:
+        raise command.GitImpossible(args, error.code, f"{error}; propose it in smaller parts") from error
+    except command.GitError as error:
         # Our own limit was reached, so another attempt would fail in the same way.
-        if is_want_of_memory(error):
-            raise GitImpossible(args, error.code, f"{error}; propose it in smaller parts") from error
-        if is_of_this_machine(error):
+        if command.is_want_of_memory(error):
+            raise command.GitImpossible(args, error.code, f"{error}; propose it in smaller parts") from error
+        if command.is_of_this_machine(error):
             raise
         # Histories without a common commit are the change's fault, so repeating the merge would not help.
-        unrelated, _ = await git("merge-base", ours, theirs, at=path, ok=(0, 1, 128))
-        if unrelated or is_damage(error):
-            raise GitImpossible(args, error.code, error.message) from error
+        unrelated, _ = await command.git("merge-base", ours, theirs, at=path, ok=(0, 1, 128))
+        if unrelated or command.is_damage(error):
+            raise command.GitImpossible(args, error.code, error.message) from error
         raise
     if code == 1:
         raise MergeConflict(await asyncio.to_thread(conflicts, fields, (ours, theirs)))

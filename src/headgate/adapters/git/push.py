@@ -20,7 +20,7 @@ from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, NotesMoved, annotate, landed_line
 from headgate.adapters.git.poll.names import APPROVALS, FOR, VETOES, statement_of
 from headgate.gate.state.change import Change
-from headgate.gate.state.work import Landing, LandRequest, ReportRequest
+from headgate.gate.state.works import Landing, LandRequest, ReportRequest
 
 log = logging.getLogger("headgate.git")
 

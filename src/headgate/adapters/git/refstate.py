@@ -10,7 +10,7 @@ import pygit2
 from headgate.adapters.git.command import GitError, GitImpossible, GitLimits, RemoteError, git, is_damage
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.gate.state.change import HEADS, TAGS, ZEROS
-from headgate.gate.state.work import RefAt
+from headgate.gate.state.works import RefAt
 
 NESTED_MAX = 50
 """Longest chain of tags that name a tag."""

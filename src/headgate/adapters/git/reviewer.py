@@ -14,21 +14,7 @@ from headgate.adapters.git.notes import REVIEW_NOTES, read_remarks, with_remark
 from headgate.adapters.git.objects import text
 from headgate.adapters.git.patches import Patches
 from headgate.adapters.git.push import say
-from headgate.gate.state.gitwork import (
-    FILES_A_PAGE,
-    PatchAnswer,
-    PatchRequest,
-    RemarksAnswer,
-    RemarksRequest,
-    ReviewAnswer,
-    ReviewCommit,
-    ReviewFile,
-    ReviewRequest,
-    ReviewResult,
-    ReviewWork,
-    SayAnswer,
-    SayRequest,
-)
+from headgate.gate.state import gitwork
 
 COMMITS_MAX = 100
 """Most commits of a change that are shown."""
@@ -44,11 +30,11 @@ class Listed:
     """List files that differ between two commits; the latest lists are cached."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str, str], list[ReviewFile]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, str], list[gitwork.ReviewFile]] = OrderedDict()
 
     async def page(
         self, mirror: MirrorRepository, before: str, after: str, number: int
-    ) -> tuple[tuple[ReviewFile, ...], int]:
+    ) -> tuple[tuple[gitwork.ReviewFile, ...], int]:
         """Return a page of the files, and their total number. Raise GitError, OSError."""
         key = (str(mirror.path), before, after)
         found = self._known.get(key)
@@ -57,12 +43,12 @@ class Listed:
             if len(self._known) > LISTED_MAX:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
-        start = number * FILES_A_PAGE
-        page = found[start : start + FILES_A_PAGE]
+        start = number * gitwork.FILES_A_PAGE
+        page = found[start : start + gitwork.FILES_A_PAGE]
         return tuple(await asyncio.to_thread(_sized, mirror.repository, page)), len(found)
 
 
-async def _compared(mirror: MirrorRepository, before: str, after: str) -> list[ReviewFile]:
+async def _compared(mirror: MirrorRepository, before: str, after: str) -> list[gitwork.ReviewFile]:
     args = ("diff-tree", "-r", "-z", "-M", "--raw", "--full-index", "--end-of-options", before or EMPTY_TREE, after)
     # The empty tree is known to git but need not exist as an object in the repository.
     if not before:
@@ -76,7 +62,7 @@ async def _compared(mirror: MirrorRepository, before: str, after: str) -> list[R
     return await asyncio.to_thread(lambda: list(_files(out.split("\0"))))
 
 
-def _files(words: Sequence[str]) -> Iterator[ReviewFile]:
+def _files(words: Sequence[str]) -> Iterator[gitwork.ReviewFile]:
     """Yield the files that the output of `git diff-tree -z --raw` names; `words` is that, split at NULs."""
     rest = iter(words)
     for head in rest:
@@ -86,16 +72,18 @@ def _files(words: Sequence[str]) -> Iterator[ReviewFile]:
         path, old_path = next(rest), ""
         if status[0] in "RC":
             path, old_path = next(rest), path
-        yield ReviewFile(path, status[0], old, new, old_mode, new_mode, old_path)
+        yield gitwork.ReviewFile(path, status[0], old, new, old_mode, new_mode, old_path)
 
 
-def _sized(repository: pygit2.Repository, files: Sequence[ReviewFile]) -> Iterator[ReviewFile]:
+def _sized(repository: pygit2.Repository, files: Sequence[gitwork.ReviewFile]) -> Iterator[gitwork.ReviewFile]:
     return iter([_with_sizes(repository, one) for one in files])
 
 
-def _with_sizes(repository: pygit2.Repository, file: ReviewFile) -> ReviewFile:
+def _with_sizes(repository: pygit2.Repository, file: gitwork.ReviewFile) -> gitwork.ReviewFile:
     sizes = [_size(repository, *side) for side in ((file.old, file.old_mode), (file.new, file.new_mode))]
-    return ReviewFile(file.path, file.status, file.old, file.new, file.old_mode, file.new_mode, file.old_path, *sizes)
+    return gitwork.ReviewFile(
+        file.path, file.status, file.old, file.new, file.old_mode, file.new_mode, file.old_path, *sizes
+    )
 
 
 def _size(repository: pygit2.Repository, id: str, mode: str) -> int:
@@ -109,7 +97,7 @@ def _size(repository: pygit2.Repository, id: str, mode: str) -> int:
 
 async def commits_of(
     mirror: MirrorRepository, head: str, commit: str, below: Collection[str]
-) -> tuple[str, tuple[ReviewCommit, ...], bool]:
+) -> tuple[str, tuple[gitwork.ReviewCommit, ...], bool]:
     """Return the commit that a change is compared with, its own commits, newest first, and whether there are more of
     them. Raise GitError, OSError."""
     code, out = await git("merge-base", head, commit, at=mirror.path, ok=(0, 1), limits=LIMITS)
@@ -127,20 +115,20 @@ async def commits_of(
     return base, shown, len(ids) > COMMITS_MAX
 
 
-async def alone(mirror: MirrorRepository, commit: str) -> tuple[str, tuple[ReviewCommit, ...]]:
+async def alone(mirror: MirrorRepository, commit: str) -> tuple[str, tuple[gitwork.ReviewCommit, ...]]:
     """Return the commit that one commit is compared with, and the commit itself. Raise GitError."""
     shown = await asyncio.to_thread(_commit, mirror, commit)
     return (shown.parents[0] if shown.parents else ""), (shown,)
 
 
-def _commit(mirror: MirrorRepository, id: str) -> ReviewCommit:
+def _commit(mirror: MirrorRepository, id: str) -> gitwork.ReviewCommit:
     """Raise GitImpossible."""
     parts = mirror.parts(id)
     message = text(parts.original, parts.original.message)
     author = text(parts.original, parts.original.author)
     person, _, when = author.rpartition("> ")
     seconds = when.split(" ")[0]
-    return ReviewCommit(
+    return gitwork.ReviewCommit(
         id,
         f"{person}>" if person else author,
         # Dates of forged commits may have any number of digits; JavaScript's dates and JSON numbers do not.
@@ -161,22 +149,22 @@ class Reviewer:
         """Take `mirror`, which returns the bare copy for a project and a connection or raises GitError."""
         self._mirror, self._listed, self._patches = mirror, Listed(), Patches()
 
-    async def do(self, work: ReviewWork) -> ReviewResult:
+    async def do(self, work: gitwork.ReviewWork) -> gitwork.ReviewResult:
         """Return the answer, which may be that the request is impossible."""
         try:
             match work:
-                case ReviewRequest():
+                case gitwork.ReviewRequest():
                     return await self._review(work)
-                case PatchRequest():
+                case gitwork.PatchRequest():
                     mirror = await self._having(work.project, work.connection, work.ref, work.commit)
                     return await self._patches.part(mirror, work.old, work.new, work.part)
-                case RemarksRequest():
+                case gitwork.RemarksRequest():
                     mirror = self._mirror(work.project, work.connection)
                     notes = (await mirror.remote.refs(REVIEW_NOTES)).get(REVIEW_NOTES, "")
                     await mirror.ready()
                     lines, unread = await read_remarks(mirror, notes, work.commits)
-                    return RemarksAnswer(True, lines=lines, unread=unread)
-                case SayRequest():
+                    return gitwork.RemarksAnswer(True, lines=lines, unread=unread)
+                case gitwork.SayRequest():
                     return await self._say(work)
         except _FAILURES as error:
             return _failed(work, str(error))
@@ -188,7 +176,7 @@ class Reviewer:
             raise GitImpossible(("fetch",), 1, f"{ref} does not name {commit[:12]} any more")
         return mirror
 
-    async def _review(self, work: ReviewRequest) -> ReviewAnswer:
+    async def _review(self, work: gitwork.ReviewRequest) -> gitwork.ReviewAnswer:
         mirror = await self._having(work.project, work.connection, work.ref, work.commit)
         head_ref = f"refs/heads/{work.branch}"
         head = (await mirror.remote.refs(head_ref)).get(head_ref, "")
@@ -209,27 +197,27 @@ class Reviewer:
             before, after = (own.parents[0] if own.parents else ""), own.id
         files, total = await self._listed.page(mirror, before, after, work.page)
         shown = () if work.page else commits
-        return ReviewAnswer(
+        return gitwork.ReviewAnswer(
             True, base=before, commits=shown, more_commits=more, files=files, total=total, landed=landed
         )
 
-    async def _say(self, work: SayRequest) -> SayAnswer:
+    async def _say(self, work: gitwork.SayRequest) -> gitwork.SayAnswer:
         mirror = await self._having(work.project, work.connection, work.ref, work.commit)
 
         async def noted(notes: str) -> str:
             return await with_remark(mirror, notes, work.commit, work.line) if work.line else notes
 
         await say(mirror, REVIEW_NOTES, noted, work.words, {work.ref: work.commit})
-        return SayAnswer(True)
+        return gitwork.SayAnswer(True)
 
 
-def _failed(work: ReviewWork, why: str) -> ReviewResult:
+def _failed(work: gitwork.ReviewWork, why: str) -> gitwork.ReviewResult:
     match work:
-        case ReviewRequest():
-            return ReviewAnswer(False, why)
-        case PatchRequest():
-            return PatchAnswer(False, why)
-        case RemarksRequest():
-            return RemarksAnswer(False, why)
-        case SayRequest():
-            return SayAnswer(False, why)
+        case gitwork.ReviewRequest():
+            return gitwork.ReviewAnswer(False, why)
+        case gitwork.PatchRequest():
+            return gitwork.PatchAnswer(False, why)
+        case gitwork.RemarksRequest():
+            return gitwork.RemarksAnswer(False, why)
+        case gitwork.SayRequest():
+            return gitwork.SayAnswer(False, why)

@@ -17,7 +17,7 @@ from headgate.base.texts import uncoloured
 from headgate.config.keys.job import RESERVED_VARS
 from headgate.config.model import Playbook
 from headgate.gate.state.returns import Sealed
-from headgate.gate.state.work import BuildSpec
+from headgate.gate.state.works import BuildSpec
 from headgate.ports.secrets import SecretError, Secrets
 
 SOUGHT_LINES_MAX = 100

@@ -10,7 +10,6 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from msgspec.structs import replace
 
 from headgate.adapters.keys import rsa
-from headgate.adapters.keys.rsa import BadKey, Unopenable
 from headgate.gate.state.returns import Sealed
 from headgate.map.keys import KeyPair, KeyStorage, ProjectKeyPairs
 from headgate.map.tree import Address, unescape
@@ -132,7 +131,7 @@ class KeyStore:
         keys = await self._private(sealed.connection, sealed.project)
         try:
             return await asyncio.to_thread(rsa.unseal, keys, sealed)
-        except Unopenable as error:
+        except rsa.Unopenable as error:
             whose = f"{sealed.project} ({sealed.connection})"
             raise SecretError(f"secret data that a job of {whose} returned cannot be opened: {error}") from error
 
@@ -151,7 +150,7 @@ class KeyStore:
             raise SecretError(NO_PASSWORD)
         try:
             return rsa.load_private(pair.private, self._password, checked=True)
-        except BadKey as error:
+        except rsa.BadKey as error:
             raise SecretError(
                 f"key {pair.version} of {project} ({connection}) cannot be opened: {error}. Set [keystore] password to "
                 "the one it was written with, or import a copy of the keys that was made with the present one"
@@ -203,7 +202,7 @@ def _pieces(data: Any) -> Iterator[list[str]]:  # JSON
 def _fitting(keys: Sequence[RSAPrivateKey], pieces: list[str]) -> int | None:
     try:
         return rsa.fitting(keys, pieces)[0]
-    except Unopenable:
+    except rsa.Unopenable:
         return None
 
 
@@ -214,7 +213,7 @@ def _repassworded(project: str, pair: KeyPair, old: str, new: str) -> KeyPair:
     for password in (new, old):
         try:
             key = rsa.load_private(pair.private, password, checked=True)
-        except BadKey:
+        except rsa.BadKey:
             continue
         return pair if password == new else replace(pair, private=rsa.private_pem(key, new))
     raise SecretError(f"key {pair.version} of {project} opens with neither password; keys before it were changed")
@@ -229,7 +228,7 @@ def _opened(data: Any, keys: list[RSAPrivateKey], whose: str) -> Any:  # JSON
             raise SecretError(
                 f"a secret {whose} is not UTF-8; encrypt it as base64 and decode it in the job"
             ) from error
-        except Unopenable as error:
+        except rsa.Unopenable as error:
             why = f"a secret {whose} cannot be opened: {error}; encrypt it again with `headgate encrypt`"
             raise SecretError(why) from error
     if isinstance(data, dict):

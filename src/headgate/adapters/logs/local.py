@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
 
-from headgate.adapters.logs.manifest import FILES_MAX, HEAD_SIZE_BYTES, MEMBER_SIZE_BYTES, OUTPUT, kind_of
+from headgate.adapters.logs.manifests import FILES_MAX, HEAD_SIZE_BYTES, MEMBER_SIZE_BYTES, OUTPUT, kind_of
 from headgate.adapters.work import ownership
 from headgate.adapters.work.directory import Directory, Strange, kind, remove, shown
 from headgate.base.tasks import run_to_end

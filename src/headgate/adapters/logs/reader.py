@@ -10,20 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from headgate.adapters.logs.manifest import (
-    MEMBER_SIZE_BYTES,
-    OUTPUT,
-    SIZE_MAX_BYTES,
-    TEXT,
-    KeptFile,
-    Manifest,
-    file_key,
-    manifest_key,
-    member_sizes,
-    parsed,
-    part_key,
-    spans,
-)
+from headgate.adapters.logs import manifests
 from headgate.ports.logstore import LogStore, LogStoreError, NotStored
 
 log = logging.getLogger("headgate.logs")
@@ -57,9 +44,9 @@ class KeptLogs:
 
     def __init__(self, store: LogStore) -> None:
         self._store = store
-        self._known = OrderedDict[str, Manifest]()
+        self._known = OrderedDict[str, manifests.Manifest]()
 
-    async def of(self, build: str) -> Manifest | None:
+    async def of(self, build: str) -> manifests.Manifest | None:
         """Return the stored files of a build."""
         known = self._known.get(build)
         if known is not None:
@@ -67,11 +54,11 @@ class KeptLogs:
             return known
         content = b""
         try:
-            async for piece in self._store.read(manifest_key(build)):
+            async for piece in self._store.read(manifests.manifest_key(build)):
                 content += piece
-                if len(content) > SIZE_MAX_BYTES:
-                    raise LogStoreError(f"the record of build {build} is larger than {SIZE_MAX_BYTES} bytes")
-            found = parsed(content)
+                if len(content) > manifests.SIZE_MAX_BYTES:
+                    raise LogStoreError(f"the record of build {build} is larger than {manifests.SIZE_MAX_BYTES} bytes")
+            found = manifests.parsed(content)
         except NotStored:
             return None
         except ValueError as error:
@@ -84,42 +71,42 @@ class KeptLogs:
                 self._known.popitem(last=False)
         return found
 
-    def file(self, manifest: Manifest, path: str) -> Content | None:
+    def file(self, manifest: manifests.Manifest, path: str) -> Content | None:
         """Return one of its files; for an incomplete build, its output with a note about the rest, and the output of
         earlier runs."""
-        if path == OUTPUT and not manifest.complete:
+        if path == manifests.OUTPUT and not manifest.complete:
             return self._parts(manifest)
         file = manifest.file(path)
         return self._file_content(manifest.build, file) if file is not None else None
 
-    def _file_content(self, build: str, file: KeptFile) -> Content:
-        key = file_key(build, file.path)
+    def _file_content(self, build: str, file: manifests.KeptFile) -> Content:
+        key = manifests.file_key(build, file.path)
         stored = partial(self._store.read, key)
         if not file.members:
             return Content(file.size_bytes, file.kind, file.digest, stored)
-        read = partial(self._unpacked, key, file.members, member_sizes(file))
+        read = partial(self._unpacked, key, file.members, manifests.member_sizes(file))
         return Content(file.size_bytes, file.kind, file.digest, read, stored, sum(file.members))
 
-    def _parts(self, manifest: Manifest) -> Content:
+    def _parts(self, manifest: manifests.Manifest) -> Content:
         build, sizes = manifest.build, [part.size_bytes for part in manifest.parts]
-        keys = [part_key(build, number) for number in range(len(sizes))]
+        keys = [manifests.part_key(build, number) for number in range(len(sizes))]
         warning = f"{missing(manifest)}\n".encode()
 
         async def read(start: int, end: int) -> AsyncGenerator[bytes, None]:
             # The warning is served as if it were one more part, so that ranges and sizes agree with what readers see.
-            for number, low, high in spans([*sizes, len(warning)], start, end):
+            for number, low, high in manifests.spans([*sizes, len(warning)], start, end):
                 if number == len(sizes):
                     yield warning[low:high]
                     continue
                 packed = await self._stored(keys[number], 0, manifest.parts[number].stored_bytes)
                 yield (await _unpacked(keys[number], zlib.MAX_WBITS + 16, packed, sizes[number]))[low:high]
 
-        return Content(sum(sizes) + len(warning), TEXT, "", read)
+        return Content(sum(sizes) + len(warning), manifests.TEXT, "", read)
 
     async def _unpacked(
         self, key: str, stored: tuple[int, ...], sizes: list[int], start: int, end: int
     ) -> AsyncGenerator[bytes, None]:
-        for number, low, high in spans(sizes, start, end):
+        for number, low, high in manifests.spans(sizes, start, end):
             # Every piece ends in a full flush, at a byte boundary and with an empty window. Hence it is a raw deflate
             # stream of its own; the first one follows the gzip header, and the checksum after the last is ignored.
             at, head = sum(stored[:number]), 0 if number else GZIP_HEADER_BYTES
@@ -132,8 +119,8 @@ class KeptLogs:
 
 async def cut(content: Content) -> AsyncGenerator[bytes, None]:
     """Yield the content in pieces of `MEMBER_SIZE_BYTES`, the last of which may be shorter.  Raise LogStoreError."""
-    for start in range(0, content.size_bytes, MEMBER_SIZE_BYTES):
-        end = min(start + MEMBER_SIZE_BYTES, content.size_bytes)
+    for start in range(0, content.size_bytes, manifests.MEMBER_SIZE_BYTES):
+        end = min(start + manifests.MEMBER_SIZE_BYTES, content.size_bytes)
         yield b"".join([piece async for piece in content.read(start, end)])
 
 
@@ -150,7 +137,7 @@ async def _unpacked(key: str, kind: int, packed: bytes, size: int) -> bytes:
     return found
 
 
-def missing(manifest: Manifest) -> str:
+def missing(manifest: manifests.Manifest) -> str:
     """Return a line for people about incomplete logs; empty if they are complete."""
     if manifest.complete:
         return "; ".join(manifest.lost)

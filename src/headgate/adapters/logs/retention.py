@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from headgate.adapters.logs.manifest import Manifest, build_of, manifest_key, parsed, written
+from headgate.adapters.logs.manifests import Manifest, build_of, manifest_key, parsed, written
 from headgate.ports.logstore import LogStore, NotStored
 
 DAY_MS = 86_400_000

@@ -13,21 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from heapq import nsmallest
 
+from headgate.adapters.logs import manifests
 from headgate.adapters.logs.local import LocalLogs, UnreadableFile
-from headgate.adapters.logs.manifest import (
-    OUTPUT,
-    TEXT,
-    KeptFile,
-    Manifest,
-    OutputPart,
-    file_key,
-    manifest_key,
-    parsed,
-    part_key,
-    parts_of,
-    shrinks,
-    written,
-)
 from headgate.adapters.logs.reader import KeptLogs, cut
 from headgate.base.tasks import end, run_until
 from headgate.ports.logstore import LogStore, LogStoreError, NotStored
@@ -64,7 +51,7 @@ class _Due:
     incomplete."""
     here: bool
     """Whether this process began the build; otherwise an earlier process did, which may have stored parts."""
-    lost: tuple[KeptFile, ...] | None = None
+    lost: tuple[manifests.KeptFile, ...] | None = None
     """Output of earlier runs, see `_Parts`."""
     tries: int = 0
     stored: bool = False
@@ -75,8 +62,8 @@ class _Parts:
     """Track how much of the output of a build under way is in the store."""
 
     offset: int = 0
-    parts: list[OutputPart] = field(default_factory=list)
-    lost: tuple[KeptFile, ...] | None = None
+    parts: list[manifests.OutputPart] = field(default_factory=list)
+    lost: tuple[manifests.KeptFile, ...] | None = None
     """Output of earlier runs, whose executors are gone; None before the search for it."""
 
 
@@ -231,10 +218,10 @@ class Uploads:
         if due.lost is None:
             due.lost = await self._lost_runs(known, own=not due.here)
         if known is None or known.complete:  # the removal of old logs finds incomplete builds by their records
-            await self._record(Manifest(build, self._now_ms(), self._host))
+            await self._record(manifests.Manifest(build, self._now_ms(), self._host))
         paths, lost = await asyncio.to_thread(self._local.files, build)
         # All workers share one iterator, so none runs dry while another has a long list of its own.
-        found, left = list[KeptFile](), iter(paths)
+        found, left = list[manifests.KeptFile](), iter(paths)
 
         async def some() -> None:
             for path in left:
@@ -247,7 +234,7 @@ class Uploads:
         paths = [file.path for file in found]
         found += (file for file in due.lost if file.path not in paths)
         files = tuple(sorted(found, key=lambda file: file.path))
-        manifest = Manifest(build, self._now_ms(), self._host, complete=True, files=files, lost=tuple(lost))
+        manifest = manifests.Manifest(build, self._now_ms(), self._host, complete=True, files=files, lost=tuple(lost))
         # Files before the record, and parts after it: at no moment does a record name what is not stored.
         await self._record(manifest)
         if known is not None:
@@ -255,24 +242,28 @@ class Uploads:
 
     async def _without_parts(self, build: str) -> None:
         """Raise LogStoreError."""
-        await self._store.delete([part.key async for part in self._store.keys(parts_of(build))])
+        await self._store.delete([part.key async for part in self._store.keys(manifests.parts_of(build))])
 
-    async def _known(self, build: str) -> Manifest | None:
+    async def _known(self, build: str) -> manifests.Manifest | None:
         """Raise LogStoreError."""
         try:
-            return parsed(b"".join([piece async for piece in self._store.read(manifest_key(build))]))
+            return manifests.parsed(
+                b"".join([piece async for piece in self._store.read(manifests.manifest_key(build))])
+            )
         except (NotStored, ValueError):
             return None
 
-    async def _file(self, build: str, path: str) -> KeptFile:
+    async def _file(self, build: str, path: str) -> manifests.KeptFile:
         """Raise LogStoreError, UnreadableFile."""
         size, kind = await asyncio.to_thread(self._local.kind, build, path)
         return await self._stored(build, path, kind, size, self._local.pieces(build, path))
 
-    async def _stored(self, build: str, path: str, kind: str, size: int, pieces: AsyncIterator[bytes]) -> KeptFile:
+    async def _stored(
+        self, build: str, path: str, kind: str, size: int, pieces: AsyncIterator[bytes]
+    ) -> manifests.KeptFile:
         """Put a file into the store; each piece but the last has `MEMBER_SIZE_BYTES`.  Raise LogStoreError."""
         # An empty file has no pieces, and without pieces a file counts as stored uncompressed.
-        encodes = self._store.encodes and shrinks(kind) and size > 0
+        encodes = self._store.encodes and manifests.shrinks(kind) and size > 0
         digest, members, sizes = hashlib.sha256(), list[int](), list[int]()
 
         packing = Packing()
@@ -292,21 +283,21 @@ class Uploads:
                 yield stored
 
         encoding = "gzip" if encodes else ""
-        await self._store.put(file_key(build, path), content(), kind=kind, encoding=encoding)
-        return KeptFile(path, sum(sizes), kind, digest.hexdigest(), tuple(members) if encodes else ())
+        await self._store.put(manifests.file_key(build, path), content(), kind=kind, encoding=encoding)
+        return manifests.KeptFile(path, sum(sizes), kind, digest.hexdigest(), tuple(members) if encodes else ())
 
-    async def _lost_runs(self, known: Manifest | None, *, own: bool) -> tuple[KeptFile, ...]:
+    async def _lost_runs(self, known: manifests.Manifest | None, *, own: bool) -> tuple[manifests.KeptFile, ...]:
         """Store the output of a build on dead executors, each run as a file; the last stored one is the newest of them
         unless it is our `own`. Raise LogStoreError."""
         if known is None or known.complete:
             return ()
         files = known.files
-        if known.parts and not own and (output := KeptLogs(self._store).file(known, OUTPUT)) is not None:
+        if known.parts and not own and (output := KeptLogs(self._store).file(known, manifests.OUTPUT)) is not None:
             # The number depends only on the record, so a repetition after a crash writes the same file again.
             path = f"job-output.lost-{len(files) + 1}.txt"
             pieces = cut(output)
-            files = (*files, await self._stored(known.build, path, TEXT, output.size_bytes, pieces))
-            await self._record(Manifest(known.build, self._now_ms(), self._host, files=files))
+            files = (*files, await self._stored(known.build, path, manifests.TEXT, output.size_bytes, pieces))
+            await self._record(manifests.Manifest(known.build, self._now_ms(), self._host, files=files))
         return files
 
     # --- builds that run
@@ -331,16 +322,18 @@ class Uploads:
         if not found:
             return
         packed = await asyncio.to_thread(_packed, found)
-        key = part_key(build, len(so_far.parts))
+        key = manifests.part_key(build, len(so_far.parts))
         # The offset moves last: after a failure the same part is put again, with what was written since.
-        await self._store.put(key, _once(packed), kind=TEXT, encoding="gzip" if self._store.encodes else "")
-        parts = (*so_far.parts, OutputPart(len(found), len(packed)))
-        await self._record(Manifest(build, self._now_ms(), self._host, files=so_far.lost, parts=parts))
+        await self._store.put(key, _once(packed), kind=manifests.TEXT, encoding="gzip" if self._store.encodes else "")
+        parts = (*so_far.parts, manifests.OutputPart(len(found), len(packed)))
+        await self._record(manifests.Manifest(build, self._now_ms(), self._host, files=so_far.lost, parts=parts))
         so_far.parts.append(parts[-1])
         so_far.offset += len(found)
 
-    async def _record(self, manifest: Manifest) -> None:
-        await self._store.put(manifest_key(manifest.build), _once(written(manifest)), kind="application/json")
+    async def _record(self, manifest: manifests.Manifest) -> None:
+        await self._store.put(
+            manifests.manifest_key(manifest.build), _once(manifests.written(manifest)), kind="application/json"
+        )
 
 
 class Packing:

@@ -14,7 +14,7 @@ import yaml
 from headgate.base.errors import UserError
 from headgate.config.model import Nodeset
 from headgate.map.records import OwnMachine
-from headgate.ports.cloud import HOST_KEY_VARIABLE, Machine
+from headgate.ports.clouds import HOST_KEY_VARIABLE, Machine
 
 MEANT = {
     "label": "labels",
@@ -235,7 +235,7 @@ def read_yaml(path: Path) -> Any:
 
 
 class LocalProvider:
-    """See `ports.cloud.Provider`."""
+    """See `ports.clouds.Provider`."""
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:
         return {"ansible_connection": "local"}

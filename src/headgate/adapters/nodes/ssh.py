@@ -21,7 +21,7 @@ from headgate.base.pipes import OutputTooLarge, communicate, put_down
 from headgate.base.texts import line
 from headgate.inventory.health import PROBE, SSH
 from headgate.inventory.model import HOST_KEY
-from headgate.ports.cloud import HOST_KEY_VARIABLE, Machine, MachineUnusable
+from headgate.ports.clouds import HOST_KEY_VARIABLE, Machine, MachineUnusable
 
 COMMAND_MAX_S = 120.0
 CONNECT_MAX_S = 15
@@ -43,7 +43,7 @@ _UNKNOWN = "Host key verification failed"
 
 
 class SshProvider:
-    """See `ports.cloud.Provider`."""
+    """See `ports.clouds.Provider`."""
 
     def __init__(self, program: str = "ssh", *, learns: bool = True) -> None:
         """Trust the key of an unknown machine the first time if `learns`; otherwise do not use the machine."""

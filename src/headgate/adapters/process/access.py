@@ -26,12 +26,12 @@ from urllib.parse import urlsplit
 from headgate.adapters.process.bounds import machine
 from headgate.adapters.process.confinement.users import BuildUser
 from headgate.adapters.process.containers.box import CONNECTION
-from headgate.adapters.process.context.values import LOCALHOST
+from headgate.adapters.process.context.hostvars import LOCALHOST
 from headgate.adapters.process.network.sockets import NetworkTarget
 from headgate.adapters.process.processes import ProcessKeeper
 from headgate.adapters.process.sandbox import AGENT_SOCKET, Spaces
 from headgate.config.model import FrozenJob
-from headgate.ports.cloud import HOST_KEY_VARIABLE
+from headgate.ports.clouds import HOST_KEY_VARIABLE
 
 Hosts = Mapping[str, Mapping[str, Any]]
 """Host name -> Ansible variables that say how to reach it. JSON."""

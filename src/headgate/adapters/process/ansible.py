@@ -9,27 +9,12 @@ from typing import Any
 
 import msgspec
 
-from headgate.adapters.ansible.environments import Environment, beside
+from headgate.adapters.ansible.versions import Environment, beside
 from headgate.adapters.keys.clear import Clear, write_private
 from headgate.adapters.process.access import AnsibleInventory, Hosts, known_host
 from headgate.adapters.process.containers.box import CONNECTION
+from headgate.adapters.process.context import hostvars
 from headgate.adapters.process.context.places import PlaybookContext
-from headgate.adapters.process.context.values import (
-    EVALUATED_SIZE_MAX_BYTES,
-    LOCALHOST,
-    OWN_VARIABLE,
-    RAW_VARIABLE,
-    FactCache,
-    JobVariables,
-    Values,
-    evaluated,
-    evaluation_arguments,
-    for_ansible,
-    literal,
-    may_be_told,
-    plain,
-    templates,
-)
 from headgate.adapters.process.joboutput import EVENTS, EVENTS_VARIABLE
 from headgate.adapters.process.workspace import BadPlaybook, Stage, Workspace
 from headgate.adapters.process.zygotes.program import NOWHERE
@@ -73,11 +58,11 @@ class Playbooks:
         """Take `user` as `AnsibleInventory` does; without an `environment` the Ansible beside Headgate runs the
         playbooks."""
         self._workspace, self._user, self._environment = workspace, user, environment
-        self._hosts = hosts or {LOCALHOST: {"ansible_connection": "local"}}
+        self._hosts = hosts or {hostvars.LOCALHOST: {"ansible_connection": "local"}}
         self._unreachable = set[str]()
-        self._values: Values | None = None
+        self._values: hostvars.Values | None = None
         local_hosts = [name for name, found in self._hosts.items() if found.get("ansible_connection") == "local"]
-        self._facts = FactCache((*local_hosts, LOCALHOST))
+        self._facts = hostvars.FactCache((*local_hosts, hostvars.LOCALHOST))
         workspace.contexts.known_hosts = self._known_hosts
 
     @property
@@ -85,8 +70,8 @@ class Playbooks:
         return AnsibleInventory(self._workspace.spec.job, self._hosts, self._user)
 
     @property
-    def _job_variables(self) -> JobVariables:
-        return JobVariables(self._workspace.spec, self._workspace.included)
+    def _job_variables(self) -> hostvars.JobVariables:
+        return hostvars.JobVariables(self._workspace.spec, self._workspace.included)
 
     @property
     def _known_hosts(self) -> str:
@@ -105,24 +90,26 @@ class Playbooks:
     def unevaluated(self, stage: Stage) -> bool:
         """Return whether the job's variables contain templates, and this playbook may have only their values."""
         careful = stage.is_ansible and stage.context.careful
-        return careful and self._values is None and templates(self._job_variables.harmless(self._hosts))
+        return careful and self._values is None and hostvars.templates(self._job_variables.harmless(self._hosts))
 
     def evaluation(self, stage: Stage) -> Command:
         """Return the command by which `stage`, which has no rights, evaluates the job's variables.  Raise
         BadPlaybook."""
-        variables = plain(self._job_variables.harmless(self._hosts))
+        variables = hostvars.plain(self._job_variables.harmless(self._hosts))
         inventory = self._inventory.flat({host: dict(values) for host, values in variables.items()})
         elsewhere = [host for host in self._hosts if host not in self._facts.here]
-        wanted = evaluation_arguments(variables, str(stage.output_dir), elsewhere)
-        return self._command(stage, inventory, {**self._extra(stage), OWN_VARIABLE: wanted})
+        wanted = hostvars.evaluation_arguments(variables, str(stage.output_dir), elsewhere)
+        return self._command(stage, inventory, {**self._extra(stage), hostvars.OWN_VARIABLE: wanted})
 
     def learn(self, stage: Stage) -> None:
         """Keep the values of the job's variables from the evaluation in `stage`. Raise BadPlaybook."""
         wanted = self._job_variables.harmless(self._hosts)
-        files = evaluation_arguments(wanted, str(stage.output_dir))["files"]
+        files = hostvars.evaluation_arguments(wanted, str(stage.output_dir))["files"]
         try:
             with Directory.at(stage.output_dir) as directory:
-                self._values = {h: evaluated(_read(directory, Path(files[h])), names) for h, names in wanted.items()}
+                self._values = {
+                    h: hostvars.evaluated(_read(directory, Path(files[h])), names) for h, names in wanted.items()
+                }
         except (OSError, ValueError, Strange) as error:
             raise BadPlaybook(f"the variables of the job cannot be evaluated: {error}") from error
 
@@ -148,22 +135,26 @@ class Playbooks:
             # with its own.
             values = self._values or self._job_variables.harmless(self._hosts)
             extra = self._careful_extra(stage, values)
-            inventory = _with_raw(self._inventory.flat(literal(dict(values)), missed), literal(plain(values)))
+            inventory = _with_raw(
+                self._inventory.flat(hostvars.literal(dict(values)), missed), hostvars.literal(hostvars.plain(values))
+            )
             self._tell(stage, values)
         else:
-            raw = plain(self._job_variables.harmless(self._hosts))
+            raw = hostvars.plain(self._job_variables.harmless(self._hosts))
             inventory = _with_raw(self._inventory.live(self._job_variables.everywhere, missed), raw)
         self._facts.offer(stage.context, stage.facts)
         words, environment = self._command(stage, inventory, {**extra, **phase_variables})
         if clear:
-            write_private(stage.secrets, for_ansible(literal(clear)))
+            write_private(stage.secrets, hostvars.for_ansible(hostvars.literal(clear)))
             # Before the other extra variables, the last of which wins: no secret can replace `zuul` or the site's
             # variables.
             words[1:1] = ["-e", f"@{stage.secrets}"]
         if handed:
             careful = stage.context.careful
-            allowed = {name: value for name, value in handed.items() if not careful or may_be_told(name, value)}
-            write_private(stage.handed, for_ansible({"all": {"vars": literal(allowed)}}))
+            allowed = {
+                name: value for name, value in handed.items() if not careful or hostvars.may_be_told(name, value)
+            }
+            write_private(stage.handed, hostvars.for_ansible({"all": {"vars": hostvars.literal(allowed)}}))
             words[1:1] = ["-i", str(stage.handed)]
         return words, environment
 
@@ -183,15 +174,15 @@ class Playbooks:
         self._unreachable.update((names or b"").decode(errors="replace").splitlines())
         return names is not None
 
-    def _tell(self, stage: Stage, values: Values) -> None:
+    def _tell(self, stage: Stage, values: hostvars.Values) -> None:
         """Write facts from playbooks with fewer rights as variables of hosts, except those that the job sets."""
         facts = self._facts.from_fewer_rights(stage.context)
-        for host in {**self._hosts, LOCALHOST: {}}:
+        for host in {**self._hosts, hostvars.LOCALHOST: {}}:
             remaining = {name: value for name, value in facts.get(host, {}).items() if name not in values[host]}
             if remaining:
                 file = stage.own / "host_vars" / host
                 file.parent.mkdir(exist_ok=True)
-                file.write_bytes(for_ansible(literal(remaining)))
+                file.write_bytes(hostvars.for_ansible(hostvars.literal(remaining)))
 
     def _command(self, stage: Stage, inventory: dict[str, Any], extra: dict[str, Any]) -> Command:
         program = program_of(self._environment)
@@ -200,8 +191,8 @@ class Playbooks:
         config, known = stage.own / "ansible.cfg", stage.own / "known_hosts"
         every = inventory["all"]
         shown = {**every, "vars": {**every["vars"], "zuul": extra["zuul"]}}  # for readers of the file
-        stage.inventory.write_bytes(for_ansible({"all": shown}))
-        stage.variables.write_bytes(for_ansible(extra))
+        stage.inventory.write_bytes(hostvars.for_ansible({"all": shown}))
+        stage.variables.write_bytes(hostvars.for_ansible(extra))
         known.write_text(self._known_hosts)
         config.write_text(_config(stage, known))
         environment = {
@@ -219,30 +210,35 @@ class Playbooks:
     def _extra(self, stage: Stage) -> dict[str, Any]:
         return {**self._workspace.spec.job.extra_vars, **self._site(stage)}
 
-    def _careful_extra(self, stage: Stage, values: Values) -> dict[str, Any]:
+    def _careful_extra(self, stage: Stage, values: hostvars.Values) -> dict[str, Any]:
         """Return the extra variables; none that a job sets overrides one that a trusted playbook sets."""
         extra = () if stage.context.trusted else self._workspace.spec.job.extra_vars
-        local_values = values[LOCALHOST]
-        return {**{name: literal(local_values[name]) for name in extra if name in local_values}, **self._site(stage)}
+        local_values = values[hostvars.LOCALHOST]
+        return {
+            **{name: hostvars.literal(local_values[name]) for name in extra if name in local_values},
+            **self._site(stage),
+        }
 
     def _site(self, stage: Stage) -> dict[str, Any]:
         """Return the variables that override all others; templates in messages, topics and branches are not
         evaluated."""
-        return {**self._workspace.site, "zuul": literal(self._workspace.zuul(stage))}
+        return {**self._workspace.site, "zuul": hostvars.literal(self._workspace.zuul(stage))}
 
 
-def _with_raw(inventory: dict[str, Any], values: Values) -> dict[str, Any]:
+def _with_raw(inventory: dict[str, Any], values: hostvars.Values) -> dict[str, Any]:
     """Return the inventory with the job's variables of each host also as one mapping, `unsafe_vars`.  JSON."""
     every = inventory["all"]
-    hosts = {name: {**own, RAW_VARIABLE: values[name]} for name, own in every["hosts"].items()}
-    return {"all": {**every, "hosts": hosts, "vars": {**every["vars"], RAW_VARIABLE: values[LOCALHOST]}}}
+    hosts = {name: {**own, hostvars.RAW_VARIABLE: values[name]} for name, own in every["hosts"].items()}
+    return {
+        "all": {**every, "hosts": hosts, "vars": {**every["vars"], hostvars.RAW_VARIABLE: values[hostvars.LOCALHOST]}}
+    }
 
 
 def _read(directory: Directory, path: Path) -> bytes:
     """Read a file of variables that were evaluated.  Raise Strange, OSError, ValueError."""
-    text = directory.read(path.name, EVALUATED_SIZE_MAX_BYTES)
-    if text is None or len(text) > EVALUATED_SIZE_MAX_BYTES:
-        raise ValueError(f"they come to nothing, or to more than {EVALUATED_SIZE_MAX_BYTES // 1_000} kB")
+    text = directory.read(path.name, hostvars.EVALUATED_SIZE_MAX_BYTES)
+    if text is None or len(text) > hostvars.EVALUATED_SIZE_MAX_BYTES:
+        raise ValueError(f"they come to nothing, or to more than {hostvars.EVALUATED_SIZE_MAX_BYTES // 1_000} kB")
     return text
 
 

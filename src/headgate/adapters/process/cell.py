@@ -15,7 +15,6 @@ from headgate.adapters.process.access import AGENT_PROGRAM, SOCKET_VARIABLE, Age
 from headgate.adapters.process.bounds import machine
 from headgate.adapters.process.confinement import users
 from headgate.adapters.process.confinement.errands import found_program
-from headgate.adapters.process.confinement.users import BuildUser, Numbers, Users
 from headgate.adapters.process.containers.box import BuildNode, Container, boxed
 from headgate.adapters.process.containers.store import NUMBERS
 from headgate.adapters.process.joblog import JobLog
@@ -82,7 +81,7 @@ class Cells:
         self,
         keeper: ProcessKeeper,
         sandbox: Sandbox,
-        numbers: Numbers | None,
+        numbers: users.Numbers | None,
         choice: NetworkChoice,
         fleet: Fleet,
         zygotes: Zygotes | None = None,
@@ -91,7 +90,7 @@ class Cells:
         self._networks = Networks(keeper, choice, fleet)
         self._beginning = asyncio.Lock()
         self._begun = False
-        self._users: Users | None = None
+        self._users: users.Users | None = None
         self.spaces: Spaces = NOWHERE_ELSE
         """User namespace with the users of builds, unless this process is root."""
         self._lacks: list[str] = []
@@ -119,7 +118,7 @@ class Cells:
         numbers = users.numbers_of_root(self._wanted, Path("/proc/self/uid_map").read_text())
         if numbers is None:
             raise OSError("the users that [executor] build_users names do not exist here (/proc/self/uid_map)")
-        await self._tried(Users(numbers, numbers.first))
+        await self._tried(users.Users(numbers, numbers.first))
 
     async def _as_ordinary_user(self) -> None:
         """Make a user namespace where this process is root and has the users of /etc/subuid.  Raise OSError."""
@@ -134,7 +133,7 @@ class Cells:
         gids = [[0, os.getegid(), 1], [1, numbers.first_group, numbers.count]]
         try:
             self.spaces = {"user": await self._keeper.user_namespace(uids, gids)}
-            await self._tried(Users(numbers, 1))
+            await self._tried(users.Users(numbers, 1))
         except OSError:
             self._leave()
             await self._alone()
@@ -153,7 +152,7 @@ class Cells:
             os.close(fd)
         self.spaces = NOWHERE_ELSE
 
-    async def _tried(self, found: Users) -> None:
+    async def _tried(self, found: users.Users) -> None:
         """Raise OSError."""
         if not found_program(users.PROGRAM):
             raise OSError(f"the program {users.PROGRAM} is not installed; install the package util-linux")
@@ -208,7 +207,7 @@ class Cell:
     _keeper: ProcessKeeper
     _sandbox: Sandbox
     _networks: Networks
-    _user: BuildUser | None
+    _user: users.BuildUser | None
     _machines: Reached
     _stack: AsyncExitStack
     _container: Container | None = None

@@ -16,7 +16,6 @@ from headgate.adapters.process import ansible, joboutput, variables
 from headgate.adapters.process.bounds.limits import Exceeded
 from headgate.adapters.process.cell import Cell, Command
 from headgate.adapters.process.joblog import TOKEN_VARIABLE, EarlySigns, JobLog, PatternsTooLarge
-from headgate.adapters.process.joboutput import JobOutput
 from headgate.adapters.process.returns import ReturnError, read
 from headgate.adapters.process.workspace import BadPlaybook, Stage, Workspace
 from headgate.base.tasks import run_to_end, unless
@@ -86,7 +85,7 @@ class Phases:
     keys: Secrets | None = None
     handed: Clear = field(default_factory=Clear)
     """Secret data that earlier jobs returned."""
-    output: JobOutput = field(init=False)
+    output: joboutput.JobOutput = field(init=False)
     _early: EarlySigns = field(init=False)
     _wants_hidden: list[str] = field(init=False, default_factory=list)
     """Returned secrets that are censored; their number is limited, even if the job returns other ones later."""
@@ -100,7 +99,7 @@ class Phases:
         except PatternsTooLarge as large:
             raise BadPlaybook(f"job {self.workspace.spec.job.name} cannot be run: {large}") from large
         self.joblog.sieve = self._early.sift
-        self.output = JobOutput(self.workspace.logs / joboutput.NAME, self.joblog.censor.value)
+        self.output = joboutput.JobOutput(self.workspace.logs / joboutput.NAME, self.joblog.censor.value)
         self._hides(self.handed.sought)
 
     async def run_all(self) -> PlaybookVerdict:

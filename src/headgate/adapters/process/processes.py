@@ -21,7 +21,6 @@ from headgate.adapters.process import supervisor
 from headgate.adapters.process.bounds.limits import Exceeded, of_bytes
 from headgate.adapters.process.bounds.watch import CommandWatch, Limiter
 from headgate.adapters.process.sandbox import NOWHERE_ELSE, Confined, Spaces
-from headgate.adapters.process.supervisor import Cold
 from headgate.base.tasks import end
 
 GRACE_S = 2.0
@@ -272,7 +271,7 @@ class _Command:
             self._output.say(f"These processes could not be ended: {answer['left']}")
         # Cold is for playbooks alone: any other command reports a missing supervisor as its own end.
         if self._playbook and "cold" in answer:
-            raise Cold(answer["cold"])
+            raise supervisor.Cold(answer["cold"])
         if "errno" in answer:
             raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["filename"])
         if "status" not in answer:

@@ -13,9 +13,8 @@ import msgspec
 from headgate.adapters.work.directory import Directory, Strange
 from headgate.base.texts import line
 from headgate.gate.state import returns
-from headgate.gate.state.returns import DATA_SIZE_MAX_BYTES, DEPTH_MAX, Unfit, bounded, checked, parsed
 
-_WHOLE_MAX_BYTES = DATA_SIZE_MAX_BYTES + returns.SECRET_SIZE_MAX_BYTES
+_WHOLE_MAX_BYTES = returns.DATA_SIZE_MAX_BYTES + returns.SECRET_SIZE_MAX_BYTES
 RESULT_VARIABLE = "HEADGATE_RESULT"
 _JOINED = ("artifacts", "warnings", "redactions")
 """Lists under `zuul` that new values extend rather than replace, as with each file under `zuul.file_comments`."""
@@ -67,26 +66,28 @@ def read(path: Path) -> ReturnedResults:
         return ReturnedResults({}, {})
     try:
         # The same strict type as in the command: a job may write this file itself, without the command.
-        found = parsed(text, _WHOLE_MAX_BYTES)
+        found = returns.parsed(text, _WHOLE_MAX_BYTES)
         if not isinstance(found, dict) or not isinstance(data := found.get("data"), dict):
-            raise Unfit("it is not an object with `data`")
-        checked(data)
+            raise returns.Unfit("it is not an object with `data`")
+        returns.checked(data)
         return ReturnedResults(data, _secret(found.get("secret_data", {})))
-    except Unfit as unfit:
+    except returns.Unfit as unfit:
         raise ReturnError(f"{path.name}: {unfit}") from unfit
 
 
 def _secret(found: object) -> dict[str, Any]:
     """Return secret data if it is valid. Raise Unfit, without any of the content, otherwise."""
     try:
-        bounded(found)
+        returns.bounded(found)
         fits = isinstance(found, dict) and len(msgspec.json.encode(found)) <= returns.SECRET_SIZE_MAX_BYTES
-    except Unfit:
+    except returns.Unfit:
         fits = False
     # The message names no value and no key: it would carry the secret into the log.
     if not fits or not isinstance(found, dict):
         size = f"{returns.SECRET_SIZE_MAX_BYTES // 1000} kB"
-        raise Unfit(f"the secret data is not an object of JSON, of at most {size} and {DEPTH_MAX} levels")
+        raise returns.Unfit(
+            f"the secret data is not an object of JSON, of at most {size} and {returns.DEPTH_MAX} levels"
+        )
     return found
 
 
@@ -97,11 +98,11 @@ def add(path: Path, data: dict[str, Any], secret: dict[str, Any] | None = None) 
         # The directory is locked, since the file itself is replaced. Playbooks may run `headgate-return` in parallel.
         fcntl.flock(work.fd, fcntl.LOCK_EX)
         try:
-            bounded(data)
+            returns.bounded(data)
             before, more = read(path), _secret(secret or {})
             merged, hidden = merge(before.data, data), _secret(merge(before.secret, more))
-            checked(merged)
-        except Unfit as unfit:
+            returns.checked(merged)
+        except returns.Unfit as unfit:
             raise ReturnError(str(unfit)) from unfit
         text = {"data": merged, "secret_data": hidden} if hidden else {"data": merged}
         work.write(path.name, msgspec.json.encode(text), 0o600 if hidden else 0o644)
@@ -112,7 +113,7 @@ def parse(arguments: list[str]) -> dict[str, Any]:
     if len(arguments) == 2 and arguments[0] == "--json":
         with sys.stdin.buffer if arguments[1] == "-" else open(arguments[1], "rb") as file:
             # One byte more than allowed, so that too much is told from just enough.
-            found = parsed(file.read(DATA_SIZE_MAX_BYTES + 1))
+            found = returns.parsed(file.read(returns.DATA_SIZE_MAX_BYTES + 1))
         if not isinstance(found, dict):
             raise ValueError("the JSON must be an object")
         return found

@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from headgate.adapters.ansible.environments import AnsibleNotInstalled, Environment, Environments
 from headgate.adapters.ansible.install import AnsibleSupply, CannotInstall
+from headgate.adapters.ansible.versions import AnsibleNotInstalled, Environment, Environments
 from headgate.adapters.keys.clear import Clear, handed, of_nodes, sealed
 from headgate.adapters.metrics.capacity import MetricRoom
 from headgate.adapters.nodes.machines import ListedMachine, ListedMachines, NoNode
@@ -44,7 +44,7 @@ from headgate.adapters.work.collection import collect
 from headgate.adapters.work.directory import remove
 from headgate.base.tasks import once, run_to_end, unless
 from headgate.gate.state.returns import Sealed, checked
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.secrets import SecretError, Secrets
 from headgate.ports.work import Checkout, CheckoutError, Contact
 

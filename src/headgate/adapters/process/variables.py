@@ -25,7 +25,7 @@ from headgate.config.model import FrozenJob, Playbook
 from headgate.gate.rules.refs import variables as ref_variables
 from headgate.gate.state.change import Change
 from headgate.gate.state.gitwork import MergeItem
-from headgate.gate.state.work import BuildSpec, RepoState
+from headgate.gate.state.works import BuildSpec, RepoState
 
 
 def project(name: str, scheme: str = "golang") -> dict[str, Any]:

@@ -13,14 +13,14 @@ import msgspec
 
 from headgate.adapters.keys.clear import Clear, write_private
 from headgate.adapters.process import variables
+from headgate.adapters.process.context.hostvars import JobVariables
 from headgate.adapters.process.context.places import Contexts, PlaybookContext, described_role, offer_roles
-from headgate.adapters.process.context.values import JobVariables
 from headgate.adapters.work.collection import OURS
 from headgate.adapters.work.directory import Directory, Strange, remove
 from headgate.adapters.work.objects import unshare
 from headgate.base.tasks import run_to_end
 from headgate.config.model import ANSIBLE, IncludeVars, JobRole, Playbook, ProjectFilter
-from headgate.gate.state.work import BuildSpec, RepoState
+from headgate.gate.state.works import BuildSpec, RepoState
 from headgate.ports.work import Checkout, CheckoutError
 
 CHECKOUTS_MAX = 4  # concurrent checkouts of one build

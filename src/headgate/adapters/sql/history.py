@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sa
-from msgspec import UNSET
 
 from headgate.adapters.sql.flakiness import SqlFlakiness, cost_of, health_of, job_health, reset_costs
 from headgate.adapters.sql.rows import BoundedReads, count_old, forget_old, keep, write
@@ -21,26 +20,7 @@ from headgate.adapters.sql.throughput import SqlThroughput
 from headgate.base.private import private_file
 from headgate.gate.state.returns import Course, FileComment
 from headgate.map.records import Finished, HandAction
-from headgate.ports.history import (
-    LIMIT_MAX,
-    WILD,
-    Artifact,
-    HistoryQuery,
-    HistoryRefused,
-    HistoryUnavailable,
-    InBuildset,
-    JobHealth,
-    Passed,
-    PastBuild,
-    PastBuildset,
-    PastCourse,
-    PastRef,
-    Provided,
-    ResetCost,
-    course_of,
-    named,
-    time_text,
-)
+from headgate.ports import history
 
 log = logging.getLogger("headgate.history")
 
@@ -134,10 +114,10 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
     async def actions(self, tenant: str, *, limit: int, skip: int = 0) -> list[HandAction]:
         query = sa.select(HAND_ACTIONS).where(HAND_ACTIONS.c.tenant == tenant)
         query = query.order_by(HAND_ACTIONS.c.at_ms.desc(), HAND_ACTIONS.c.id)
-        rows = await self._rows(query.limit(min(limit, LIMIT_MAX)).offset(skip))
+        rows = await self._rows(query.limit(min(limit, history.LIMIT_MAX)).offset(skip))
         return [HandAction(**{str(name): value for name, value in row.items()}) for row in rows]
 
-    async def builds(self, tenant: str, question: HistoryQuery) -> list[PastBuild]:
+    async def builds(self, tenant: str, question: history.HistoryQuery) -> list[history.PastBuild]:
         own = [column for column in BUILDS.c if question.comments or column is not BUILDS.c.comments]
         query = _selected(sa.select(*own, *_named()).select_from(_BOTH), tenant, question, _OF_BUILD)
         if question.numbers != (None, None):
@@ -147,20 +127,20 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
         others = await self._others(rows)
         return [_build(row, others.get(row["set_uuid"], ())) for row in rows]
 
-    async def _others(self, rows: Sequence[Row]) -> dict[str, tuple[PastRef, ...]]:
+    async def _others(self, rows: Sequence[Row]) -> dict[str, tuple[history.PastRef, ...]]:
         """Return, by buildset, the other changes of circles that were tested as one."""
         uuids = {row["set_uuid"] for row in rows}
         query = sa.select(REFS).where(REFS.c.buildset.in_(uuids)).order_by(REFS.c.buildset, REFS.c.number)
-        found: dict[str, tuple[PastRef, ...]] = {}
+        found: dict[str, tuple[history.PastRef, ...]] = {}
         for row in await self._rows(query) if uuids else ():
             found[row["buildset"]] = (*found.get(row["buildset"], ()), _ref(row, ""))
         return found
 
-    async def build(self, tenant: str, uuid: str) -> PastBuild | None:
-        found = await self.builds(tenant, HistoryQuery({"uuid": (uuid,)}, limit=1))
+    async def build(self, tenant: str, uuid: str) -> history.PastBuild | None:
+        found = await self.builds(tenant, history.HistoryQuery({"uuid": (uuid,)}, limit=1))
         return found[0] if found else None
 
-    async def buildsets(self, tenant: str, question: HistoryQuery) -> list[PastBuildset]:
+    async def buildsets(self, tenant: str, question: history.HistoryQuery) -> list[history.PastBuildset]:
         ran = BUILDS.c.buildset == BUILDSETS.c.uuid
         first = sa.select(sa.func.min(sa.func.nullif(BUILDS.c.start_ms, 0))).where(ran).scalar_subquery()
         last = sa.select(sa.func.max(sa.func.nullif(BUILDS.c.end_ms, 0))).where(ran).scalar_subquery()
@@ -174,30 +154,32 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
         others = await self._others(rows)
         return [_buildset(row, others.get(row["set_uuid"], ())) for row in rows]
 
-    async def buildset(self, tenant: str, uuid: str) -> PastBuildset | None:
-        found = await self.buildsets(tenant, HistoryQuery({"uuid": (uuid,)}, limit=1))
+    async def buildset(self, tenant: str, uuid: str) -> history.PastBuildset | None:
+        found = await self.buildsets(tenant, history.HistoryQuery({"uuid": (uuid,)}, limit=1))
         if not found:
             return None
         own = [column for column in BUILDS.c if column is not BUILDS.c.comments]
         query = sa.select(*own, *_named()).select_from(_BOTH).where(BUILDSETS.c.uuid == uuid)
         rows = await self._rows(query.order_by(BUILDS.c.start_ms, BUILDS.c.uuid))
         builds = tuple(_build(row, found[0].refs[1:]) for row in rows)
-        return msgspec.structs.replace(found[0], builds=builds or UNSET)
+        return msgspec.structs.replace(found[0], builds=builds or msgspec.UNSET)
 
-    async def job_health(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[JobHealth]:
+    async def job_health(self, tenant: str, question: history.HistoryQuery, since_ms: int) -> list[history.JobHealth]:
         query = sa.select(BUILDS.c.uuid).select_from(_BOTH).where(BUILDSETS.c.ended_ms >= since_ms)
         chosen = _selected(query, tenant, question, _OF_BUILD).order_by(BUILDSETS.c.ended_ms.desc())
         return [health_of(row) for row in await self._rows(job_health(chosen))]
 
-    async def reset_costs(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[ResetCost]:
+    async def reset_costs(self, tenant: str, question: history.HistoryQuery, since_ms: int) -> list[history.ResetCost]:
         chosen = self._buildsets_of(tenant, question).where(BUILDSETS.c.ended_ms >= since_ms)
         return [cost_of(row) for row in await self._rows(reset_costs(chosen))]
 
-    def _buildsets_of(self, tenant: str, question: HistoryQuery) -> sa.Select[Any]:
+    def _buildsets_of(self, tenant: str, question: history.HistoryQuery) -> sa.Select[Any]:
         query = _selected(sa.select(BUILDSETS.c.uuid), tenant, question, _OF_BUILDSET)
         return query.order_by(BUILDSETS.c.ended_ms.desc())
 
-    def _builds_of(self, tenant: str, question: HistoryQuery, job_name: sa.ColumnElement[str]) -> sa.Select[Any]:
+    def _builds_of(
+        self, tenant: str, question: history.HistoryQuery, job_name: sa.ColumnElement[str]
+    ) -> sa.Select[Any]:
         columns = {**_OF_BUILD, "job_name": job_name}
         return _selected(sa.select(BUILDS.c.uuid).select_from(_BOTH), tenant, question, columns)
 
@@ -206,12 +188,12 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
         rows = await self._rows(query.where(BUILDSETS.c.tenant == tenant, BUILDSETS.c.uuid == buildset))
         return {row["uuid"]: row["work"] for row in rows}
 
-    async def passed(self, tenant: str, inputs: Sequence[str]) -> dict[str, Passed]:
+    async def passed(self, tenant: str, inputs: Sequence[str]) -> dict[str, history.Passed]:
         columns = (BUILDS.c[name] for name in ("inputs", "uuid", "start_ms", "end_ms", "log_url", "returned"))
         query = sa.select(*columns).select_from(_BOTH).where(BUILDS.c.inputs.in_(inputs), BUILDS.c.result == "SUCCESS")
         rows = await self._rows(query.where(BUILDSETS.c.tenant == tenant).order_by(BUILDS.c.end_ms))
         return {
-            row["inputs"]: Passed(
+            row["inputs"]: history.Passed(
                 uuid=row["uuid"],
                 start_ms=row["start_ms"] or 0,
                 end_ms=row["end_ms"] or 0,
@@ -268,9 +250,9 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, again)
         except (sa.exc.DataError, sa.exc.IntegrityError) as error:
-            raise HistoryRefused(str(error.orig)) from error
+            raise history.HistoryRefused(str(error.orig)) from error
         except sa.exc.SQLAlchemyError as error:
-            raise HistoryUnavailable(str(getattr(error, "orig", None) or error)) from error
+            raise history.HistoryUnavailable(str(getattr(error, "orig", None) or error)) from error
 
 
 def _named() -> list[sa.Label[Any]]:  # columns are of several types
@@ -280,7 +262,7 @@ def _named() -> list[sa.Label[Any]]:  # columns are of several types
 def _selected(
     query: sa.Select[Any],  # rows of several shapes
     tenant: str,
-    question: HistoryQuery,
+    question: history.HistoryQuery,
     columns: Mapping[str, sa.ColumnElement[Any]],  # columns are of several types
 ) -> sa.Select[Any]:  # rows of several shapes
     """Return the query, limited to the tenant's rows that the question selects. A name that rows of this kind lack has
@@ -298,7 +280,7 @@ def _selected(
     for column, (least, most) in ((columns["_id"], question.numbers), (BUILDS.c.end_ms, question.ended_ms)):
         query = query.where(column >= least) if least is not None else query
         query = query.where(column <= most) if most is not None else query
-    return query.limit(min(question.limit, LIMIT_MAX)).offset(question.skip)
+    return query.limit(min(question.limit, history.LIMIT_MAX)).offset(question.skip)
 
 
 def _same(table: sa.Table, wanted: Mapping[str, Sequence[str | bool]]) -> sa.ColumnElement[bool]:
@@ -308,7 +290,7 @@ def _same(table: sa.Table, wanted: Mapping[str, Sequence[str | bool]]) -> sa.Col
 def _is(column: sa.ColumnElement[Any], name: str, values: Sequence[str | bool]) -> sa.ColumnElement[bool]:
     """Return the condition that a column has one of the values; for a name in WILD, `*` matches any text."""
     texts = [storable(value) for value in values]
-    loose = [text for text in texts if name in WILD and isinstance(text, str) and "*" in text]
+    loose = [text for text in texts if name in history.WILD and isinstance(text, str) and "*" in text]
     exact = [text for text in texts if text not in loose]
     found = [column.in_(exact)] if exact or not loose else []
     return sa.or_(*found, *(column.like(_pattern(text), escape="\\") for text in loose))
@@ -325,11 +307,11 @@ def _in_circle(wanted: Mapping[str, Sequence[str | bool]]) -> sa.ColumnElement[b
     return sa.exists().where(REFS.c.buildset == BUILDSETS.c.uuid, _same(REFS, wanted))
 
 
-def _ref(row: Row, prefix: str = "set_") -> PastRef:
+def _ref(row: Row, prefix: str = "set_") -> history.PastRef:
     of_change = row[f"{prefix}change"] is not None
-    return PastRef(
+    return history.PastRef(
         **{name: row[f"{prefix}{name}"] for name in ("project", "branch", "patchset", "ref", "oldrev")},
-        change=named(row[f"{prefix}change"]),
+        change=history.named(row[f"{prefix}change"]),
         newrev=None if of_change else row[f"{prefix}newrev"],
         ref_url=row[f"{prefix}ref_url"] or None,
         author=row[f"{prefix}author"] or "",
@@ -338,16 +320,16 @@ def _ref(row: Row, prefix: str = "set_") -> PastRef:
     )
 
 
-def _build(row: Row, others: tuple[PastRef, ...]) -> PastBuild:
+def _build(row: Row, others: tuple[history.PastRef, ...]) -> history.PastBuild:
     ref = _ref(row)
-    return PastBuild(
+    return history.PastBuild(
         id=row["number"] or 0,
         uuid=row["uuid"],
         job_name=row["job_name"],
         result=row["result"],
-        execute_time=time_text(row["asked_ms"]),
-        start_time=time_text(row["start_ms"]),
-        end_time=time_text(row["end_ms"]),
+        execute_time=history.time_text(row["asked_ms"]),
+        start_time=history.time_text(row["start_ms"]),
+        end_time=history.time_text(row["end_ms"]),
         duration=(row["end_ms"] - row["start_ms"]) / 1000 if row["end_ms"] and row["start_ms"] else None,
         voting=bool(row["voting"]),
         log_url=row["log_url"] or None,
@@ -357,21 +339,21 @@ def _build(row: Row, others: tuple[PastRef, ...]) -> PastBuild:
         final=row["final"] is not False,
         attempt=row["attempt"] or 1,
         course=_course(row),
-        comments=msgspec.convert(row["comments"] or {}, Comments) if "comments" in row else UNSET,
-        artifacts=_known(row["artifacts"], tuple[Artifact, ...]),
-        provides=tuple(Provided(name) for name in _known(row["provides"], tuple[str, ...])),
+        comments=msgspec.convert(row["comments"] or {}, Comments) if "comments" in row else msgspec.UNSET,
+        artifacts=_known(row["artifacts"], tuple[history.Artifact, ...]),
+        provides=tuple(history.Provided(name) for name in _known(row["provides"], tuple[str, ...])),
         ref=ref,
         pipeline=row["set_pipeline"],
         event_id=row["set_event_id"],
-        event_timestamp=time_text(row["set_enqueued_ms"]),
+        event_timestamp=history.time_text(row["set_enqueued_ms"]),
         queue_item_uuid=row["set_item"],
-        buildset=InBuildset(row["set_uuid"], (ref, *others)),
+        buildset=history.InBuildset(row["set_uuid"], (ref, *others)),
     )
 
 
-def _course(row: Row) -> PastCourse:
+def _course(row: Row) -> history.PastCourse:
     needs, semaphores = (_known(row[name], tuple[str, ...]) for name in ("needs", "semaphores"))
-    return course_of(needs, semaphores, msgspec.convert(row["course"] or {}, Course))
+    return history.course_of(needs, semaphores, msgspec.convert(row["course"] or {}, Course))
 
 
 def _known(value: object, form: type[tuple[T, ...]]) -> tuple[T, ...]:
@@ -379,18 +361,18 @@ def _known(value: object, form: type[tuple[T, ...]]) -> tuple[T, ...]:
     return msgspec.convert(value, form) if value else ()
 
 
-def _buildset(row: Row, others: tuple[PastRef, ...]) -> PastBuildset:
-    return PastBuildset(
+def _buildset(row: Row, others: tuple[history.PastRef, ...]) -> history.PastBuildset:
+    return history.PastBuildset(
         id=row["set_number"] or 0,
         uuid=row["set_uuid"],
         result=row["set_result"],
         message=row["set_message"],
         pipeline=row["set_pipeline"],
         event_id=row["set_event_id"],
-        event_timestamp=time_text(row["set_enqueued_ms"]),
+        event_timestamp=history.time_text(row["set_enqueued_ms"]),
         queue_item_uuid=row["set_item"],
-        first_build_start_time=time_text(row["first_ms"]),
-        last_build_end_time=time_text(row["last_ms"] or row["set_ended_ms"]) if row["set_result"] else None,
+        first_build_start_time=history.time_text(row["first_ms"]),
+        last_build_end_time=history.time_text(row["last_ms"] or row["set_ended_ms"]) if row["set_result"] else None,
         refs=(_ref(row), *others),
         final=row["set_final"] is not False,
     )

@@ -8,16 +8,7 @@ from typing import NamedTuple
 from headgate.base.errors import UserError
 from headgate.cli.offline.parallel import spread
 from headgate.cli.offline.reader import LoadedTenant, LoadedTenants, RefusedTenant
-from headgate.config.check.findings import (
-    Cause,
-    CheckedGraph,
-    GraphFinding,
-    causes,
-    frozen,
-    graphs,
-    layout_findings,
-    left_out,
-)
+from headgate.config.check import findings
 from headgate.config.check.uses import reached
 from headgate.config.explain.marks import Extent, extent
 from headgate.config.model import ConfigError
@@ -40,7 +31,7 @@ class TenantProblem(NamedTuple):
     """Describe a tenant and what is wrong with it."""
 
     loaded: LoadedTenant | RefusedTenant
-    causes: list[Cause]
+    causes: list[findings.Cause]
     texts: Mapping[str, str]
     """Path -> text of files that belong to no project, such as the tenant file."""
 
@@ -67,17 +58,17 @@ def pipelines_of(found: LoadedTenants, *, complete: bool) -> frozenset[str] | No
     return frozenset(name for loaded in found.tenants.values() for name in loaded.layout.pipelines)
 
 
-def findings(
+def findings_of(
     loaded: LoadedTenant, pipelines: Collection[str] | None, projects: Collection[str] | None
-) -> list[GraphFinding]:
+) -> list[findings.GraphFinding]:
     """Return all findings. If projects are named (canonical names), freeze only their graphs."""
     layout = loaded.layout
-    places = list(graphs(layout, projects))
+    places = list(findings.graphs(layout, projects))
     # Freezing takes nearly all of the time, and no graph depends on another.
-    ended = spread(lambda place: frozen(layout, place), places)
+    ended = spread(lambda place: findings.frozen(layout, place), places)
     return [
-        *map(GraphFinding, loaded.errors),
-        *layout_findings(layout, pipelines),
+        *map(findings.GraphFinding, loaded.errors),
+        *findings.layout_findings(layout, pipelines),
         *(finding for found in ended for finding in found),
     ]
 
@@ -92,31 +83,31 @@ def problems_of(
     """Return the problems of the tenant. With `before`, the state in force, only new ones are returned. Raise
     UserError."""
     projects = _named(loaded, wanted.projects)
-    found: Sequence[GraphFinding]
+    found: Sequence[findings.GraphFinding]
     if before is None:
-        found = findings(loaded, pipelines, projects)
+        found = findings_of(loaded, pipelines, projects)
     else:
         # Only projects that the difference reaches are frozen, twice; all others have the same graphs in both states.
         touched = reached(before.layout, loaded.layout)
         touched = touched if projects is None else touched & projects
-        found = new(findings(before, pipelines, touched), findings(loaded, pipelines, touched))
+        found = new(findings_of(before, pipelines, touched), findings_of(loaded, pipelines, touched))
     found = [one for one in found if wanted.names(one.error) and _concerns(one, projects)]
-    return TenantProblem(loaded, causes(found, left_out(loaded.layout)), texts)
+    return TenantProblem(loaded, findings.causes(found, findings.left_out(loaded.layout)), texts)
 
 
-def new(before: Sequence[GraphFinding], after: Sequence[GraphFinding]) -> list[GraphFinding]:
+def new(before: Sequence[findings.GraphFinding], after: Sequence[findings.GraphFinding]) -> list[findings.GraphFinding]:
     """Return the findings of `after` that `before` lacks; one that only moved within its file is not new."""
     known = {_identity(one) for one in before}
     return [one for one in after if _identity(one) not in known]
 
 
-def _identity(one: GraphFinding) -> tuple[str, str, str, str, str, tuple[CheckedGraph, ...]]:
+def _identity(one: findings.GraphFinding) -> tuple[str, str, str, str, str, tuple[findings.CheckedGraph, ...]]:
     error = one.error
     # Without the line: an error that only moved would otherwise count as new.
     return error.name, error.text, error.project, error.branch, error.path, one.graphs
 
 
-def _concerns(one: GraphFinding, projects: Collection[str] | None) -> bool:
+def _concerns(one: findings.GraphFinding, projects: Collection[str] | None) -> bool:
     """Tell whether the finding is in one of the projects (None: any), or breaks a graph of one."""
     return projects is None or one.error.project in projects or any(graph.project in projects for graph in one.graphs)
 

@@ -12,7 +12,6 @@ import click
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.inventory import calls
-from headgate.cli.inventory.calls import InventoryClient, ServiceAddress, connected
 from headgate.cli.inventory.objects import find
 from headgate.cli.terminal.say import say
 from headgate.inventory.wire import inventory_pb2 as pb
@@ -63,10 +62,10 @@ def lease() -> None:
     metavar="30m",
     help="Wait up to this long until the lease is given.",
 )
-@connected
+@calls.connected
 def ask(
-    address: ServiceAddress, duration_s: int, search: str, amounts: tuple[str, ...], precedence: int | None, note: str,
-    wait_s: int | None,
+    address: calls.ServiceAddress, duration_s: int, search: str, amounts: tuple[str, ...], precedence: int | None,
+    note: str, wait_s: int | None,
 ) -> None:  # fmt: skip
     """Request a machine, and print the id of the lease.
 
@@ -91,7 +90,7 @@ def ask(
         say(answer.id)
 
 
-def _waited(client: InventoryClient, lease: pb.Lease, wait_s: int) -> pb.Lease:
+def _waited(client: calls.InventoryClient, lease: pb.Lease, wait_s: int) -> pb.Lease:
     """Wait for the lease. Raise UserError when it was not given in time; it is then taken out of the line."""
     until = time.monotonic() + wait_s
     while lease.state == pb.Lease.WAITING:
@@ -105,8 +104,8 @@ def _waited(client: InventoryClient, lease: pb.Lease, wait_s: int) -> pb.Lease:
 
 
 @lease.command("list")
-@connected
-def list_(address: ServiceAddress) -> None:
+@calls.connected
+def list_(address: calls.ServiceAddress) -> None:
     """List the leases of the project: what is held, then the line."""
     found = address.open().call("ListLeases").leases
     rows = (
@@ -119,8 +118,8 @@ def list_(address: ServiceAddress) -> None:
 
 @lease.command("get")
 @click.argument("id")
-@connected
-def get(address: ServiceAddress, id: str) -> None:
+@calls.connected
+def get(address: calls.ServiceAddress, id: str) -> None:
     """Show one."""
     _one(address, address.open().call("GetLease", id=id))
 
@@ -128,8 +127,8 @@ def get(address: ServiceAddress, id: str) -> None:
 @lease.command("extend")
 @click.argument("id")
 @click.option("--for", "duration_s", type=Duration(), required=True, metavar="2h", help="From now on.")
-@connected
-def extend(address: ServiceAddress, id: str, duration_s: int) -> None:
+@calls.connected
+def extend(address: calls.ServiceAddress, id: str, duration_s: int) -> None:
     """Extend a lease from now on, if nobody waits for its object."""
     found = address.open().call("ExtendLease", id=id, duration_s=duration_s)
     if not address.quiet:
@@ -138,8 +137,8 @@ def extend(address: ServiceAddress, id: str, duration_s: int) -> None:
 
 @lease.command("end")
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
-@connected
-def end(address: ServiceAddress, ids: tuple[str, ...]) -> None:
+@calls.connected
+def end(address: calls.ServiceAddress, ids: tuple[str, ...]) -> None:
     """Give back the leased objects, or leave the line."""
     client = address.open()
     for id in ids:
@@ -178,10 +177,10 @@ def quota() -> None:
 @click.option("--most", default="", metavar="N", help="At a time.")
 @click.option("--hours", default="", metavar="N", help="In each window; of a property, its amount times hours.")
 @click.option("--window-hours", type=click.IntRange(0), default=0, metavar="N", help="How long a window is.")
-@connected
+@calls.connected
 def set_quota(
-    address: ServiceAddress, name: str, for_project: str, for_user: str, search: str, key: str, most: str, hours: str,
-    window_hours: int,
+    address: calls.ServiceAddress, name: str, for_project: str, for_user: str, search: str, key: str, most: str,
+    hours: str, window_hours: int,
 ) -> None:  # fmt: skip
     """Set a quota; it replaces one of the same name."""
     address.open().call("SetQuota", quota=pb.Quota(
@@ -191,8 +190,8 @@ def set_quota(
 
 
 @quota.command("list")
-@connected
-def list_quotas(address: ServiceAddress) -> None:
+@calls.connected
+def list_quotas(address: calls.ServiceAddress) -> None:
     """List those that concern you; operators see all."""
     found = address.open().call("ListQuotas").quotas
     rows = (
@@ -205,8 +204,8 @@ def list_quotas(address: ServiceAddress) -> None:
 
 @quota.command("delete")
 @click.argument("name")
-@connected
-def delete_quota(address: ServiceAddress, name: str) -> None:
+@calls.connected
+def delete_quota(address: calls.ServiceAddress, name: str) -> None:
     """Delete one."""
     address.open().call("DeleteQuota", name=name)
 
@@ -217,8 +216,8 @@ def health() -> None:
 
 
 @health.command("list")
-@connected
-def list_health(address: ServiceAddress) -> None:
+@calls.connected
+def list_health(address: calls.ServiceAddress) -> None:
     """List the objects that failed, or did not answer probes, since they were last well."""
     found = address.open().call("ListHealth").health
     rows = (
@@ -230,8 +229,8 @@ def list_health(address: ServiceAddress) -> None:
 
 @health.command("get")
 @click.argument("named", metavar="UUID-OR-NAME")
-@connected
-def get_health(address: ServiceAddress, named: str) -> None:
+@calls.connected
+def get_health(address: calls.ServiceAddress, named: str) -> None:
     """Tell whether a machine is healthy, since when, and why not."""
     client = address.open()
     one = client.call("GetHealth", uuid=find(client, "", named).uuid)
@@ -244,8 +243,8 @@ def get_health(address: ServiceAddress, named: str) -> None:
 @health.command("failed")
 @click.argument("named", metavar="UUID-OR-NAME")
 @click.argument("why")
-@connected
-def failed(address: ServiceAddress, named: str, why: str) -> None:
+@calls.connected
+def failed(address: calls.ServiceAddress, named: str, why: str) -> None:
     """Record a failure of a machine."""
     if not why:
         raise UserError("say what failed; `health well` says that nothing does")
@@ -255,14 +254,14 @@ def failed(address: ServiceAddress, named: str, why: str) -> None:
 
 @health.command("well")
 @click.argument("named", metavar="UUID-OR-NAME")
-@connected
-def well(address: ServiceAddress, named: str) -> None:
+@calls.connected
+def well(address: calls.ServiceAddress, named: str) -> None:
     """Declare a machine well, so that it is given out again."""
     client = address.open()
     client.call("ReportHealth", uuid=find(client, "", named).uuid)
 
 
-def _one(address: ServiceAddress, found: pb.Lease) -> None:
+def _one(address: calls.ServiceAddress, found: pb.Lease) -> None:
     if address.json:
         say(plain_json(json.dumps(calls.as_dict(found), indent=1, ensure_ascii=False)))
         return

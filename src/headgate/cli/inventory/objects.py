@@ -11,7 +11,6 @@ import click
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.inventory import calls, documents
-from headgate.cli.inventory.calls import InventoryClient, ServiceAddress, connected
 from headgate.cli.terminal.say import say
 from headgate.inventory.filters import Expression, PropertyFilter, parse
 from headgate.inventory.model import KIND, PROVIDER
@@ -72,13 +71,13 @@ def _item(one: PropertyFilter) -> pb.Item:
 
 
 def search(
-    client: InventoryClient, any: list[pb.Filter], sort: tuple[str, ...] = (), limit: int = 0
+    client: calls.InventoryClient, any: list[pb.Filter], sort: tuple[str, ...] = (), limit: int = 0
 ) -> Iterator[pb.Object]:
     """Yield the objects of every page, at most `limit` if that is set."""
     return paged(client.call, sort, limit, any=any)
 
 
-def find(client: InventoryClient, type: str, named: str) -> pb.Object:
+def find(client: calls.InventoryClient, type: str, named: str) -> pb.Object:
     """Find an object by uuid or by name."""
     if is_uuid(named):
         found: pb.Object = client.call("GetObject", uuid=named)
@@ -106,8 +105,10 @@ def group(name: str, type: str, what: str) -> click.Group:
         "--sort", multiple=True, metavar="FIELD", help="name, uuid, …, properties.KEY, numbers.KEY; -FIELD: downwards."
     )
     @click.option("--limit", type=click.IntRange(1), default=None, help="At most this many.")
-    @connected
-    def list_(address: ServiceAddress, filters: tuple[str, ...], sort: tuple[str, ...], limit: int | None) -> None:
+    @calls.connected
+    def list_(
+        address: calls.ServiceAddress, filters: tuple[str, ...], sort: tuple[str, ...], limit: int | None
+    ) -> None:
         found = list(search(address.open(), wanted(filters, type), sort, limit or 0))
         if not sort and limit is None:  # the order of an index means nothing to people
             found.sort(key=lambda one: (one.partition, one.type, one.project, one.name))
@@ -115,15 +116,15 @@ def group(name: str, type: str, what: str) -> click.Group:
 
     @commands.command("get", help="Show one, by uuid or name.")
     @click.argument("named", metavar="UUID-OR-NAME")
-    @connected
-    def get(address: ServiceAddress, named: str) -> None:
+    @calls.connected
+    def get(address: calls.ServiceAddress, named: str) -> None:
         calls.one_object(address, find(address.open(), type, named))
 
     @commands.command("create", help="Create one from YAML, and print its uuid.")
     @click.option("--file", "-f", default="-", metavar="FILE", help="Default: standard input.")
     @click.option("--dry-run", is_flag=True, help="Check everything, write nothing.")
-    @connected
-    def create(address: ServiceAddress, file: str, dry_run: bool) -> None:
+    @calls.connected
+    def create(address: calls.ServiceAddress, file: str, dry_run: bool) -> None:
         step = pb.Step(create=documents.described(file, type))
         found = address.open().call("Apply", steps=[step], validate_only=dry_run).objects[0]
         if not dry_run:
@@ -143,8 +144,10 @@ def _set(type: str) -> click.Command:
     @click.argument("changes", nargs=-1)
     @click.option("--name", default="", help="A new name.")
     @click.option("--generation", type=click.IntRange(0), default=0, help="Only if it is still at this generation.")
-    @connected
-    def command(address: ServiceAddress, named: str, changes: tuple[str, ...], name: str, generation: int) -> None:
+    @calls.connected
+    def command(
+        address: calls.ServiceAddress, named: str, changes: tuple[str, ...], name: str, generation: int
+    ) -> None:
         client = address.open()
         patch = pb.Patch(uuid=find(client, type, named).uuid, expected_generation=generation, name=name)
         for change in changes:
@@ -168,8 +171,8 @@ def _delete(type: str) -> click.Command:
     @click.command("delete", help="Delete some, by uuid or name, or all that match a filter.")
     @click.argument("named", nargs=-1, metavar="[UUID-OR-NAME]…")
     @filtered
-    @connected
-    def command(address: ServiceAddress, named: tuple[str, ...], filters: tuple[str, ...]) -> None:
+    @calls.connected
+    def command(address: calls.ServiceAddress, named: tuple[str, ...], filters: tuple[str, ...]) -> None:
         if not named and not filters:
             raise UserError("say what to delete: uuids, names or filters")
         client = address.open()
@@ -191,8 +194,8 @@ def _delete(type: str) -> click.Command:
 def _history(type: str) -> click.Command:
     @click.command("history", help="Show what was done to one, and by whom.")
     @click.argument("named", metavar="UUID-OR-NAME")
-    @connected
-    def command(address: ServiceAddress, named: str) -> None:
+    @calls.connected
+    def command(address: calls.ServiceAddress, named: str) -> None:
         client = address.open()
         changes = client.call("History", uuid=find(client, type, named).uuid).changes
         rows = ((_when(one.at_ms), one.user, KINDS.get(one.kind, "?"), _brief(one.new)) for one in changes)
@@ -214,8 +217,8 @@ def _brief(one: pb.Object) -> str:
 @filtered
 @click.option("--revision", type=click.IntRange(0), default=0, help="From this moment on; default: from now on.")
 @click.option("--count", type=click.IntRange(1), default=None, help="Exit after this many changes.")
-@connected
-def watch(address: ServiceAddress, filters: tuple[str, ...], revision: int, count: int | None) -> None:
+@calls.connected
+def watch(address: calls.ServiceAddress, filters: tuple[str, ...], revision: int, count: int | None) -> None:
     """Print changes of objects as they happen, one per line."""
     printed = 0
     for answer in address.open().watch(any=wanted(filters, ""), revision=revision):

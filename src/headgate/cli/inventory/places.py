@@ -9,7 +9,6 @@ import click
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.inventory import calls, documents
-from headgate.cli.inventory.calls import InventoryClient, ServiceAddress, connected
 from headgate.cli.terminal.say import say
 from headgate.inventory.model import READ, WRITE
 from headgate.inventory.names import is_uuid, normal
@@ -27,8 +26,8 @@ def partition() -> None:
 @click.option(
     "--filter", "-f", "filters", multiple=True, metavar="NAME", help="Of these names; * at the end: begins so."
 )
-@connected
-def list_partitions(address: ServiceAddress, filters: tuple[str, ...]) -> None:
+@calls.connected
+def list_partitions(address: calls.ServiceAddress, filters: tuple[str, ...]) -> None:
     """List the partitions."""
     found = [one for one in _partitions(address.open()) if not filters or any(_fits(one.name, f) for f in filters)]
     calls.show(address, found, ("name", "uuid"), ((one.name, one.uuid) for one in found))
@@ -36,8 +35,8 @@ def list_partitions(address: ServiceAddress, filters: tuple[str, ...]) -> None:
 
 @partition.command("get")
 @click.argument("named", metavar="UUID-OR-NAME")
-@connected
-def get_partition(address: ServiceAddress, named: str) -> None:
+@calls.connected
+def get_partition(address: calls.ServiceAddress, named: str) -> None:
     """Show one partition."""
     found = _partition(address.open(), named)
     calls.show(address, [found], ("name", "uuid"), [(found.name, found.uuid)])
@@ -46,8 +45,8 @@ def get_partition(address: ServiceAddress, named: str) -> None:
 @partition.command("create")
 @_file
 @click.option("--name", default="", help="Instead of a file.")
-@connected
-def create_partition(address: ServiceAddress, file: str, name: str) -> None:
+@calls.connected
+def create_partition(address: calls.ServiceAddress, file: str, name: str) -> None:
     """Create a partition, and print its uuid."""
     wanted = pb.Partition(name=name) if name else documents.partition(file)
     found = address.open().call("SetPartition", partition=wanted)
@@ -60,8 +59,8 @@ def create_partition(address: ServiceAddress, file: str, name: str) -> None:
 @partition.command("rename")
 @click.argument("named", metavar="UUID-OR-NAME")
 @click.argument("name")
-@connected
-def rename_partition(address: ServiceAddress, named: str, name: str) -> None:
+@calls.connected
+def rename_partition(address: calls.ServiceAddress, named: str, name: str) -> None:
     """Give a partition another name; its uuid stays."""
     client = address.open()
     found = _partition(client, named)
@@ -72,13 +71,13 @@ def rename_partition(address: ServiceAddress, named: str, name: str) -> None:
 
 @partition.command("delete")
 @click.argument("named", metavar="UUID-OR-NAME")
-@connected
-def delete_partition(address: ServiceAddress, named: str) -> None:
+@calls.connected
+def delete_partition(address: calls.ServiceAddress, named: str) -> None:
     """Delete a partition without objects."""
     address.open().call("DeletePartition", partition=named)
 
 
-def _partitions(client: InventoryClient) -> list[pb.Partition]:
+def _partitions(client: calls.InventoryClient) -> list[pb.Partition]:
     found: list[pb.Partition] = []
     token = ""
     while True:
@@ -89,7 +88,7 @@ def _partitions(client: InventoryClient) -> list[pb.Partition]:
             return found
 
 
-def _partition(client: InventoryClient, named: str) -> pb.Partition:
+def _partition(client: calls.InventoryClient, named: str) -> pb.Partition:
     # A uuid may be written with or without dashes.
     wanted = normal(named) if is_uuid(named) else named
     found = next((one for one in _partitions(client) if wanted in (one.uuid, one.name)), None)
@@ -109,25 +108,25 @@ def types(name: str, provider: bool, what: str) -> click.Group:
     def commands() -> None:
         pass
 
-    def known(client: InventoryClient) -> list[pb.Type]:
+    def known(client: calls.InventoryClient) -> list[pb.Type]:
         return [one for one in client.call("ListTypes").types if one.provider == provider]
 
-    def shown(address: ServiceAddress, found: list[pb.Type]) -> None:
+    def shown(address: calls.ServiceAddress, found: list[pb.Type]) -> None:
         rows = ((one.code, "project" if one.per_project else "partition", one.description) for one in found)
         calls.show(address, found, ("code", "names are unique in a", "description"), rows)
 
     @commands.command("list", help=f"List {what}.")
     @click.option("--filter", "-f", "filters", multiple=True, metavar="CODE", help="* at the end: begins so.")
-    @connected
-    def list_(address: ServiceAddress, filters: tuple[str, ...]) -> None:
+    @calls.connected
+    def list_(address: calls.ServiceAddress, filters: tuple[str, ...]) -> None:
         shown(
             address, [one for one in known(address.open()) if not filters or any(_fits(one.code, f) for f in filters)]
         )
 
     @commands.command("get", help="Show one.")
     @click.argument("code")
-    @connected
-    def get(address: ServiceAddress, code: str) -> None:
+    @calls.connected
+    def get(address: calls.ServiceAddress, code: str) -> None:
         found = [one for one in known(address.open()) if one.code == code]
         if not found:
             raise UserError(f"there is no type {code!r}; `headgate inventory {name} list` shows those there are")
@@ -137,15 +136,15 @@ def types(name: str, provider: bool, what: str) -> click.Group:
     @click.argument("code")
     @click.option("--description", default="", help="What it is.")
     @click.option("--per-project", is_flag=True, help="Names are unique in a project, not in a partition.")
-    @connected
-    def set_(address: ServiceAddress, code: str, description: str, per_project: bool) -> None:
+    @calls.connected
+    def set_(address: calls.ServiceAddress, code: str, description: str, per_project: bool) -> None:
         type = pb.Type(code=code, description=description, per_project=per_project, provider=provider)
         address.open().call("SetType", type=type)
 
     @commands.command("delete", help="Delete a type without objects.")
     @click.argument("code")
-    @connected
-    def delete(address: ServiceAddress, code: str) -> None:
+    @calls.connected
+    def delete(address: calls.ServiceAddress, code: str) -> None:
         address.open().call("DeleteType", code=code, provider=provider)
 
     return commands
@@ -166,7 +165,7 @@ def definitions(type: str) -> click.Group:
     return commands
 
 
-def _place(type: str, address: ServiceAddress, options: dict[str, str]) -> pb.Place:
+def _place(type: str, address: calls.ServiceAddress, options: dict[str, str]) -> pb.Place:
     within = "" if options["everywhere"] else options["within"] or address.partition
     return pb.Place(type=type or options["of"], partition=within, kind=options["kind"])
 
@@ -174,8 +173,8 @@ def _place(type: str, address: ServiceAddress, options: dict[str, str]) -> pb.Pl
 def _get(type: str) -> click.Command:
     @click.command("get", help="Show the one that applies; with --exact, the one set just there.")
     @click.option("--exact", is_flag=True, help="Do not fall back to what applies otherwise.")
-    @connected
-    def command(address: ServiceAddress, /, exact: bool, **options: str) -> None:
+    @calls.connected
+    def command(address: calls.ServiceAddress, /, exact: bool, **options: str) -> None:
         found = address.open().call("GetDefinition", place=_place(type, address, options), exact=exact)
         if address.json:
             say(plain_json(json.dumps(calls.as_dict(found), indent=1, ensure_ascii=False)))
@@ -193,8 +192,8 @@ def _get(type: str) -> click.Command:
 def _set(type: str) -> click.Command:
     @click.command("set", help="Set a definition from YAML (property_definitions), and print its uuid.")
     @_file
-    @connected
-    def command(address: ServiceAddress, /, file: str, **options: str) -> None:
+    @calls.connected
+    def command(address: calls.ServiceAddress, /, file: str, **options: str) -> None:
         compiled = documents.definition(file)
         permissions = [
             pb.Permission(
@@ -213,8 +212,8 @@ def _set(type: str) -> click.Command:
 
 def _delete(type: str) -> click.Command:
     @click.command("delete", help="Remove the one set just there.")
-    @connected
-    def command(address: ServiceAddress, /, **options: str) -> None:
+    @calls.connected
+    def command(address: calls.ServiceAddress, /, **options: str) -> None:
         address.open().call("DeleteDefinition", place=_place(type, address, options))
 
     return command

@@ -26,15 +26,8 @@ from headgate.cli.settings import FLAGS, Settings, read_or_defaults
 from headgate.cli.terminal.say import say
 from headgate.inventory.model import LOCAL, STATIC
 from headgate.inventory.names import Invalid
-from headgate.map.inventory.places import (
-    ORIGINAL_PREFIX,
-    REGISTRY_PREFIX,
-    REGISTRY_PREFIX_VARIABLE,
-    InventoryMap,
-    endpoint_path,
-    root,
-)
-from headgate.ports.cloud import Provider
+from headgate.map.inventory import places
+from headgate.ports.clouds import Provider
 from headgate.services.configuration import Tenants
 from headgate.services.context import Context
 from headgate.services.inventory.fsck import InventoryFinding, examine, repair
@@ -111,8 +104,8 @@ def _sessions(settings: Settings, inventory: Inventory) -> CallerSessions:
 async def _be_found(settings: Settings, host: str, served: asyncio.Future[int]) -> None:
     """Announce the inventory in etcd, to clients of the registry that runmachine's services use, until cancelled."""
     known = socket.getfqdn() if host in ("0.0.0.0", "::", "") else host
-    path = endpoint_path(settings.get("inventory", "service_name"), known, await served)
-    prefix = os.environ.get(REGISTRY_PREFIX_VARIABLE) or REGISTRY_PREFIX
+    path = places.endpoint_path(settings.get("inventory", "service_name"), known, await served)
+    prefix = os.environ.get(places.REGISTRY_PREFIX_VARIABLE) or places.REGISTRY_PREFIX
     backend = EtcdBackend.beside(settings.store_url, prefix.rstrip("/"))
     try:
         await found_at(Store(backend), path)
@@ -145,8 +138,8 @@ async def make_launcher(
 
 def make_inventory(settings: Settings, store: Store) -> Inventory:
     compatible = compatible_in(settings)
-    places = InventoryMap(root(prefix_in(settings)))
-    return Inventory(store, places, lambda: int(time.time() * 1000), compatible=compatible)
+    map = places.InventoryMap(places.root(prefix_in(settings)))
+    return Inventory(store, map, lambda: int(time.time() * 1000), compatible=compatible)
 
 
 def compatible_in(settings: Settings) -> bool:
@@ -157,7 +150,7 @@ def compatible_in(settings: Settings) -> bool:
 def prefix_in(settings: Settings) -> str:
     """Return the prefix before `runm/metadata`; by default, if the form is that of runm-metadata, its own."""
     prefix = settings.values.get("inventory", {}).get("prefix")
-    return prefix or (ORIGINAL_PREFIX if compatible_in(settings) else settings.get("inventory", "prefix"))
+    return prefix or (places.ORIGINAL_PREFIX if compatible_in(settings) else settings.get("inventory", "prefix"))
 
 
 def _identity(settings: Settings) -> Identity:
@@ -236,7 +229,7 @@ def with_given(settings: Settings, given: dict[str, object]) -> Settings:
     compatible = inventory.pop("compatible", "") == "True"
     if compatible:
         inventory["compatible"] = "true"
-        inventory.setdefault("prefix", ORIGINAL_PREFIX)
+        inventory.setdefault("prefix", places.ORIGINAL_PREFIX)
     endpoints, store = inventory.pop("etcd_endpoints", None), inventory.pop("store", None)
     known = store or (settings.store_url if not endpoints else "")
     if compatible and known.startswith(SCHEME):
@@ -272,7 +265,7 @@ def _hosts(url: str) -> str:
     if "/" in hosts.rstrip("/"):
         raise UserError(
             "--compatible says itself where things are in etcd: give the store as etcd://HOST:PORT, and --prefix "
-            f"if it is not {ORIGINAL_PREFIX}"
+            f"if it is not {places.ORIGINAL_PREFIX}"
         )
     other_options = [one for one in options.split("&") if one and one.partition("=")[0] not in ("shared", "bare")]
     return hosts.rstrip("/") + question + "&".join(other_options)
@@ -326,8 +319,8 @@ async def _examined(settings: Settings, repairing: bool) -> tuple[list[Inventory
     backend = await (_opened(settings) if repairing else open_store_to_read(settings))
     try:
         opened = Store(backend)
-        places = InventoryMap(root(prefix_in(settings)))
-        findings = examine(places, await opened.list(places.path))
+        map = places.InventoryMap(places.root(prefix_in(settings)))
+        findings = examine(map, await opened.list(map.path))
         done, missed = await repair(opened, findings) if repairing else (0, 0)
         return findings, done, missed
     finally:

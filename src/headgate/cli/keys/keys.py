@@ -15,7 +15,6 @@ import msgspec
 
 from headgate.adapters.keys import rsa
 from headgate.adapters.keys.keystore import NO_PASSWORD, KeyStore
-from headgate.adapters.keys.rsa import BadKey
 from headgate.base.errors import UserError
 from headgate.base.private import private_replacement
 from headgate.base.texts import line
@@ -212,7 +211,7 @@ def _again(of: KeyProject, pair: KeyPair, theirs: str, ours: str) -> KeyPair:
         raise UserError(NO_PASSWORD)
     try:
         key = rsa.load_private(pair.private, theirs)
-    except BadKey as error:
+    except rsa.BadKey as error:
         raise UserError(
             f"key {pair.version} of {of} cannot be opened: {error}. Nothing was imported; give the password it was "
             "exported with in a file: --password-file FILE"
@@ -341,7 +340,7 @@ def run(settings: Settings, body: _Body[T], *, write: bool, deed: ManualAction |
         return asyncio.run(_opened(settings, body, write=write, deed=deed))
     except Locked as error:
         raise Busy(f"{error}. Stop it for as long as this takes, or keep the store where many may write") from error
-    except (StoreError, SecretError, BadKey) as error:
+    except (StoreError, SecretError, rsa.BadKey) as error:
         raise UserError(str(error)) from error
 
 

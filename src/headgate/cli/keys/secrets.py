@@ -11,12 +11,11 @@ import click
 
 from headgate.adapters.keys import rsa
 from headgate.adapters.keys.keystore import ENCRYPTED, KeyStore
-from headgate.adapters.keys.rsa import BadKey
 from headgate.base.errors import UserError
 from headgate.cli.identity.pages import pages
 from headgate.cli.keys.keys import run
 from headgate.cli.settings import Settings
-from headgate.config.files.check import deep_plain
+from headgate.config.files.checks import deep_plain
 from headgate.config.files.source import MEANING
 from headgate.config.layout import Layout
 from headgate.config.model import ConfigError
@@ -63,7 +62,7 @@ def command(
     try:
         # Editors and `echo` end a file with a line break, which is hardly ever part of a password.
         pieces = rsa.encrypt(pem, plain if no_strip else plain.rstrip())
-    except BadKey as error:
+    except rsa.BadKey as error:
         raise UserError(f"{public_key or 'the answer of the server'}: {error}") from error
     with click.open_file(str(outfile), "w") as out:
         out.write("\n".join(_secret(secret_name, field_name, pieces)) + "\n")

@@ -22,6 +22,7 @@ from headgate.adapters.process.network.sockets import ReadLog
 from headgate.adapters.process.runner import ProcessRunner
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
+from headgate.cli import resources
 from headgate.cli.identity.authenticators import authenticators
 from headgate.cli.identity.credentials import operator_token, scheme, tls_of
 from headgate.cli.jobs import LOG_MODES, runner_settings, writable
@@ -31,16 +32,6 @@ from headgate.cli.launch.machines import add_launcher
 from headgate.cli.launch.outbox import outbox_senders, watching
 from headgate.cli.launch.process import Process
 from headgate.cli.launch.retention import kept_logs, kept_ms, pruned, remote, retention, uploads
-from headgate.cli.resources import (
-    connection_shapes,
-    known_connections,
-    loadable,
-    plain,
-    poked,
-    speakers_of,
-    tenant_file,
-    tenant_text,
-)
 from headgate.cli.settings import FLAGS, Settings
 from headgate.config.operator.model import ConfigErrors, TenantFile
 from headgate.config.parse import ParseCache
@@ -82,8 +73,8 @@ async def begun(settings: Settings, context: Context, at: dict[str, GitConnectio
     """Return the tenant file or, if any of it is invalid, the one that was in effect before, if the store has it.
     Raise UserError when nothing can be loaded."""
     try:
-        text = tenant_text(settings)
-        found = tenant_file(settings, at, text)
+        text = resources.tenant_text(settings)
+        found = resources.tenant_file(settings, at, text)
     except UserError as error:
         before = await _before(settings, context, at, str(error))
         if before is None:
@@ -91,7 +82,7 @@ async def begun(settings: Settings, context: Context, at: dict[str, GitConnectio
         return before
     wrong = tuple(error for errors in found.refused.values() for error in errors)
     before = await _before(settings, context, at, str(ConfigErrors(wrong))) if wrong else None
-    return before or (text, loadable(settings, found), None)
+    return before or (text, resources.loadable(settings, found), None)
 
 
 async def _before(settings: Settings, context: Context, at: dict[str, GitConnection], wrong: str) -> Begun | None:
@@ -101,7 +92,7 @@ async def _before(settings: Settings, context: Context, at: dict[str, GitConnect
         return None
     # The earlier file must be valid as a whole: otherwise one broken file would merely replace another.
     with suppress(UserError):
-        found = tenant_file(settings, at, in_effect.text)
+        found = resources.tenant_file(settings, at, in_effect.text)
         if not found.refused:
             log.error("the tenant file is rejected, and the earlier one stays in effect: %s", why)
             return (
@@ -202,7 +193,7 @@ async def add_scheduler(process: Process, *, read: bool = False) -> None:
     at, ours = process.git, {name: one.forge for name, one in process.forges.items()}
     # A tenant file that cannot be loaded falls back to the one in effect before; `refused` says why.
     text, file, refused = await begun(settings, context, at)
-    forges: dict[str, ForgeWatch] = {n: GitForge(c, process.engine, {}) for n, c in plain(settings).items()}
+    forges: dict[str, ForgeWatch] = {n: GitForge(c, process.engine, {}) for n, c in resources.plain(settings).items()}
     forges |= ours
     most = (int(settings.number("scheduler", f"config_reading_max_{unit}")) for unit in ("s", "bytes"))
     # Configuration that a change proposes is read in another process, with limits on time and memory: no file that
@@ -212,7 +203,7 @@ async def add_scheduler(process: Process, *, read: bool = False) -> None:
     context.judging = Judging(judge)
     context.history, context.logs_kept_ms = process.history, kept_ms(settings)
     cache = ParseCache(budgets=settings.budgets)
-    known, text_now = known_connections(settings, at), partial(tenant_text, settings)
+    known, text_now = resources.known_connections(settings, at), partial(resources.tenant_text, settings)
     watched = await watching(settings, process.stack, lambda: process.inventory)
     scheduler = Scheduler.of(
         context, text, file, str(settings.tenant_config), forges, cache, known, text_now, watched, refused
@@ -288,7 +279,7 @@ async def add_executor(process: Process) -> None:
 async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     settings, context = process.settings, process.context
     member, _ = Membership(context, "web"), process.forges  # deliveries of webhooks arrive here
-    context.poked = poked(settings, process.tenants, context.now_ms)
+    context.poked = resources.poked(settings, process.tenants, context.now_ms)
     served = process.inventory if process.serves_inventory else None
     pooled = None
     if served is not None or any(one.labels for one in process.tenants().values()):
@@ -302,7 +293,7 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         settings.place("executor", "log_dir", "logs"),
         follow,
         access_of(settings, lambda: process.tenancy.file, context),
-        connection_shapes(settings),
+        resources.connection_shapes(settings),
         process.keys,
         remote=await remote(settings, context, process.stack),
         stored=kept_logs(settings),
@@ -313,7 +304,7 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         hold_max_s=int(settings.number("scheduler", "max_hold_expiration")),
         root=settings.get("web", "root").rstrip("/"),
         at_root=settings.get("web", "tenant"),
-        speakers=speakers_of(settings),
+        speakers=resources.speakers_of(settings),
         pooled=pooled,
         beside=("inventory",) * (served is not None) + ("queues",) * serves_queues(settings),
     )

@@ -38,17 +38,14 @@ async def add_launcher(process: Process, *, always: bool = True) -> None:
     if not serving and not launching:
         return
     with needing("an inventory, which a launcher has too,", "inventory"):
-        from headgate.cli.inventory.service import (
-            make_launcher,
-            serve_inventory,  # a large import that few need
-        )
+        from headgate.cli.inventory import service
 
     process.serves_inventory = serving
     if serving:
-        process.servers.append(serve_inventory(settings, process.inventory, process.stop))
+        process.servers.append(service.serve_inventory(settings, process.inventory, process.stop))
     if launching:
         making = _making(settings, context, process.tenants, process.keys, process.stack)
-        launcher = await make_launcher(settings, context, process.inventory, process.tenants, making)
+        launcher = await service.make_launcher(settings, context, process.inventory, process.tenants, making)
         process.join(Membership(context, "launcher"), launcher.run)
 
 

@@ -172,13 +172,10 @@ class Process:
         """Return the inventory in the store, which this process follows from now on."""
         if self._inventory is None:
             with needing("an inventory", "inventory"):
-                from headgate.cli.inventory.service import (
-                    followed,
-                    make_inventory,  # a large import that few need
-                )
+                from headgate.cli.inventory import service
 
-            self._inventory = make_inventory(self.settings, self.context.store)
-            self.servers.append(followed(self._inventory))
+            self._inventory = service.make_inventory(self.settings, self.context.store)
+            self.servers.append(service.followed(self._inventory))
         return self._inventory
 
     @property

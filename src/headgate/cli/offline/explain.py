@@ -21,9 +21,9 @@ from headgate.config.check.findings import Cause, causes, left_out
 from headgate.config.check.uses import Uses
 from headgate.config.check.uses import uses as uses_of
 from headgate.config.explain.origins import Attribute, Elements, Explained, Explainer, Origin, OriginStep, explained
-from headgate.config.files.check import as_list, deep_plain, plain
+from headgate.config.files.checks import as_list, deep_plain, plain
 from headgate.config.files.source import nearest
-from headgate.config.freeze.sections import FreezeTarget, attached, job_applies, sections
+from headgate.config.freeze.sections import FreezeTarget, attached, job_applies, of
 from headgate.config.parse import Stanza
 from headgate.config.patterns import Undecided
 from headgate.config.tenants import ConfigErrors
@@ -226,7 +226,7 @@ def chosen(
 
 
 def _runs(loaded: LoadedTenant, place: GraphPlace, name: str) -> bool:
-    found = sections(loaded.layout, place.pipeline, place.project.project, FreezeTarget(place.branch))
+    found = of(loaded.layout, place.pipeline, place.project.project, FreezeTarget(place.branch))
     return name in attached(found)
 
 

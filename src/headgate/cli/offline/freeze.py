@@ -13,7 +13,6 @@ import msgspec
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
 from headgate.cli.offline import graphs
-from headgate.cli.offline.graphs import GraphPlace, changed, encoded, frozen, places, proposal, short
 from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptions, given
 from headgate.cli.offline.report import as_text, error_as_json, remind
 from headgate.cli.terminal.say import say, style
@@ -27,7 +26,12 @@ _PHASES = (("pre-run", "pre_run"), ("run", "run"), ("post-run", "post_run"), ("c
 
 
 def tree(
-    loaded: LoadedTenant, place: GraphPlace, graph: FrozenGraph, files: tuple[str, ...] | None, *, details: bool = False
+    loaded: LoadedTenant,
+    place: graphs.GraphPlace,
+    graph: FrozenGraph,
+    files: tuple[str, ...] | None,
+    *,
+    details: bool = False,
 ) -> Iterator[str]:
     """Yield lines for people. `details` adds roles, names of secrets, and variables with their values."""
     name, branch = place.project.name, place.branch
@@ -57,7 +61,7 @@ def _job(job: FrozenJob, explainer: Explainer, *, details: bool) -> Iterator[str
     marks = [] if job.voting else ["non-voting"]
     marks += [job.type] if job.type != "regular" else []
     marks += ["post-review"] if job.post_review else []
-    after = short("dependencies", attributes["dependencies"])
+    after = graphs.short("dependencies", attributes["dependencies"])
     head = style(job.name, bold=True) + (f"  after {after}" if after else "")
     yield head + (style(f"  [{', '.join(marks)}]", fg="yellow") if marks else "")
     if job.noop:
@@ -71,7 +75,7 @@ def _job(job: FrozenJob, explainer: Explainer, *, details: bool) -> Iterator[str
         label = ""
     for label, key in _PHASES:
         if attributes[key]:
-            yield _row(label, short(key, attributes[key]))
+            yield _row(label, graphs.short(key, attributes[key]))
     for label, text in _more(attributes):
         if not (details and label == "variables"):
             yield _row(label, text)
@@ -81,7 +85,7 @@ def _job(job: FrozenJob, explainer: Explainer, *, details: bool) -> Iterator[str
 
 def _more(attributes: dict[str, object]) -> Iterator[tuple[str, str]]:
     """Yield further settings of a job."""
-    yield from (("nodes", text) for text in [short("nodeset", attributes["nodeset"])] if text)
+    yield from (("nodes", text) for text in [graphs.short("nodeset", attributes["nodeset"])] if text)
     if attributes["timeout"] is not None:
         yield "timeout", f"{attributes['timeout']} s"
     for label, key in (("semaphores", "semaphores"), ("projects", "required_projects"), ("variables", "variables")):
@@ -182,9 +186,9 @@ def command(
         sys.exit(1)
 
 
-def _places(loaded: LoadedTenant, chosen: Chosen) -> list[GraphPlace]:
+def _places(loaded: LoadedTenant, chosen: Chosen) -> list[graphs.GraphPlace]:
     """List the graphs of the chosen pipeline, project and branch. Raise UserError."""
-    return places(loaded, chosen.pipeline, chosen.project, chosen.branch)
+    return graphs.places(loaded, chosen.pipeline, chosen.project, chosen.branch)
 
 
 def _having(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> Iterator[LoadedTenant]:
@@ -207,7 +211,7 @@ def _json(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> bool:
     good = True
     for loaded in _having(tenants, chosen):
         wanted = _places(loaded, chosen)
-        texts, wrong = encoded(loaded, wanted, chosen.files)
+        texts, wrong = graphs.encoded(loaded, wanted, chosen.files)
         found += texts
         good = good and not wrong
     # The graphs are encoded already, so the array is put together as text.
@@ -221,7 +225,7 @@ def _tree(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> bool:
     good, shown = True, 0
     for loaded in _having(tenants, chosen):
         for place in _places(loaded, chosen):
-            graph = frozen(loaded, place, chosen.files)
+            graph = graphs.frozen(loaded, place, chosen.files)
             if not graph.in_pipeline and not graph.errors:
                 continue
             say(("\n" if shown else "") + "\n".join(tree(loaded, place, graph, chosen.files, details=chosen.details)))
@@ -238,13 +242,13 @@ def _diff(tenants: Mapping[str, LoadedTenant], chosen: Chosen, directory: Path, 
     good = True
     for loaded in _having(tenants, chosen):
         name = loaded.tenant.name
-        new = loaded.with_files(proposal(loaded, directory, chosen.branch))
+        new = loaded.with_files(graphs.proposal(loaded, directory, chosen.branch))
         projects = reached(loaded.layout, new.layout)
         # Of both states: a project or a pipeline may be new, and another one gone.
         pairs = dict.fromkeys(
             place for state in (loaded, new) for place in _places(state, chosen) if place.project.project in projects
         )
-        changes = list(changed(loaded, new, list(pairs), chosen.files))
+        changes = list(graphs.changed(loaded, new, list(pairs), chosen.files))
         fresh, mended = describe.new_errors(loaded.errors, new.errors), describe.new_errors(new.errors, loaded.errors)
         good = good and not any(error.severity == "error" for error in fresh)
         good = good and not any(change.difference.errors_new for change in changes)

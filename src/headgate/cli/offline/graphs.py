@@ -17,7 +17,6 @@ from headgate.cli.offline.report import error_as_json
 from headgate.cli.offline.repositories import Files, UnreadableRepository, is_repository, on_disk, place_of, read
 from headgate.cli.terminal.say import style
 from headgate.config.explain import describe
-from headgate.config.explain.describe import AttributeDifference, GraphDifference
 from headgate.config.explain.origins import Explainer
 from headgate.config.files.source import nearest
 from headgate.config.model import FrozenGraph
@@ -144,7 +143,7 @@ def _proposed(place: Path, source: TenantProject, now: dict[str, str]) -> dict[s
 
 class ChangedGraph(NamedTuple):
     place: GraphPlace
-    difference: GraphDifference
+    difference: describe.GraphDifference
 
 
 def changed(
@@ -152,7 +151,7 @@ def changed(
 ) -> Iterator[ChangedGraph]:
     """Yield the graphs that differ between both."""
 
-    def one(place: GraphPlace) -> GraphDifference:
+    def one(place: GraphPlace) -> describe.GraphDifference:
         return describe.difference(frozen(old, place, files), frozen(new, place, files))
 
     for place, difference in zip(pairs, spread(one, pairs), strict=True):
@@ -204,7 +203,7 @@ def changes_as_text(changes: Sequence[ChangedGraph]) -> Iterator[str]:
     yield _summary(changes)
 
 
-def _rows(found: GraphDifference) -> Iterator[tuple[str, str, list[Detail]]]:
+def _rows(found: describe.GraphDifference) -> Iterator[tuple[str, str, list[Detail]]]:
     """Yield (mark, name, details) of everything that differs in one graph."""
     for job in found.new:
         yield "+", job["name"], list(_gist(job))
@@ -231,7 +230,7 @@ def _gist(job: Mapping[str, Any]) -> Iterator[Detail]:
         yield "voting", "false"
 
 
-def _details(d: AttributeDifference) -> Iterator[Detail]:
+def _details(d: describe.AttributeDifference) -> Iterator[Detail]:
     key = d.path.split(".")[0]
     if isinstance(d.old, list) and isinstance(d.new, list):
         old, new = [short(key, [v]) for v in d.old], [short(key, [v]) for v in d.new]

@@ -33,7 +33,7 @@ from headgate.config.model import ConfigError
 from headgate.config.operator.model import included
 from headgate.config.parse import ParsedBranch, parse_branches
 from headgate.config.tenants import ConfigErrors, Connection, Tenant, TenantFile, TenantProject, parse_tenant_file
-from headgate.gate.state.work import CatAnswer, CatRequest
+from headgate.gate.state.works import CatAnswer, CatRequest
 
 
 def described(path: Path) -> dict[str, Connection]:

@@ -23,8 +23,8 @@ from headgate.queue.messages.bounds import ApplicationLimits
 from headgate.queue.messages.database import shown
 from headgate.queue.server.access import ApplicationKeys
 from headgate.queue.server.app import create_app
+from headgate.web.peers.connections import Tls
 from headgate.web.routes.pages import MESSAGE_PAGES
-from headgate.web.server import Tls
 from headgate.web.server import serve as serve_web
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from headgate.config.definitions import PATTERNS, Key
-from headgate.config.files.check import as_list, deep_plain, entries
+from headgate.config.files.checks import as_list, deep_plain, entries
 from headgate.config.files.document import Table
 from headgate.config.files.source import MEANING, Wrong, nearest
 from headgate.config.kinds.pipeline import pipeline

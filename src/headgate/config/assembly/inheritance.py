@@ -11,7 +11,7 @@ import msgspec
 
 from headgate.config.assembly.providers import PARTS, attached, is_misspoken
 from headgate.config.definitions import LayoutDefinitions
-from headgate.config.files.check import as_list, deep_plain
+from headgate.config.files.checks import as_list, deep_plain
 from headgate.config.keys.nodes import NODE_DRIVERS
 from headgate.config.machines import STATIC, FlatImage, FlatLabel, FlatProvider
 from headgate.config.parse import Stanza

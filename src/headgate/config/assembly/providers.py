@@ -7,19 +7,11 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from headgate.config.files.check import entries, show
+from headgate.config.files.checks import entries, show
 from headgate.config.files.document import Table
 from headgate.config.files.source import MEANING, NO_EFFECT, UNKNOWN_WORD, Wrong, nearest
+from headgate.config.keys import nodes
 from headgate.config.keys.forms import misspoken
-from headgate.config.keys.nodes import (
-    ANY_NODES,
-    AWS_FORMATS,
-    AWS_IMPORTS,
-    LISTED_MAX,
-    NO_UPLOADS,
-    NODE_DRIVERS,
-    NodeDriver,
-)
 from headgate.config.keys.objects import PROVIDER, SECTION
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza
@@ -81,7 +73,7 @@ def _words(path: Sequence[Stanza], driver: Callable[[str], str]) -> Iterator[Con
     name = driver(connection) if isinstance(connection, str) and connection else ""
     if not name:
         return
-    first, known = path[0], NODE_DRIVERS.get(name, ANY_NODES)
+    first, known = path[0], nodes.NODE_DRIVERS.get(name, nodes.ANY_NODES)
     for wrong in (*_unknown_keys(first, first.kind, name), *_misspoken(first, known)):
         yield first.source.error_from(wrong)
     for stanza in path[1:] if "connection" in first.body else ():
@@ -92,7 +84,7 @@ def _words(path: Sequence[Stanza], driver: Callable[[str], str]) -> Iterator[Con
 
 def _unknown_keys(stanza: Stanza, kind: str, driver: str) -> Iterator[Wrong]:
     """Yield an error or a warning for each key of the section or provider itself that its driver does not know."""
-    known = NODE_DRIVERS.get(driver, ANY_NODES)
+    known = nodes.NODE_DRIVERS.get(driver, nodes.ANY_NODES)
     good = {*(PROVIDER if stanza.kind == "provider" else SECTION), *known.own}
     for key in stanza.body if known.complete else ():
         if key not in good:
@@ -100,7 +92,7 @@ def _unknown_keys(stanza: Stanza, kind: str, driver: str) -> Iterator[Wrong]:
             yield Wrong(text, line) if known.refuses else Wrong(text, line, UNKNOWN_WORD, "warning")
 
 
-def _misspoken(stanza: Stanza, known: NodeDriver) -> Iterator[Wrong]:
+def _misspoken(stanza: Stanza, known: nodes.NodeDriver) -> Iterator[Wrong]:
     """Yield the errors in the driver's keys of a stanza and of the parts that it attaches."""
     body = stanza.body
     yield from misspoken(body, known.own, f"the {stanza.kind} {stanza.name}", complete=False)
@@ -118,7 +110,7 @@ def _misspoken(stanza: Stanza, known: NodeDriver) -> Iterator[Wrong]:
 
 def is_misspoken(path: Sequence[Stanza], driver: str) -> bool:
     """Return whether a setting of a provider, its own or inherited, has a form that its driver cannot read."""
-    known = NODE_DRIVERS.get(driver, ANY_NODES)
+    known = nodes.NODE_DRIVERS.get(driver, nodes.ANY_NODES)
     return any(wrong.severity == "error" for stanza in path for wrong in _misspoken(stanza, known))
 
 
@@ -199,8 +191,8 @@ def _not_uploaded(path: Sequence[Stanza], known: Known, driver: Callable[[str], 
         if defined is None or defined.body.get("type") != "zuul":
             continue
         built = f"the image {image} is built by jobs (type zuul)"
-        if name in NO_UPLOADS:
-            yield _at(part, path[0], f"{built}, and {NO_UPLOADS[name]}")
+        if name in nodes.NO_UPLOADS:
+            yield _at(part, path[0], f"{built}, and {nodes.NO_UPLOADS[name]}")
         elif name == "aws" and (lacking := _not_imported(path, part, defined)):
             text = f"{built}, and {lacking}; no machine can be made of it here"
             yield replace(_at(part, path[0], text), name=NO_EFFECT, severity="warning")
@@ -217,8 +209,8 @@ def _not_imported(path: Sequence[Stanza], part: AttachedPart, defined: Stanza) -
     if setting("image-id") or setting("image-filters"):
         return ""
     method, format = setting("import-method") or "snapshot", setting("image-format") or "raw"
-    taken = AWS_IMPORTS.get(method) if isinstance(method, str) else None
-    if taken is None or format not in AWS_FORMATS:
+    taken = nodes.AWS_IMPORTS.get(method) if isinstance(method, str) else None
+    if taken is None or format not in nodes.AWS_FORMATS:
         return ""  # reported with the key itself
     if format not in taken:
         return f"AWS imports no {format} by {method}: it takes {', '.join(taken)}"
@@ -259,8 +251,10 @@ def _listed_twice(path: Sequence[Stanza]) -> Iterator[ConfigError]:
                 yield _at(one, path[0], f"the node {node['name']} is listed twice, with the same port and user")
             seen.add(same)
             slots += node["slots"] if isinstance(node.get("slots"), int) else 1
-            if slots > LISTED_MAX:
-                yield _at(one, path[0], f"the nodes of the provider {path[0].name} have more than {LISTED_MAX} slots")
+            if slots > nodes.LISTED_MAX:
+                yield _at(
+                    one, path[0], f"the nodes of the provider {path[0].name} have more than {nodes.LISTED_MAX} slots"
+                )
                 return
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from headgate.config.assembly.providers import PARTS, attached, misfits, retained_counts
 from headgate.config.definitions import Key, LayoutDefinitions
-from headgate.config.files.check import deep_plain, entries
+from headgate.config.files.checks import deep_plain, entries
 from headgate.config.files.document import Table
 from headgate.config.files.source import MEANING, nearest
 from headgate.config.freeze.resources import UnknownNodeset, flattened_nodesets

@@ -9,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from headgate.config.definitions import Place
-from headgate.config.files.check import as_list, entries
+from headgate.config.files.checks import as_list, entries
 from headgate.config.files.document import Table, load
 from headgate.config.files.source import MEANING, Wrong, nearest
 from headgate.config.freeze.collect import collect

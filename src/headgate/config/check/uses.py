@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from headgate.config.check.findings import GraphFinding, frozen, graphs
 from headgate.config.definitions import PATTERNS, Key
-from headgate.config.files.check import entries
+from headgate.config.files.checks import entries
 from headgate.config.files.document import Table
 from headgate.config.kinds.stanza import section_jobs
 from headgate.config.layout import Layout, exchanged

@@ -9,20 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headgate.config.explain import describe
-from headgate.config.files.check import as_list, deep_plain, plain
+from headgate.config.files.checks import as_list, deep_plain, plain
 from headgate.config.files.document import Rows, Table, Tagged
+from headgate.config.freeze import sections
 from headgate.config.freeze.collect import collect
 from headgate.config.freeze.freeze import mixed
 from headgate.config.freeze.mix import VariantRefused
-from headgate.config.freeze.sections import (
-    FreezeTarget,
-    SectionEntry,
-    applying,
-    attached,
-    job_applies,
-    project_vars,
-    sections,
-)
 from headgate.config.layout import Layout
 from headgate.config.model import ConfigError
 from headgate.config.parse import Stanza
@@ -53,8 +45,8 @@ class Explainer:
     def __init__(
         self, layout: Layout, pipeline: str, project: str, branch: str, files: Sequence[str] | None = None
     ) -> None:
-        self._layout, self._target, self._files = layout, FreezeTarget(branch), tuple(files or ())
-        self._entries = attached(sections(layout, pipeline, project, self._target))
+        self._layout, self._target, self._files = layout, sections.FreezeTarget(branch), tuple(files or ())
+        self._entries = sections.attached(sections.of(layout, pipeline, project, self._target))
 
     def decision(self, job: str) -> Decision:
         """Return the decision of the job's file matchers. Another job that needs it, or a change of its own
@@ -71,7 +63,7 @@ class Explainer:
         in_graph = set(present)
         return [LeftOut(job, self.why_not(job)) for job in self._entries if job not in in_graph]
 
-    def _fitting(self, job: str) -> list[SectionEntry]:
+    def _fitting(self, job: str) -> list[sections.SectionEntry]:
         return [e for e in self._entries.get(job, ()) if self._target.matches(e.attributes.get("branches"))]
 
     def why_not(self, job: str) -> str:
@@ -84,7 +76,7 @@ class Explainer:
         variants = layout.variants(job)
         if not variants:
             return "no job of this name is defined"
-        if not any(job_applies(layout, variant, self._target) for variant in variants):
+        if not any(sections.job_applies(layout, variant, self._target) for variant in variants):
             places = [variant.place for variant in variants]
             more = f" and {len(places) - PLACES_MAX} more" if len(places) > PLACES_MAX else ""
             return f"none of its definitions is for branch {branch}: {', '.join(places[:PLACES_MAX])}{more}"
@@ -197,13 +189,15 @@ class Explained(NamedTuple):
     """Attributes as in `explain.describe`, up to the first error."""
 
 
-def explained(layout: Layout, job: str, target: FreezeTarget, pipeline: str = "", project: str = "") -> Explained:
+def explained(
+    layout: Layout, job: str, target: sections.FreezeTarget, pipeline: str = "", project: str = ""
+) -> Explained:
     """Return where each attribute of the job comes from in this pipeline of this project (canonical name), or,
     without these, in its own variants."""
-    entries = attached(sections(layout, pipeline, project, target)).get(job, []) if project else []
+    entries = sections.attached(sections.of(layout, pipeline, project, target)).get(job, []) if project else []
     fitting = [entry for entry in entries if target.matches(entry.attributes.get("branches"))]
     variants = collect(layout, job, fitting, target) if fitting or not project else []
-    variables = project_vars(layout, project, target) if project else {}
+    variables = sections.project_vars(layout, project, target) if project else {}
     recorder = _AttributeRecorder(layout, project, target)
     errors: tuple[ConfigError, ...] = ()
     try:
@@ -224,8 +218,8 @@ class _Step(NamedTuple):
     attaching: bool = False
 
     @classmethod
-    def of(cls, number: int, job: str, step: Stanza | SectionEntry | None) -> _Step:
-        if isinstance(step, SectionEntry):
+    def of(cls, number: int, job: str, step: Stanza | sections.SectionEntry | None) -> _Step:
+        if isinstance(step, sections.SectionEntry):
             return cls(number, job, step.stanza, step.attributes, attaching=True)
         return cls(number, step.name, step, step.body) if step is not None else cls(0, job, None, Table(0))
 
@@ -250,7 +244,7 @@ class _Step(NamedTuple):
 
 
 class _AttributeRecorder:
-    def __init__(self, layout: Layout, project: str, target: FreezeTarget) -> None:
+    def __init__(self, layout: Layout, project: str, target: sections.FreezeTarget) -> None:
         self._layout, self._project, self._target = layout, project, target
         self.state: dict[str, Any] = {}
         self.variants: list[Origin] = []
@@ -306,7 +300,7 @@ class _AttributeRecorder:
 
     def _project_variable(self, inner: list[str]) -> Origin:
         """Return the origin of a variable of the project: the last stanza that sets it."""
-        for stanza, templates in reversed(list(applying(self._layout, self._project, self._target))):
+        for stanza, templates in reversed(list(sections.applying(self._layout, self._project, self._target))):
             for one in (stanza, *reversed(templates)):
                 variables = one.body.get("vars")
                 if isinstance(variables, Table) and inner[0] in variables:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headgate.config.drivers import DRIVERS
-from headgate.config.files.check import Keys, StanzaKey
+from headgate.config.files.checks import Keys, StanzaKey
 from headgate.config.files.source import CHECKED, ERRORS
-from headgate.config.keys import objects, tenant
+from headgate.config.keys import objects, tenantfile
 from headgate.config.keys.job import JOB
 from headgate.config.keys.nodes import ANY_NODES, NODE_DRIVERS
-from headgate.config.keys.objects import PIPELINE
 
 HEAD = """# The configuration language
 
@@ -193,13 +192,13 @@ _OBJECTS: tuple[tuple[str, Keys], ...] = (
     ("provider", objects.PROVIDER),
 )
 _TENANT_FILE: tuple[tuple[str, Keys], ...] = (
-    ("tenant", tenant.TENANT),
-    ("a project of a tenant", tenant.PROJECT),
-    ("global-semaphore", tenant.SEMAPHORE),
-    ("authorization-rule (of old: admin-rule)", tenant.RULE),
-    ("role", tenant.ROLE),
-    ("role, permissions", tenant.PERMISSIONS),
-    ("api-root", tenant.API_ROOT),
+    ("tenant", tenantfile.TENANT),
+    ("a project of a tenant", tenantfile.PROJECT),
+    ("global-semaphore", tenantfile.SEMAPHORE),
+    ("authorization-rule (of old: admin-rule)", tenantfile.RULE),
+    ("role", tenantfile.ROLE),
+    ("role, permissions", tenantfile.PERMISSIONS),
+    ("api-root", tenantfile.API_ROOT),
 )
 
 
@@ -211,7 +210,7 @@ def _lines() -> Iterator[str]:
     yield from (HEAD, FILES, "## Jobs\n", JOB_WORDS)
     yield from _jobs()
     yield from (CONTROL, BRANCHES, ASSEMBLY, FREEZING, "## Pipelines\n")
-    yield from _table(PIPELINE)
+    yield from _table(objects.PIPELINE)
     yield DRIVER_WORDS
     for name, driver in DRIVERS.items():
         yield f"\n### {name}\n"

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.config.drivers import ANY, driver_named
-from headgate.config.files.check import Keys, Schema, object_schema
-from headgate.config.keys import objects, tenant
+from headgate.config.files.checks import Keys, Schema, object_schema
+from headgate.config.keys import objects, tenantfile
 from headgate.config.keys.job import CONTROLLED, JOB
-from headgate.config.keys.objects import PIPELINE, REPORTERS
 from headgate.config.kinds.stanza import TABLES
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
@@ -30,17 +29,17 @@ def tenants() -> Schema:
     """Return the schema of the tenant file."""
     kinds = {
         "tenant": _tenant(),
-        "global-semaphore": object_schema(tenant.SEMAPHORE),
-        "authorization-rule": object_schema(tenant.RULE),
-        "admin-rule": object_schema(tenant.RULE),
-        "role": object_schema(tenant.ROLE),
-        "api-root": object_schema(tenant.API_ROOT),
+        "global-semaphore": object_schema(tenantfile.SEMAPHORE),
+        "authorization-rule": object_schema(tenantfile.RULE),
+        "admin-rule": object_schema(tenantfile.RULE),
+        "role": object_schema(tenantfile.ROLE),
+        "api-root": object_schema(tenantfile.API_ROOT),
     }
-    settings = object_schema(tenant.PROJECT)
+    settings = object_schema(tenantfile.PROJECT)
     entry: Schema = {
         "anyOf": [
             {"type": "string", "description": "A project"},
-            {**object_schema(tenant.GROUP), "description": "Projects that share settings"},
+            {**object_schema(tenantfile.GROUP), "description": "Projects that share settings"},
             {
                 "type": "object",
                 "additionalProperties": settings,
@@ -143,7 +142,7 @@ def _section() -> Schema:
 def _pipeline() -> Schema:
     """Return the schema of a pipeline. It accepts the keys of every driver for every connection, because it does not
     know the connections' drivers."""
-    found = object_schema(PIPELINE)
+    found = object_schema(objects.PIPELINE)
     driver = driver_named(ANY)
     assert driver is not None, "the driver of which nothing is known"
     triggers, wanted = object_schema(driver.trigger or {}), object_schema(driver.require or {})
@@ -152,7 +151,7 @@ def _pipeline() -> Schema:
         "trigger": _one_or_many(triggers),
         "require": wanted,
         "reject": wanted,
-        **dict.fromkeys(REPORTERS, reporters),
+        **dict.fromkeys(objects.REPORTERS, reporters),
     }
     for key, schema in by_connection.items():
         found["properties"][key] |= {"type": "object", "additionalProperties": schema}
@@ -160,9 +159,9 @@ def _pipeline() -> Schema:
 
 
 def _tenant() -> Schema:
-    found = object_schema(tenant.TENANT)
-    source: dict[str, Any] = object_schema(tenant.SOURCE)
-    for key in tenant.SOURCE:
+    found = object_schema(tenantfile.TENANT)
+    source: dict[str, Any] = object_schema(tenantfile.SOURCE)
+    for key in tenantfile.SOURCE:
         source["properties"][key] |= _one_or_many(_ref("project-entry"))
     found["properties"]["source"] |= {"additionalProperties": source}
     return found

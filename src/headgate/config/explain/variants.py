@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.config.files.check import as_list, deep_plain, entries
+from headgate.config.files.checks import as_list, deep_plain, entries
 from headgate.config.files.document import Table
 from headgate.config.freeze.resources import Books, UnknownNodeset, UnknownSecret, flattened_nodesets
 from headgate.config.kinds.stanza import semaphore_names

@@ -6,31 +6,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from headgate.config.files.check import StanzaKey, as_list, flag, inner, many, mapping
+from headgate.config.files.checks import StanzaKey, as_list, flag, inner, many, mapping
+from headgate.config.forges import terms
 from headgate.config.forges.facts import ForgeEvent, Vote
 from headgate.config.forges.git import UNTOLD
 from headgate.config.forges.keyterms import Dialect, TermSubject, TriggerTerm, forms, refused, unmet
-from headgate.config.forges.terms import (
-    added,
-    always,
-    any_decided,
-    asks_of_us,
-    commented,
-    counts,
-    fact,
-    found_in,
-    happened,
-    is_current,
-    is_draft,
-    is_open,
-    of_somebody,
-    on_branch,
-    on_updated_ref,
-    one_of,
-    others,
-    removed,
-    unless_deleted,
-)
 from headgate.config.keys.forms import approvals, events, patterns, texts, words
 
 _OF_VOTES = ("username", "email", "older-than", "newer-than")
@@ -64,22 +44,22 @@ def _given(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
     labels = {label: value for label, value in wanted.items() if label not in _OF_VOTES}
 
     def fits(vote: Vote) -> bool:
-        return all(_is(vote, *one) for one in labels.items()) and counts(vote, wanted, seen.now_ms)
+        return all(_is(vote, *one) for one in labels.items()) and terms.counts(vote, wanted, seen.now_ms)
 
-    return any_decided(partial(fits, vote) for vote in others(seen))
+    return terms.any_decided(partial(fits, vote) for vote in terms.others(seen))
 
 
 def _approved(wanted: object, seen: TermSubject) -> bool:
-    return all(asks_of_us(one, seen) or _given(one, seen) for one in as_list(wanted))
+    return all(terms.asks_of_us(one, seen) or _given(one, seen) for one in as_list(wanted))
 
 
 def _disapproved(wanted: object, seen: TermSubject) -> bool:
-    return any(not asks_of_us(one, seen) and _given(one, seen) for one in as_list(wanted))
+    return any(not terms.asks_of_us(one, seen) and _given(one, seen) for one in as_list(wanted))
 
 
 def _tagged(rules: object, seen: TermSubject) -> bool:
     """Return whether each pattern occurs in some hashtag."""
-    return all(found_in(rule, seen.details.hashtags or ()) for rule in as_list(rules))
+    return all(terms.found_in(rule, seen.details.hashtags or ()) for rule in as_list(rules))
 
 
 def _of_scheme(schemes: object, seen: TermSubject) -> bool:
@@ -88,13 +68,13 @@ def _of_scheme(schemes: object, seen: TermSubject) -> bool:
 
 REQUIRE = {
     "approval": TriggerTerm(StanzaKey(approvals), _approved, _disapproved),
-    "open": TriggerTerm(StanzaKey(flag), fact(is_open)),
-    "current-patchset": TriggerTerm(StanzaKey(flag), fact(is_current)),
-    "wip": TriggerTerm(StanzaKey(flag), fact(is_draft)),
+    "open": TriggerTerm(StanzaKey(flag), terms.fact(terms.is_open)),
+    "current-patchset": TriggerTerm(StanzaKey(flag), terms.fact(terms.is_current)),
+    "wip": TriggerTerm(StanzaKey(flag), terms.fact(terms.is_draft)),
     "hashtags": TriggerTerm(
-        StanzaKey(patterns), _tagged, lambda rules, seen: found_in(rules, seen.details.hashtags or ())
+        StanzaKey(patterns), _tagged, lambda rules, seen: terms.found_in(rules, seen.details.hashtags or ())
     ),
-    "status": TriggerTerm(StanzaKey(texts), one_of(lambda seen: (seen.details.state,))),
+    "status": TriggerTerm(StanzaKey(texts), terms.one_of(lambda seen: (seen.details.state,))),
 }
 
 
@@ -121,30 +101,34 @@ TRIGGER = {
             "hashtags-changed",
             "wip-state-changed",
         ),
-        happened,
+        terms.happened,
     ),
-    "branch": TriggerTerm(StanzaKey(patterns), on_branch),
-    "ref": TriggerTerm(StanzaKey(patterns), on_updated_ref),
-    "ignore-deletes": TriggerTerm(StanzaKey(flag, "true"), unless_deleted),
+    "branch": TriggerTerm(StanzaKey(patterns), terms.on_branch),
+    "ref": TriggerTerm(StanzaKey(patterns), terms.on_updated_ref),
+    "ignore-deletes": TriggerTerm(StanzaKey(flag, "true"), terms.unless_deleted),
     "approval": TriggerTerm(StanzaKey(many(mapping)), _voted),
     "approval-change": TriggerTerm(StanzaKey(many(mapping)), _changed),
-    "comment": TriggerTerm(StanzaKey(patterns), commented),
-    "email": TriggerTerm(StanzaKey(patterns), of_somebody(lambda who: who.email)),
-    "username": TriggerTerm(StanzaKey(patterns), of_somebody(lambda who: who.name)),
-    "added": TriggerTerm(StanzaKey(patterns), lambda rules, seen: found_in(rules, added(seen))),
-    "removed": TriggerTerm(StanzaKey(patterns), lambda rules, seen: found_in(rules, removed(seen))),
-    "uuid": TriggerTerm(StanzaKey(texts), one_of(lambda seen: (seen.what.checker,))),
+    "comment": TriggerTerm(StanzaKey(patterns), terms.commented),
+    "email": TriggerTerm(StanzaKey(patterns), terms.of_somebody(lambda who: who.email)),
+    "username": TriggerTerm(StanzaKey(patterns), terms.of_somebody(lambda who: who.name)),
+    "added": TriggerTerm(StanzaKey(patterns), lambda rules, seen: terms.found_in(rules, terms.added(seen))),
+    "removed": TriggerTerm(StanzaKey(patterns), lambda rules, seen: terms.found_in(rules, terms.removed(seen))),
+    "uuid": TriggerTerm(StanzaKey(texts), terms.one_of(lambda seen: (seen.what.checker,))),
     "scheme": TriggerTerm(StanzaKey(texts), _of_scheme),
     "require": TriggerTerm(StanzaKey(inner(forms(REQUIRE), "requirement")), _required),
     "reject": TriggerTerm(StanzaKey(inner(forms(REQUIRE), "requirement")), _not_rejected),
-    "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), always),
+    "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), terms.always),
     "require-approval": TriggerTerm(StanzaKey(approvals, note="deprecated: require"), _approved),
     "reject-approval": TriggerTerm(
         StanzaKey(approvals, note="deprecated: reject"), lambda unwanted, seen: not _disapproved(unwanted, seen)
     ),
-    "comment_filter": TriggerTerm(StanzaKey(patterns, note="deprecated: comment"), commented),
-    "email_filter": TriggerTerm(StanzaKey(patterns, note="deprecated: email"), of_somebody(lambda who: who.email)),
-    "username_filter": TriggerTerm(StanzaKey(patterns, note="deprecated: username"), of_somebody(lambda who: who.name)),
+    "comment_filter": TriggerTerm(StanzaKey(patterns, note="deprecated: comment"), terms.commented),
+    "email_filter": TriggerTerm(
+        StanzaKey(patterns, note="deprecated: email"), terms.of_somebody(lambda who: who.email)
+    ),
+    "username_filter": TriggerTerm(
+        StanzaKey(patterns, note="deprecated: username"), terms.of_somebody(lambda who: who.name)
+    ),
 }
 
 GERRIT = Dialect(

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.config.files.check import Keys, StanzaKey, as_list, count, flag, inner
+from headgate.config.files.checks import Keys, StanzaKey, as_list, count, flag, inner
 from headgate.config.forges.facts import Word
 from headgate.config.forges.keyterms import Dialect, KnownFacts, TermSubject, TriggerTerm
 from headgate.config.forges.terms import age_ms, always, fact, on_branch, on_ref, unless_deleted

@@ -6,36 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from headgate.config.files.check import Keys, StanzaKey, as_list, flag, inner, many, regex, text
+from headgate.config.files.checks import Keys, StanzaKey, as_list, flag, inner, many, regex, text
+from headgate.config.forges import terms
 from headgate.config.forges.facts import ForgeEvent, Vote
 from headgate.config.forges.git import UNTOLD
 from headgate.config.forges.keyterms import Dialect, Terms, TermSubject, TriggerTerm, forms, refused, unmet
-from headgate.config.forges.terms import (
-    action,
-    added,
-    always,
-    any_decided,
-    asks_of_us,
-    commented,
-    counts,
-    fact,
-    happened_to_what_is_there,
-    has_foreign_status,
-    has_label,
-    has_status,
-    is_current,
-    is_draft,
-    is_merged,
-    is_open,
-    labelled,
-    on_branch,
-    on_ref,
-    one_of,
-    others,
-    permitted,
-    removed,
-    whole_of,
-)
 from headgate.config.keys.forms import age, events, patterns, permissions, texts, words
 
 _STATES = ("approved", "commented", "changes_requested", "dismissed", "pending")
@@ -53,30 +28,30 @@ _TYPES = {"approval": "approved"}
 
 def _reviewed(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
     """Return whether at least one review meets all conditions."""
-    return any_decided(partial(_is, vote, wanted, seen.now_ms) for vote in others(seen))
+    return terms.any_decided(partial(_is, vote, wanted, seen.now_ms) for vote in terms.others(seen))
 
 
 def _is(vote: Vote, wanted: Mapping[str, Any], now_ms: int | None) -> bool:
     kind = wanted.get("type")
-    return (kind is None or vote.value == _TYPES.get(kind, kind)) and counts(vote, wanted, now_ms)
+    return (kind is None or vote.value == _TYPES.get(kind, kind)) and terms.counts(vote, wanted, now_ms)
 
 
 def _all_reviewed(wanted: object, seen: TermSubject) -> bool:
-    return all(asks_of_us(one, seen) or _reviewed(one, seen) for one in as_list(wanted))
+    return all(terms.asks_of_us(one, seen) or _reviewed(one, seen) for one in as_list(wanted))
 
 
 def _any_reviewed(unwanted: object, seen: TermSubject) -> bool:
-    return any(not asks_of_us(one, seen) and _reviewed(one, seen) for one in as_list(unwanted))
+    return any(not terms.asks_of_us(one, seen) and _reviewed(one, seen) for one in as_list(unwanted))
 
 
 REQUIRE: Terms = {
-    "status": TriggerTerm(StanzaKey(patterns), has_status, has_foreign_status),
+    "status": TriggerTerm(StanzaKey(patterns), terms.has_status, terms.has_foreign_status),
     "review": TriggerTerm(StanzaKey(many(inner(REVIEW, "review"))), _all_reviewed, _any_reviewed),
-    "open": TriggerTerm(StanzaKey(flag), fact(is_open)),
-    "merged": TriggerTerm(StanzaKey(flag), fact(is_merged)),
-    "current-patchset": TriggerTerm(StanzaKey(flag), fact(is_current)),
-    "draft": TriggerTerm(StanzaKey(flag), fact(is_draft)),
-    "label": TriggerTerm(StanzaKey(texts), labelled, has_label),
+    "open": TriggerTerm(StanzaKey(flag), terms.fact(terms.is_open)),
+    "merged": TriggerTerm(StanzaKey(flag), terms.fact(terms.is_merged)),
+    "current-patchset": TriggerTerm(StanzaKey(flag), terms.fact(terms.is_current)),
+    "draft": TriggerTerm(StanzaKey(flag), terms.fact(terms.is_draft)),
+    "label": TriggerTerm(StanzaKey(texts), terms.labelled, terms.has_label),
 }
 
 
@@ -101,24 +76,26 @@ def _old(actions: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def _acted(wanted: object, seen: TermSubject) -> bool:
-    return not {ALIASES.get(one, one) for one in as_list(wanted)}.isdisjoint(action(seen))
+    return not {ALIASES.get(one, one) for one in as_list(wanted)}.isdisjoint(terms.action(seen))
 
 
 def trigger(named: StanzaKey, actions: tuple[str, ...]) -> Terms:
     """Return the keys of a trigger, with these events (`named`) and actions."""
     return {
-        "event": TriggerTerm(named, happened_to_what_is_there),
+        "event": TriggerTerm(named, terms.happened_to_what_is_there),
         "action": TriggerTerm(StanzaKey(many(words(*actions, old=_old(actions)))), _acted),
-        "branch": TriggerTerm(StanzaKey(patterns), on_branch),
-        "ref": TriggerTerm(StanzaKey(patterns), on_ref),
-        "comment": TriggerTerm(StanzaKey(patterns), commented),
-        "label": TriggerTerm(StanzaKey(texts), one_of(lambda seen: (*added(seen), *removed(seen)))),
-        "status": TriggerTerm(StanzaKey(patterns), lambda rules, seen: whole_of(rules, _statuses(False, seen))),
-        "state": TriggerTerm(StanzaKey(many(words(*_STATES))), one_of(lambda seen: (seen.what.state,))),
-        "permission": TriggerTerm(StanzaKey(many(permissions)), lambda wanted, seen: permitted(wanted, seen.what.who)),
+        "branch": TriggerTerm(StanzaKey(patterns), terms.on_branch),
+        "ref": TriggerTerm(StanzaKey(patterns), terms.on_ref),
+        "comment": TriggerTerm(StanzaKey(patterns), terms.commented),
+        "label": TriggerTerm(StanzaKey(texts), terms.one_of(lambda seen: (*terms.added(seen), *terms.removed(seen)))),
+        "status": TriggerTerm(StanzaKey(patterns), lambda rules, seen: terms.whole_of(rules, _statuses(False, seen))),
+        "state": TriggerTerm(StanzaKey(many(words(*_STATES))), terms.one_of(lambda seen: (seen.what.state,))),
+        "permission": TriggerTerm(
+            StanzaKey(many(permissions)), lambda wanted, seen: terms.permitted(wanted, seen.what.who)
+        ),
         "require": TriggerTerm(StanzaKey(inner(forms(REQUIRE), "requirement")), _required),
         "reject": TriggerTerm(StanzaKey(inner(forms(REQUIRE), "requirement")), _not_rejected),
-        "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), always),
+        "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), terms.always),
     }
 
 
@@ -167,11 +144,12 @@ GITHUB = Dialect(
     forgiven="Github Trigger Configuration Warning",
     trigger={
         **trigger(events("pull_request", "pull_request_review", "push", "check_run"), _GITHUB_ACTIONS),
-        "check": TriggerTerm(StanzaKey(patterns), lambda rules, seen: whole_of(rules, _checks(seen))),
-        "unlabel": TriggerTerm(StanzaKey(texts), one_of(removed)),
-        "require-status": TriggerTerm(StanzaKey(patterns, note="deprecated: require"), has_status),
+        "check": TriggerTerm(StanzaKey(patterns), lambda rules, seen: terms.whole_of(rules, _checks(seen))),
+        "unlabel": TriggerTerm(StanzaKey(texts), terms.one_of(terms.removed)),
+        "require-status": TriggerTerm(StanzaKey(patterns, note="deprecated: require"), terms.has_status),
         "reject-status": TriggerTerm(
-            StanzaKey(patterns, note="deprecated: reject"), lambda rules, seen: not has_foreign_status(rules, seen)
+            StanzaKey(patterns, note="deprecated: reject"),
+            lambda rules, seen: not terms.has_foreign_status(rules, seen),
         ),
     },
     require=REQUIRE,

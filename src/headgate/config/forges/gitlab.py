@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from headgate.config.files.check import StanzaKey, flag, many
+from headgate.config.files.checks import StanzaKey, flag, many
+from headgate.config.forges import terms
 from headgate.config.forges.facts import ForgeEvent
 from headgate.config.forges.git import UNTOLD
 from headgate.config.forges.github import sets
 from headgate.config.forges.keyterms import Dialect, TriggerTerm
-from headgate.config.forges.terms import (
-    action,
-    added,
-    always,
-    commented,
-    fact,
-    happened_to_what_is_there,
-    has_label,
-    is_merged,
-    is_open,
-    labelled,
-    on_branch,
-    on_ref,
-    one_of,
-    permitted,
-    removed,
-)
 from headgate.config.keys.forms import events, patterns, permissions, texts, words
 
 GITLAB = Dialect(
     trigger={
-        "event": TriggerTerm(events("gl_merge_request", "gl_push"), happened_to_what_is_there),
+        "event": TriggerTerm(events("gl_merge_request", "gl_push"), terms.happened_to_what_is_there),
         "action": TriggerTerm(
             StanzaKey(
                 many(
@@ -45,23 +29,25 @@ GITLAB = Dialect(
                     )
                 )
             ),
-            one_of(action),
+            terms.one_of(terms.action),
         ),
-        "branch": TriggerTerm(StanzaKey(patterns), on_branch),
-        "comment": TriggerTerm(StanzaKey(patterns), commented),
-        "ref": TriggerTerm(StanzaKey(patterns), on_ref),
-        "labels": TriggerTerm(StanzaKey(texts), one_of(added)),
-        "unlabels": TriggerTerm(StanzaKey(texts), one_of(removed)),
-        "permission": TriggerTerm(StanzaKey(many(permissions)), lambda wanted, seen: permitted(wanted, seen.what.who)),
-        "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), always),
+        "branch": TriggerTerm(StanzaKey(patterns), terms.on_branch),
+        "comment": TriggerTerm(StanzaKey(patterns), terms.commented),
+        "ref": TriggerTerm(StanzaKey(patterns), terms.on_ref),
+        "labels": TriggerTerm(StanzaKey(texts), terms.one_of(terms.added)),
+        "unlabels": TriggerTerm(StanzaKey(texts), terms.one_of(terms.removed)),
+        "permission": TriggerTerm(
+            StanzaKey(many(permissions)), lambda wanted, seen: terms.permitted(wanted, seen.what.who)
+        ),
+        "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), terms.always),
     },
     require={
-        "open": TriggerTerm(StanzaKey(flag), fact(is_open)),
-        "merged": TriggerTerm(StanzaKey(flag), fact(is_merged)),
+        "open": TriggerTerm(StanzaKey(flag), terms.fact(terms.is_open)),
+        "merged": TriggerTerm(StanzaKey(flag), terms.fact(terms.is_merged)),
         "approved": TriggerTerm(
-            StanzaKey(flag), fact(lambda seen: seen.details.approved if seen.change.is_change else None)
+            StanzaKey(flag), terms.fact(lambda seen: seen.details.approved if seen.change.is_change else None)
         ),
-        "labels": TriggerTerm(StanzaKey(texts), labelled, has_label),
+        "labels": TriggerTerm(StanzaKey(texts), terms.labelled, terms.has_label),
     },
     reporter={
         "status": StanzaKey(words("pending", "running", "success", "failed", "canceled")),

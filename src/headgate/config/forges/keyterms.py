@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from headgate.config.files.check import Keys, StanzaKey
+from headgate.config.files.checks import Keys, StanzaKey
 from headgate.config.forges.facts import Details, ForgeEvent, PipelineCheck, Word
 from headgate.config.patterns import BadPattern, Undecided
 

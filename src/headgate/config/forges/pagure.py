@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from headgate.config.files.check import StanzaKey, as_list, flag, integer, many, text
+from headgate.config.files.checks import StanzaKey, as_list, flag, integer, many, text
+from headgate.config.forges import terms
 from headgate.config.forges.facts import ForgeEvent
 from headgate.config.forges.git import UNTOLD
 from headgate.config.forges.keyterms import Dialect, TermSubject, TriggerTerm
-from headgate.config.forges.terms import (
-    added,
-    always,
-    commented,
-    fact,
-    happened_to_what_is_there,
-    is_merged,
-    is_open,
-    labels,
-    on_ref,
-    one_of,
-    permitted,
-)
 from headgate.config.keys.forms import events, patterns, permissions, texts, words
 
 
@@ -56,7 +44,9 @@ def _scored(least: int, seen: TermSubject) -> bool:
 
 PAGURE = Dialect(
     trigger={
-        "event": TriggerTerm(events("pg_pull_request", "pg_pull_request_review", "pg_push"), happened_to_what_is_there),
+        "event": TriggerTerm(
+            events("pg_pull_request", "pg_pull_request_review", "pg_push"), terms.happened_to_what_is_there
+        ),
         "action": TriggerTerm(
             StanzaKey(
                 many(
@@ -73,22 +63,24 @@ PAGURE = Dialect(
                     )
                 )
             ),
-            one_of(_actions),
+            terms.one_of(_actions),
         ),
-        "ref": TriggerTerm(StanzaKey(patterns), on_ref),
-        "comment": TriggerTerm(StanzaKey(patterns), commented),
-        "status": TriggerTerm(StanzaKey(texts), one_of(lambda seen: (seen.what.state,))),
-        "tag": TriggerTerm(StanzaKey(texts), one_of(added)),
-        "permission": TriggerTerm(StanzaKey(many(permissions)), lambda wanted, seen: permitted(wanted, seen.what.who)),
-        "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), always),
+        "ref": TriggerTerm(StanzaKey(patterns), terms.on_ref),
+        "comment": TriggerTerm(StanzaKey(patterns), terms.commented),
+        "status": TriggerTerm(StanzaKey(texts), terms.one_of(lambda seen: (seen.what.state,))),
+        "tag": TriggerTerm(StanzaKey(texts), terms.one_of(terms.added)),
+        "permission": TriggerTerm(
+            StanzaKey(many(permissions)), lambda wanted, seen: terms.permitted(wanted, seen.what.who)
+        ),
+        "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), terms.always),
     },
     require={
         "score": TriggerTerm(StanzaKey(integer), _scored),
         "committer-score": TriggerTerm(StanzaKey(integer, note="Headgate's own"), _scored_by_committers),
-        "open": TriggerTerm(StanzaKey(flag), fact(is_open)),
-        "merged": TriggerTerm(StanzaKey(flag), fact(is_merged)),
-        "status": TriggerTerm(StanzaKey(texts), _has_state, one_of(_states)),
-        "tags": TriggerTerm(StanzaKey(texts), one_of(labels)),
+        "open": TriggerTerm(StanzaKey(flag), terms.fact(terms.is_open)),
+        "merged": TriggerTerm(StanzaKey(flag), terms.fact(terms.is_merged)),
+        "status": TriggerTerm(StanzaKey(texts), _has_state, terms.one_of(_states)),
+        "tags": TriggerTerm(StanzaKey(texts), terms.one_of(terms.labels)),
     },
     reporter={
         "status": StanzaKey(words("pending", "success", "failure")),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from headgate.config.files.check import as_list
+from headgate.config.files.checks import as_list
 from headgate.config.forges.facts import Details, ForgeAccount, ProgramStatus, Vote
 from headgate.config.forges.keyterms import UNDECIDED, Holds, TermSubject
 from headgate.config.patterns import Rule, matches_whole, may_match, searches

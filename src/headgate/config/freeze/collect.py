@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.config.definitions import LayoutDefinitions
-from headgate.config.files.check import entries
+from headgate.config.files.checks import entries
 from headgate.config.files.document import Table
 from headgate.config.freeze.mix import VariantRefused
 from headgate.config.freeze.sections import FreezeTarget, SectionEntry, job_applies

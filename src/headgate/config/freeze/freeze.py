@@ -14,21 +14,10 @@ from msgspec.structs import replace
 from headgate.config.budgets import Budgets, sized
 from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.source import MEANING
+from headgate.config.freeze import sections
 from headgate.config.freeze.collect import collect
 from headgate.config.freeze.mix import Mix, VariantRefused
 from headgate.config.freeze.resources import UnknownSecret
-from headgate.config.freeze.sections import (
-    FreezeTarget,
-    SectionEntry,
-    accepted,
-    attached,
-    deep_merge,
-    fail_fast,
-    missing_templates,
-    parameters,
-    project_vars,
-    sections,
-)
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
 from headgate.config.parse import Stanza
 from headgate.config.patterns import Undecided, any_matches
@@ -144,7 +133,7 @@ class FreezeQuestion:
     pipeline: str
     project: str
     """Canonical name."""
-    target: FreezeTarget
+    target: sections.FreezeTarget
     files: tuple[str, ...] | None = None
     """Files that the change modifies; if None or empty, every file matcher matches."""
     ahead: LayoutDefinitions | None = None
@@ -169,12 +158,12 @@ def reuses(layout: LayoutDefinitions, pipeline: str, project: str, branch: str) 
         return True
     if any(stanza.body.get("reuse") for stanzas in layout.jobs.values() for stanza in stanzas):
         return True
-    entries = attached(sections(layout, pipeline, project, FreezeTarget(branch))).values()
+    entries = sections.attached(sections.of(layout, pipeline, project, sections.FreezeTarget(branch))).values()
     return any(entry.attributes.get("reuse") for of in entries for entry in of)
 
 
 def _frozen(layout: LayoutDefinitions, freezer: _Freezer, question: FreezeQuestion) -> FrozenGraph:
-    found, errors = freezer.sections, list(missing_templates(layout, question.project))
+    found, errors = freezer.sections, list(sections.missing_templates(layout, question.project))
     if not found and not errors:
         return FrozenGraph(in_pipeline=False)
     graph, room = Graph(), GraphRoom(layout.budgets)
@@ -201,9 +190,9 @@ def _frozen(layout: LayoutDefinitions, freezer: _Freezer, question: FreezeQuesti
         return FrozenGraph(errors=tuple(errors))
     return FrozenGraph(
         jobs=graph.jobs,
-        fail_fast=fail_fast(found),
+        fail_fast=sections.fail_fast(found),
         debug=any(s.body.get("debug") for s in found),
-        parameters=parameters(found),
+        parameters=sections.parameters(found),
         reporters=graph.reporters,
     )
 
@@ -213,10 +202,10 @@ class _Freezer:
 
     def __init__(self, layout: LayoutDefinitions, question: FreezeQuestion) -> None:
         self._layout, self._question = layout, question
-        self.sections = sections(layout, question.pipeline, question.project, question.target)
-        self.entries = attached(self.sections)
-        given = accepted(parameters(self.sections), question.given)
-        self._variables = deep_merge(project_vars(layout, question.project, question.target), given)
+        self.sections = sections.of(layout, question.pipeline, question.project, question.target)
+        self.entries = sections.attached(self.sections)
+        given = sections.accepted(sections.parameters(self.sections), question.given)
+        self._variables = sections.deep_merge(sections.project_vars(layout, question.project, question.target), given)
         self._ahead: _Freezer | None = None
 
     def candidate(self, name: str) -> JobCandidate | None:
@@ -237,17 +226,17 @@ class _Freezer:
 
         return JobCandidate(job, self._is_optional(mix, job), self._forbidden(mix, job, fitting), error)
 
-    def _fitting(self, name: str) -> list[SectionEntry]:
+    def _fitting(self, name: str) -> list[sections.SectionEntry]:
         entries = self.entries.get(name, ())
         return [e for e in entries if self._question.target.matches(e.attributes.get("branches"))]
 
-    def _mix(self, name: str, fitting: list[SectionEntry]) -> Mix | None:
+    def _mix(self, name: str, fitting: list[sections.SectionEntry]) -> Mix | None:
         """Return the job with all its variants applied, or None if none of them apply.  Raise VariantRefused."""
         variants = collect(self._layout, name, fitting, self._question.target) if fitting else []
         steps = list(mixed(self._layout, name, variants, self._variables, fitting))
         return steps[-1][0] if steps else None
 
-    def _forbidden(self, mix: Mix, job: FrozenJob, fitting: list[SectionEntry]) -> ConfigError | None:
+    def _forbidden(self, mix: Mix, job: FrozenJob, fitting: list[sections.SectionEntry]) -> ConfigError | None:
         """Return the first reason why the job may not run for this item, or None if it may."""
         layout, question, name = self._layout, self._question, job.name
         entry = fitting[0]
@@ -271,7 +260,7 @@ class _Freezer:
             return None
         return entry.stanza.source.error(MEANING, text, entry.line)
 
-    def _has_image(self, name: str, job: str, fitting: list[SectionEntry]) -> bool:
+    def _has_image(self, name: str, job: str, fitting: list[sections.SectionEntry]) -> bool:
         """Return whether a project that attaches the job defines the image, and only that project and config-projects
         declare that the job builds it. Machines of other projects may start from the image that the job returns."""
         found = self._layout.singles["image"].get(name)
@@ -283,7 +272,7 @@ class _Freezer:
         own = found.source.project
         return all(s.source.project == own or self._layout.source(s.source.project).trusted for s in claims)
 
-    def _not_for_reporters(self, fitting: list[SectionEntry]) -> SectionEntry | None:
+    def _not_for_reporters(self, fitting: list[sections.SectionEntry]) -> sections.SectionEntry | None:
         may = self._layout.source
         return next((e for e in fitting if not may(e.stanza.source.project).allow_reporter_jobs), None)
 
@@ -325,8 +314,8 @@ def mixed(
     name: str,
     variants: list[Stanza],
     variables: dict[str, Any],
-    attached: list[SectionEntry],
-) -> Iterator[tuple[Mix, Stanza | SectionEntry | None]]:
+    attached: list[sections.SectionEntry],
+) -> Iterator[tuple[Mix, Stanza | sections.SectionEntry | None]]:
     """Yield the job after each step, with the step: a variant, None for the `variables` of its project, or an entry
     that attaches it. Raise VariantRefused."""
     if not variants:

@@ -5,23 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from headgate.config import model
 from headgate.config.definitions import LayoutDefinitions
-from headgate.config.files.check import as_list, deep_plain, entries
+from headgate.config.files.checks import as_list, deep_plain, entries
 from headgate.config.files.document import Table, Tagged
 from headgate.config.files.source import MEANING
 from headgate.config.freeze.resources import Books, UnknownNodeset, flattened_nodesets, unusable_nodeset
 from headgate.config.freeze.sections import deep_merge
 from headgate.config.keys.job import ANSIBLE_DEFAULT, EXECUTION, JOB, MergeRule
 from headgate.config.kinds.stanza import semaphore_names
-from headgate.config.model import (
-    FrozenJob,
-    IncludeVars,
-    JobDependency,
-    JobSemaphore,
-    Nodeset,
-    ProjectFilter,
-    RequiredProject,
-)
 from headgate.config.parse import Stanza
 
 
@@ -42,8 +34,8 @@ class Mix:
         """Attribute -> value so far, as JSON."""
         self._books = Books(layout)
         self._semaphores: dict[str, bool] = {}
-        self._required: dict[str, RequiredProject] = {}
-        self._include_vars: dict[IncludeVars, None] = {}
+        self._required: dict[str, model.RequiredProject] = {}
+        self._include_vars: dict[model.IncludeVars, None] = {}
         self._nodeset: tuple[str | Table, Stanza] | None = None
         self._final = self._protected = ""
         """Place that made the job final, and project that made it protected."""
@@ -171,16 +163,16 @@ class Mix:
         if project is None:
             raise VariantRefused(f"job {self.name}: {self._tenant.why_not(name)}", stanza, "required-projects")
         checkout = "" if isinstance(entry, str) else entry.get("override-checkout") or entry.get("override-branch", "")
-        self._required[project.project] = RequiredProject(project.project, project.connection, checkout)
+        self._required[project.project] = model.RequiredProject(project.project, project.connection, checkout)
 
-    def _variables(self, stanza: Stanza, entry: str | Table) -> IncludeVars:
+    def _variables(self, stanza: Stanza, entry: str | Table) -> model.IncludeVars:
         settings: Any = {"name": entry} if isinstance(entry, str) else entry
         shared = {"name": settings["name"], "required": settings.get("required", True)}
         if settings.get("zuul-project"):
-            return IncludeVars(**shared, zuul_project=True, use_ref=settings.get("use-ref", True))
+            return model.IncludeVars(**shared, zuul_project=True, use_ref=settings.get("use-ref", True))
         if "project" not in settings:
             source = stanza.source
-            return IncludeVars(
+            return model.IncludeVars(
                 **shared,
                 project=source.project,
                 connection=source.connection,
@@ -192,7 +184,9 @@ class Mix:
             raise VariantRefused(
                 f"job {self.name}: {self._tenant.why_not(settings['project'])}", stanza, "include-vars"
             )
-        return IncludeVars(**shared, project=project.project, connection=project.connection, trusted=project.trusted)
+        return model.IncludeVars(
+            **shared, project=project.project, connection=project.connection, trusted=project.trusted
+        )
 
     def beneath(self, variables: dict[str, Any]) -> None:
         """Add variables of the project, or of a manual enqueue request, with a lower precedence than those set so
@@ -212,7 +206,7 @@ class Mix:
     def value(self, key: str, default: Any) -> Any:
         return self._values.get(key, default)
 
-    def frozen(self, *, noop: bool = False) -> FrozenJob:
+    def frozen(self, *, noop: bool = False) -> model.FrozenJob:
         """Return the frozen job. Raise VariantRefused."""
         values = self._values
         nodesets = self._nodesets()
@@ -224,7 +218,7 @@ class Mix:
         # Different variants may have set them, so neither stanza alone is wrong.
         if pre_s and timeout_s and pre_s > timeout_s > 0:
             fields["pre_timeout_s"] = timeout_s
-        return FrozenJob(
+        return model.FrozenJob(
             name=self.name,
             description=values.get("description", ""),
             dependencies=self._dependencies(),
@@ -234,7 +228,7 @@ class Mix:
             roles=tuple(dict.fromkeys(role.project for role in self._books.roles)),
             nodeset=nodesets[0],
             nodeset_alternatives=tuple(nodesets[1:]),
-            semaphores=tuple(JobSemaphore(name, first) for name, first in sorted(self._semaphores.items())),
+            semaphores=tuple(model.JobSemaphore(name, first) for name, first in sorted(self._semaphores.items())),
             required_projects=tuple(self._required.values()),
             override_checkout=values.get("override-checkout", ""),
             vars=values.get("vars", {}),
@@ -260,22 +254,22 @@ class Mix:
     def _sorted(self, key: str) -> tuple[str, ...]:
         return tuple(sorted(set(self._values.get(key, ()))))
 
-    def _dependencies(self) -> tuple[JobDependency, ...]:
-        found: dict[str, JobDependency] = {}
+    def _dependencies(self) -> tuple[model.JobDependency, ...]:
+        found: dict[str, model.JobDependency] = {}
         for d in self._values.get("dependencies", ()):
             name, soft = (d, False) if isinstance(d, str) else (d["name"], d.get("soft", False))
-            found[name] = JobDependency(name, soft)
+            found[name] = model.JobDependency(name, soft)
         return tuple(found.values())
 
-    def _filters(self, key: str) -> tuple[ProjectFilter, ...] | None:
+    def _filters(self, key: str) -> tuple[model.ProjectFilter, ...] | None:
         if key not in self._values:
             return None
         filters = ({"name": f} if isinstance(f, str) else f for f in self._values[key])
-        return tuple(ProjectFilter(f.get("type", "name"), f.get("name", "")) for f in filters)
+        return tuple(model.ProjectFilter(f.get("type", "name"), f.get("name", "")) for f in filters)
 
-    def _nodesets(self) -> list[Nodeset]:
+    def _nodesets(self) -> list[model.Nodeset]:
         if self._nodeset is None:
-            return [Nodeset()]
+            return [model.Nodeset()]
         given, stanza = self._nodeset
         try:
             found = flattened_nodesets(self._layout, given)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from headgate.config.definitions import LayoutDefinitions
-from headgate.config.files.check import as_list, deep_plain, entries
+from headgate.config.files.checks import as_list, deep_plain, entries
 from headgate.config.files.document import Table
 from headgate.config.files.source import MEANING, nearest
 from headgate.config.kinds.stanza import BOOK_KEYS, misread

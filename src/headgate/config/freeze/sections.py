@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from headgate.config.definitions import LayoutDefinitions
-from headgate.config.files.check import as_list, deep_plain, entries, plain
+from headgate.config.files.checks import as_list, deep_plain, entries, plain
 from headgate.config.files.document import Table
 from headgate.config.kinds.stanza import section_jobs
 from headgate.config.model import ConfigError, Parameter
@@ -100,7 +100,7 @@ def applying(layout: LayoutDefinitions, project: str, target: FreezeTarget) -> I
             yield stanza, [t for t in named if template_applies(layout, t, target)]
 
 
-def sections(layout: LayoutDefinitions, pipeline: str, project: str, target: FreezeTarget) -> list[Section]:
+def of(layout: LayoutDefinitions, pipeline: str, project: str, target: FreezeTarget) -> list[Section]:
     """Return the sections in order of application. An empty list means that the project takes no part in the
     pipeline."""
     found: list[Section] = []

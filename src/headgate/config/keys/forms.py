@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.config.files.check import Check, Keys, Schema, StanzaKey, ValueSpot, many, regex, show, text, word
-from headgate.config.files.check import idle as no_effect
+from headgate.config.files.checks import Check, Keys, Schema, StanzaKey, ValueSpot, many, regex, show, text, word
+from headgate.config.files.checks import idle as no_effect
 from headgate.config.files.document import Table
 from headgate.config.files.source import UNKNOWN_WORD, Wrong, nearest
 from headgate.queueing.partitions import QUEUE_NAME

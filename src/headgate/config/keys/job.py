@@ -5,25 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headgate.config.files.check import (
-    Check,
-    StanzaKey,
-    either,
-    flag,
-    flag_or_auto,
-    inner,
-    integer,
-    many,
-    mapping,
-    name,
-    named,
-    one_of,
-    regex,
-    tagged,
-    text,
-    text_or_null,
-    word,
-)
+from headgate.config.files import checks
 
 
 class MergeRule(StrEnum):
@@ -46,7 +28,7 @@ class MergeRule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class JobKey(StanzaKey):
+class JobKey(checks.StanzaKey):
     merge: MergeRule = MergeRule.LAST
     context: bool = False
     """Whether it may be set on a final job, because it does not change how the job runs."""
@@ -57,60 +39,66 @@ class JobKey(StanzaKey):
 
 
 def _key(
-    check: Check, merge: MergeRule = MergeRule.LAST, default: str = "", note: str = "", *, context: bool = False,
+    check: checks.Check, merge: MergeRule = MergeRule.LAST, default: str = "", note: str = "", *, context: bool = False,
     control: bool = False, idle: str = "", field: str = "",
 ) -> JobKey:  # fmt: skip
     return JobKey(check, default, note, idle=idle, merge=merge, context=context, control=control, field=field)
 
 
-def _override(check: Check) -> Check:
-    return tagged(check, "override")
+def _override(check: checks.Check) -> checks.Check:
+    return checks.tagged(check, "override")
 
 
-def _inherit(check: Check) -> Check:
-    return tagged(check, "inherit", "override")
+def _inherit(check: checks.Check) -> checks.Check:
+    return checks.tagged(check, "inherit", "override")
 
 
-_TEXTS = many(text)
-PLAYBOOK = {"semaphores": StanzaKey(_TEXTS), "cleanup": StanzaKey(flag)}
-SEMAPHORE = {"resources-first": StanzaKey(flag)}
-IMAGE = {"build": StanzaKey(text, required=True)}
-FILTER = {"type": StanzaKey(one_of("name", "change", "item"), required=True), "name": StanzaKey(text)}
-_NO_GALAXY = "nothing is fetched from there"
-GALAXY = {"galaxy": StanzaKey(text, required=True, idle=_NO_GALAXY), "name": StanzaKey(text, idle=_NO_GALAXY)}
-ROLE = {"zuul": StanzaKey(text, required=True), "name": StanzaKey(text)}
-REQUIRED = {"override-checkout": StanzaKey(text), "override-branch": StanzaKey(text)}
-VARIABLES_FILE = {
-    "project": StanzaKey(text),
-    "zuul-project": StanzaKey(flag),
-    "use-ref": StanzaKey(flag),
-    "required": StanzaKey(flag),
+_TEXTS = checks.many(checks.text)
+PLAYBOOK = {"semaphores": checks.StanzaKey(_TEXTS), "cleanup": checks.StanzaKey(checks.flag)}
+SEMAPHORE = {"resources-first": checks.StanzaKey(checks.flag)}
+IMAGE = {"build": checks.StanzaKey(checks.text, required=True)}
+FILTER = {
+    "type": checks.StanzaKey(checks.one_of("name", "change", "item"), required=True),
+    "name": checks.StanzaKey(checks.text),
 }
-SECRET = {"secret": StanzaKey(text), "pass-to-parent": StanzaKey(flag)}
-DEPENDENCY = {"soft": StanzaKey(flag)}
-_BOOKS = many(named({"semaphores": StanzaKey(_TEXTS)}, "playbook"))
-_POST_BOOKS = many(named(PLAYBOOK, "playbook"))
-_SEMAPHORES = many(named(SEMAPHORE, "semaphore of a job"))
-_FILTERS = many(
-    either(
-        text,
-        inner(FILTER, "project filter"),
+_NO_GALAXY = "nothing is fetched from there"
+GALAXY = {
+    "galaxy": checks.StanzaKey(checks.text, required=True, idle=_NO_GALAXY),
+    "name": checks.StanzaKey(checks.text, idle=_NO_GALAXY),
+}
+ROLE = {"zuul": checks.StanzaKey(checks.text, required=True), "name": checks.StanzaKey(checks.text)}
+REQUIRED = {"override-checkout": checks.StanzaKey(checks.text), "override-branch": checks.StanzaKey(checks.text)}
+VARIABLES_FILE = {
+    "project": checks.StanzaKey(checks.text),
+    "zuul-project": checks.StanzaKey(checks.flag),
+    "use-ref": checks.StanzaKey(checks.flag),
+    "required": checks.StanzaKey(checks.flag),
+}
+SECRET = {"secret": checks.StanzaKey(checks.text), "pass-to-parent": checks.StanzaKey(checks.flag)}
+DEPENDENCY = {"soft": checks.StanzaKey(checks.flag)}
+_BOOKS = checks.many(checks.named({"semaphores": checks.StanzaKey(_TEXTS)}, "playbook"))
+_POST_BOOKS = checks.many(checks.named(PLAYBOOK, "playbook"))
+_SEMAPHORES = checks.many(checks.named(SEMAPHORE, "semaphore of a job"))
+_FILTERS = checks.many(
+    checks.either(
+        checks.text,
+        checks.inner(FILTER, "project filter"),
     )
 )
-_ROLES = many(
-    either(
-        inner(GALAXY, "role"),
-        inner(ROLE, "role"),
+_ROLES = checks.many(
+    checks.either(
+        checks.inner(GALAXY, "role"),
+        checks.inner(ROLE, "role"),
     )
 )
-_REQUIRED = many(named(REQUIRED, "required project"))
-_INCLUDE_VARS = many(
-    named(
+_REQUIRED = checks.many(checks.named(REQUIRED, "required project"))
+_INCLUDE_VARS = checks.many(
+    checks.named(
         VARIABLES_FILE,
         "variables file",
     )
 )
-_SECRETS = many(named(SECRET, "secret of a job"))
+_SECRETS = checks.many(checks.named(SECRET, "secret of a job"))
 
 _RETURNED = "a job returns the address of its log as `zuul.log_url`"
 _FILTERED = "of the changes' projects, these are in the work directory; required ones always are"
@@ -139,85 +127,91 @@ RESERVED_VARS = frozenset(
 )
 
 JOB: dict[str, JobKey] = {
-    "name": _key(name, MergeRule.OWN, context=True),
-    "parent": _key(text_or_null, MergeRule.OWN, "the tenant's default-parent", "null: a base job"),
-    "description": _key(text, MergeRule.OWN, context=True),
-    "variant-description": _key(text, MergeRule.OWN, context=True),
-    "final": _key(flag, MergeRule.STICKY, "false", context=True),
-    "abstract": _key(flag, MergeRule.STICKY, "false", "a child of another name says anew", context=True),
-    "intermediate": _key(flag, MergeRule.STICKY, "false", "must be abstract, too; so must its children", context=True),
-    "protected": _key(
-        flag, MergeRule.STICKY, "false", "other projects may not change how it is executed", context=True
+    "name": _key(checks.name, MergeRule.OWN, context=True),
+    "parent": _key(checks.text_or_null, MergeRule.OWN, "the tenant's default-parent", "null: a base job"),
+    "description": _key(checks.text, MergeRule.OWN, context=True),
+    "variant-description": _key(checks.text, MergeRule.OWN, context=True),
+    "final": _key(checks.flag, MergeRule.STICKY, "false", context=True),
+    "abstract": _key(checks.flag, MergeRule.STICKY, "false", "a child of another name says anew", context=True),
+    "intermediate": _key(
+        checks.flag, MergeRule.STICKY, "false", "must be abstract, too; so must its children", context=True
     ),
-    "type": _key(one_of("regular", "initializer", "reporter"), default="regular", control=True, field="type"),
-    "voting": _key(flag, default="true", context=True, control=True, field="voting"),
-    "hold-following-changes": _key(flag, default="false", context=True, field="hold_following_changes"),
-    "success-message": _key(text, default="SUCCESS", context=True, field="success_message"),
-    "failure-message": _key(text, default="the result", context=True, field="failure_message"),
-    "success-url": _key(text, MergeRule.OWN, context=True, idle=_RETURNED),
-    "failure-url": _key(text, MergeRule.OWN, context=True, idle=_RETURNED),
+    "protected": _key(
+        checks.flag, MergeRule.STICKY, "false", "other projects may not change how it is executed", context=True
+    ),
+    "type": _key(checks.one_of("regular", "initializer", "reporter"), default="regular", control=True, field="type"),
+    "voting": _key(checks.flag, default="true", context=True, control=True, field="voting"),
+    "hold-following-changes": _key(checks.flag, default="false", context=True, field="hold_following_changes"),
+    "success-message": _key(checks.text, default="SUCCESS", context=True, field="success_message"),
+    "failure-message": _key(checks.text, default="the result", context=True, field="failure_message"),
+    "success-url": _key(checks.text, MergeRule.OWN, context=True, idle=_RETURNED),
+    "failure-url": _key(checks.text, MergeRule.OWN, context=True, idle=_RETURNED),
     "tags": _key(_override(_TEXTS), MergeRule.UNION, context=True, control=True),
     "provides": _key(_override(_TEXTS), MergeRule.UNION, context=True, control=True),
     "requires": _key(_override(_TEXTS), MergeRule.UNION, context=True, control=True),
     "dependencies": _key(
-        _inherit(many(named(DEPENDENCY, "dependency"))), MergeRule.REPLACE, context=True, control=True
+        _inherit(checks.many(checks.named(DEPENDENCY, "dependency"))), MergeRule.REPLACE, context=True, control=True
     ),
-    "files": _key(_inherit(many(regex)), MergeRule.REPLACE, context=True, control=True),
-    "irrelevant-files": _key(_inherit(many(regex)), MergeRule.REPLACE, context=True, control=True),
-    "match-on-config-updates": _key(flag, default="true", context=True),
+    "files": _key(_inherit(checks.many(checks.regex)), MergeRule.REPLACE, context=True, control=True),
+    "irrelevant-files": _key(_inherit(checks.many(checks.regex)), MergeRule.REPLACE, context=True, control=True),
+    "match-on-config-updates": _key(checks.flag, default="true", context=True),
     "deduplicate": _key(
-        flag_or_auto,
+        checks.flag_or_auto,
         default="auto",
         note="equal jobs of changes that need each other run once",
         context=True,
         field="deduplicate",
     ),
-    "branches": _key(many(regex), MergeRule.OWN, "the branch it is defined on, see below", context=True),
-    "attribute-control": _key(mapping, MergeRule.STICKY, context=True),
+    "branches": _key(checks.many(checks.regex), MergeRule.OWN, "the branch it is defined on, see below", context=True),
+    "attribute-control": _key(checks.mapping, MergeRule.STICKY, context=True),
     "run": _key(_BOOKS, MergeRule.ANEW, control=True),
     "pre-run": _key(_BOOKS, MergeRule.OUTSIDE_IN, control=True),
     "post-run": _key(_POST_BOOKS, MergeRule.INSIDE_OUT, control=True),
     "cleanup-run": _key(_BOOKS, MergeRule.INSIDE_OUT, note="deprecated: post-run with `cleanup: true`"),
     "roles": _key(_ROLES, MergeRule.INSIDE_OUT, "the repository itself", "galaxy is accepted and ignored"),
     "secrets": _key(_SECRETS, MergeRule.OWN, note="for the playbooks of the same variant"),
-    "secret-exposure": _key(one_of("ignore", "redact", "fail"), MergeRule.STICKY, "ignore", "variants may not differ"),
-    "nodeset": _key(either(mapping, text), default="empty"),
-    "pre-timeout": _key(integer, note=_UNLIMITED, field="pre_timeout_s"),
-    "timeout": _key(integer, note=_UNLIMITED, field="timeout_s"),
-    "post-timeout": _key(integer, note=_UNLIMITED, field="post_timeout_s"),
-    "attempts": _key(integer, default="3", note="at least one is made", field="attempts_max"),
-    "reuse": _key(flag, default="that of the pipeline", note=_REUSED, control=True, field="reuse"),
+    "secret-exposure": _key(
+        checks.one_of("ignore", "redact", "fail"), MergeRule.STICKY, "ignore", "variants may not differ"
+    ),
+    "nodeset": _key(checks.either(checks.mapping, checks.text), default="empty"),
+    "pre-timeout": _key(checks.integer, note=_UNLIMITED, field="pre_timeout_s"),
+    "timeout": _key(checks.integer, note=_UNLIMITED, field="timeout_s"),
+    "post-timeout": _key(checks.integer, note=_UNLIMITED, field="post_timeout_s"),
+    "attempts": _key(checks.integer, default="3", note="at least one is made", field="attempts_max"),
+    "reuse": _key(checks.flag, default="that of the pipeline", note=_REUSED, control=True, field="reuse"),
     "semaphore": _key(_SEMAPHORES, MergeRule.BY_NAME),
     "semaphores": _key(_SEMAPHORES, MergeRule.BY_NAME),
     "required-projects": _key(_override(_REQUIRED), MergeRule.BY_PROJECT, control=True),
     "include-projects": _key(_override(_FILTERS), MergeRule.UNION, "all", _FILTERED, control=True),
     "exclude-projects": _key(_override(_FILTERS), MergeRule.UNION, "none", control=True),
-    "vars": _key(_override(mapping), MergeRule.DEEP, control=True),
-    "extra-vars": _key(_override(mapping), MergeRule.DEEP, control=True),
-    "host-vars": _key(_override(mapping), MergeRule.DEEP, control=True),
-    "group-vars": _key(_override(mapping), MergeRule.DEEP, control=True),
+    "vars": _key(_override(checks.mapping), MergeRule.DEEP, control=True),
+    "extra-vars": _key(_override(checks.mapping), MergeRule.DEEP, control=True),
+    "host-vars": _key(_override(checks.mapping), MergeRule.DEEP, control=True),
+    "group-vars": _key(_override(checks.mapping), MergeRule.DEEP, control=True),
     "include-vars": _key(_override(_INCLUDE_VARS), MergeRule.APPEND, control=True),
     "allowed-projects": _key(_TEXTS, MergeRule.NARROW, "all"),
-    "post-review": _key(flag, MergeRule.STICKY, "false"),
-    "override-checkout": _key(text),
-    "override-branch": _key(text, note="old name of override-checkout"),
+    "post-review": _key(checks.flag, MergeRule.STICKY, "false"),
+    "override-checkout": _key(checks.text),
+    "override-branch": _key(checks.text, note="old name of override-checkout"),
     "ansible-version": _key(
-        word, default="the tenant's default-ansible-version", note="9 or 11; see `headgate ansible install`"
+        checks.word, default="the tenant's default-ansible-version", note="9 or 11; see `headgate ansible install`"
     ),
     "ansible-split-streams": _key(
-        flag,
+        checks.flag,
         default="true",
         note="false: a task registers errors as output, as they came",
         field="ansible_split_streams",
     ),
-    "workspace-scheme": _key(one_of("golang", "flat", "unique"), default="golang", field="workspace_scheme"),
+    "workspace-scheme": _key(checks.one_of("golang", "flat", "unique"), default="golang", field="workspace_scheme"),
     "workspace-checkout": _key(
-        flag_or_auto, default="true", note="auto: files for jobs without nodes", field="workspace_checkout"
+        checks.flag_or_auto, default="true", note="auto: files for jobs without nodes", field="workspace_checkout"
     ),
-    "image": _key(either(text, inner(IMAGE, "image")), note=_IMAGE),
+    "image": _key(checks.either(checks.text, checks.inner(IMAGE, "image")), note=_IMAGE),
     "failure-output": _key(_override(_TEXTS), MergeRule.UNION, control=True),
     "image-build-name": _key(
-        text, note="of type zuul; what the job returns as zuul_image becomes this image", field="image_build_name"
+        checks.text,
+        note="of type zuul; what the job returns as zuul_image becomes this image",
+        field="image_build_name",
     ),
     "preserve-home-paths": _key(_TEXTS, MergeRule.ADD, idle=_HOME),
 }

@@ -6,32 +6,17 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from headgate.config.files.check import (
-    Check,
-    Keys,
-    StanzaKey,
-    ValueSpot,
-    anything,
-    count,
-    either,
-    flag,
-    inner,
-    many,
-    mapping,
-    null,
-    show,
-    text,
-)
+from headgate.config.files import checks
 from headgate.config.files.source import UNKNOWN_WORD
 from headgate.config.keys.forms import loose, words
 
 
 class NodeDriver(NamedTuple):
-    own: Keys
+    own: checks.Keys
     """Keys of sections and providers beyond the common ones."""
-    images: Keys
-    flavors: Keys
-    labels: Keys
+    images: checks.Keys
+    flavors: checks.Keys
+    labels: checks.Keys
     complete: bool = True
     """Whether these are all of its keys; if not, unknown keys are ignored."""
     refuses: bool = False
@@ -40,98 +25,100 @@ class NodeDriver(NamedTuple):
     """Formats of files that it accepts as images, the usual one first; empty if it accepts none."""
 
     @property
-    def attached(self) -> tuple[tuple[str, Keys], ...]:
+    def attached(self) -> tuple[tuple[str, checks.Keys], ...]:
         """Return each key of a section or provider with the keys of what it attaches there."""
         return ("images", self.images), ("flavors", self.flavors), ("labels", self.labels)
 
 
-def _key(check: Check, default: str = "", note: str = "") -> StanzaKey:
+def _key(check: checks.Check, default: str = "", note: str = "") -> checks.StanzaKey:
     """Return a key whose value may be null, which counts as absent."""
-    return StanzaKey(either(null, check), default, note)
+    return checks.StanzaKey(checks.either(checks.null, check), default, note)
 
 
-def _label_itself(value: Any, spot: ValueSpot) -> None:
+def _label_itself(value: Any, spot: checks.ValueSpot) -> None:
     spot.warn("has no effect here: it is said of the label itself", UNKNOWN_WORD)
 
 
-def _amounts(value: Any, spot: ValueSpot) -> None:
-    mapping.see(value, spot)
+def _amounts(value: Any, spot: checks.ValueSpot) -> None:
+    checks.mapping.see(value, spot)
     for kind, most in value.items():
         # YAML has `.inf` and `.nan`; no amount is ever above NaN, so it would be no limit.
         number = isinstance(most, int | float) and not isinstance(most, bool) and math.isfinite(most) and most >= 0
         if most is not None and not number:
-            raise spot.wrong(f"says of {kind} how much there may be: a number of at least 0, not {show(most)}")
+            raise spot.wrong(f"says of {kind} how much there may be: a number of at least 0, not {checks.show(most)}")
 
 
-AMOUNTS = Check("a mapping of kinds to numbers", _amounts, schema=mapping.schema)
-_ITSELF = StanzaKey(Check("said of the label itself", _label_itself))
+AMOUNTS = checks.Check("a mapping of kinds to numbers", _amounts, schema=checks.mapping.schema)
+_ITSELF = checks.StanzaKey(checks.Check("said of the label itself", _label_itself))
 SLOTS_MAX = 100
 """Largest number of concurrent builds on one machine."""
-_SLOTS = count(1, SLOTS_MAX)
+_SLOTS = checks.count(1, SLOTS_MAX)
 LISTED_MAX = 500
 """Largest number of slots on all machines that a provider lists."""
 CONNECTIONS = ("ssh", "winrm", "kubectl", "network_cli")
 """Supported ways to reach a machine; others are rejected, since `local` would be the executor's own machine."""
-_TEXTS = many(text)
-_NAMED: Keys = {
-    "name": StanzaKey(text, required=True),
-    "description": _key(text),
-    "final": _key(flag, "false"),
-    "allow-override": _key(flag, "false", "may be defined again, though it is final"),
+_TEXTS = checks.many(checks.text)
+_NAMED: checks.Keys = {
+    "name": checks.StanzaKey(checks.text, required=True),
+    "description": _key(checks.text),
+    "final": _key(checks.flag, "false"),
+    "allow-override": _key(checks.flag, "false", "may be defined again, though it is final"),
 }
-IMAGE: Keys = {
+IMAGE: checks.Keys = {
     **_NAMED,
-    "username": _key(text),
+    "username": _key(checks.text),
     "connection-type": _key(words(*CONNECTIONS), "ssh"),
-    "connection-port": _key(count(1, 65535), "22", "5986 of winrm"),
-    "python-path": _key(text, "auto"),
-    "shell-type": _key(text),
-    "userdata": _key(text, note="of an image of the cloud"),
-    "import-timeout": _key(count(0), "300"),
-    "upload-methods": _key(many(words("copy", "import", "upload")), "all"),
-    "tags": _key(mapping, "{}"),
-    "retain-count": StanzaKey(anything, "2"),
-    "max-retain-count": StanzaKey(anything),
-    "rebuild-age": _key(count(60), "none", "seconds after which a build is asked for again, of one that jobs build"),
+    "connection-port": _key(checks.count(1, 65535), "22", "5986 of winrm"),
+    "python-path": _key(checks.text, "auto"),
+    "shell-type": _key(checks.text),
+    "userdata": _key(checks.text, note="of an image of the cloud"),
+    "import-timeout": _key(checks.count(0), "300"),
+    "upload-methods": _key(checks.many(words("copy", "import", "upload")), "all"),
+    "tags": _key(checks.mapping, "{}"),
+    "retain-count": checks.StanzaKey(checks.anything, "2"),
+    "max-retain-count": checks.StanzaKey(checks.anything),
+    "rebuild-age": _key(
+        checks.count(60), "none", "seconds after which a build is asked for again, of one that jobs build"
+    ),
 }
 """Keys of an image; the number of builds to keep is checked where sections and images are combined."""
-FLAVOR: Keys = {**_NAMED, "public-ipv4": _key(flag, "false"), "public-ipv6": _key(flag, "false")}
-LABEL: Keys = {
+FLAVOR: checks.Keys = {**_NAMED, "public-ipv4": _key(checks.flag, "false"), "public-ipv6": _key(checks.flag, "false")}
+LABEL: checks.Keys = {
     **_NAMED,
-    "image": _key(text),
-    "flavor": _key(text),
-    "boot-timeout": _key(count(0), "300"),
-    "max-ready-age": _key(count(0), "0"),
-    "max-age": _key(count(0), "0"),
-    "min-retention-time": _key(count(0), "0"),
-    "snapshot-timeout": _key(count(0), "3600"),
-    "snapshot-expiration": _key(count(0), "604800"),
+    "image": _key(checks.text),
+    "flavor": _key(checks.text),
+    "boot-timeout": _key(checks.count(0), "300"),
+    "max-ready-age": _key(checks.count(0), "0"),
+    "max-age": _key(checks.count(0), "0"),
+    "min-retention-time": _key(checks.count(0), "0"),
+    "snapshot-timeout": _key(checks.count(0), "3600"),
+    "snapshot-expiration": _key(checks.count(0), "604800"),
     "slots": _key(_SLOTS, "1", "builds at a time on one machine"),
-    "reuse": _key(flag, "false"),
+    "reuse": _key(checks.flag, "false"),
     "aliases": _key(_TEXTS, "none"),
-    "executor-zone": _key(text),
-    "tags": _key(mapping, "{}"),
-    "key-name": _key(text),
-    "host-key-checking": _key(flag, "true"),
+    "executor-zone": _key(checks.text),
+    "tags": _key(checks.mapping, "{}"),
+    "key-name": _key(checks.text),
+    "host-key-checking": _key(checks.flag, "true"),
     "min-ready": _ITSELF,
     "max-nodes": _ITSELF,
 }
-OWN: Keys = {
-    "launch-timeout": _key(count(0), "none"),
-    "launch-attempts": _key(count(1), "3"),
+OWN: checks.Keys = {
+    "launch-timeout": _key(checks.count(0), "none"),
+    "launch-attempts": _key(checks.count(1), "3"),
     "resource-limits": _key(AMOUNTS, "none"),
-    "image-defaults": _key(mapping, "{}", "keys of images"),
-    "flavor-defaults": _key(mapping, "{}", "keys of flavors"),
-    "label-defaults": _key(mapping, "{}", "keys of labels"),
+    "image-defaults": _key(checks.mapping, "{}", "keys of images"),
+    "flavor-defaults": _key(checks.mapping, "{}", "keys of flavors"),
+    "label-defaults": _key(checks.mapping, "{}", "keys of labels"),
 }
 """Keys that every driver has."""
 
-_USERDATA: Keys = {"userdata": _key(text)}
-_VOLUME: Keys = {
-    "volume-size": _key(count(0)),
-    "volume-type": _key(text, "gp3"),
-    "iops": _key(count(0)),
-    "throughput": _key(count(0)),
+_USERDATA: checks.Keys = {"userdata": _key(checks.text)}
+_VOLUME: checks.Keys = {
+    "volume-size": _key(checks.count(0)),
+    "volume-type": _key(checks.text, "gp3"),
+    "iops": _key(checks.count(0)),
+    "throughput": _key(checks.count(0)),
 }
 AWS_IMPORTS = {
     "snapshot": ("raw", "vhd", "vmdk"),
@@ -140,70 +127,78 @@ AWS_IMPORTS = {
 }
 """Method by which AWS imports a file as an image -> formats that it accepts, the usual one first."""
 AWS_FORMATS = AWS_IMPORTS["image"]
-_FLEET: Keys = {"instance-types": _key(_TEXTS), "allocation-strategy": _key(text)}
+_FLEET: checks.Keys = {"instance-types": _key(_TEXTS), "allocation-strategy": _key(checks.text)}
 AWS = NodeDriver(
-    own={**OWN, "region": _key(text), "object-storage": _key(loose({"bucket-name": _key(text)}, "an object-storage"))},
+    own={
+        **OWN,
+        "region": _key(checks.text),
+        "object-storage": _key(loose({"bucket-name": _key(checks.text)}, "an object-storage")),
+    },
     images={
         **IMAGE,
         **_VOLUME,
-        "image-id": _key(text),
-        "image-filters": _key(many(loose({"name": _key(text), "values": _key(many(text))}, "an image-filter"))),
-        "imds-http-tokens": _key(text),
+        "image-id": _key(checks.text),
+        "image-filters": _key(
+            checks.many(loose({"name": _key(checks.text), "values": _key(checks.many(checks.text))}, "an image-filter"))
+        ),
+        "imds-http-tokens": _key(checks.text),
         "import-method": _key(words(*AWS_IMPORTS), "snapshot", "how AWS makes an image of a file that jobs build"),
-        "import-timeout": _key(count(0), "300", "seconds for AWS to make an image of a file; 0: no limit"),
+        "import-timeout": _key(checks.count(0), "300", "seconds for AWS to make an image of a file; 0: no limit"),
         "image-format": _key(words(*AWS_FORMATS), "raw", "of an image that jobs build"),
         "architecture": _key(words("x86_64", "arm64", "i386"), "x86_64", "of an image that jobs build"),
-        "ena-support": _key(flag, "true", "of an image that jobs build; `image` finds out itself"),
+        "ena-support": _key(checks.flag, "true", "of an image that jobs build; `image` finds out itself"),
         "imds-support": _key(words("v2.0"), note="of an image that jobs build"),
     },
     flavors={
         **FLAVOR,
         **_USERDATA,
         **_VOLUME,
-        "instance-type": _key(text),
+        "instance-type": _key(checks.text),
         "fleet": _key(loose(_FLEET, "a fleet")),
         "market-type": _key(words("on-demand", "spot"), "on-demand"),
-        "dedicated-host": _key(flag, "false"),
-        "ebs-optimized": _key(flag, "false"),
+        "dedicated-host": _key(checks.flag, "false"),
+        "ebs-optimized": _key(checks.flag, "false"),
     },
     labels={
         **LABEL,
         **_USERDATA,
         **_VOLUME,
-        "az": _key(text),
+        "az": _key(checks.text),
         "subnet-ids": _key(_TEXTS),
         "security-group-ids": _key(_TEXTS),
-        "iam-instance-profile": _key(loose({"name": _key(text), "arn": _key(text)}, "an iam-instance-profile")),
-        "kms-key-id": _key(text),
+        "iam-instance-profile": _key(
+            loose({"name": _key(checks.text), "arn": _key(checks.text)}, "an iam-instance-profile")
+        ),
+        "kms-key-id": _key(checks.text),
     },
     refuses=True,
     formats=AWS_FORMATS,
 )
-_DISK: Keys = {"config-drive": _key(flag, "true"), "volume-size": _key(count(0))}
+_DISK: checks.Keys = {"config-drive": _key(checks.flag, "true"), "volume-size": _key(checks.count(0))}
 OPENSTACK_FORMATS = ("qcow2", "raw", "vhd", "vhdx")
 OPENSTACK = NodeDriver(
     own={
         **OWN,
-        "region": _key(text),
-        "floating-ip-cleanup": _key(flag, "false"),
-        "port-cleanup-interval": _key(count(0), "600"),
+        "region": _key(checks.text),
+        "floating-ip-cleanup": _key(checks.flag, "false"),
+        "port-cleanup-interval": _key(checks.count(0), "600"),
     },
     images={
         **IMAGE,
         **_DISK,
-        "image-id": _key(text),
+        "image-id": _key(checks.text),
         "image-format": _key(words(*OPENSTACK_FORMATS), "qcow2", "of an image that jobs build"),
     },
-    flavors={**FLAVOR, **_USERDATA, **_DISK, "flavor-name": _key(text)},
+    flavors={**FLAVOR, **_USERDATA, **_DISK, "flavor-name": _key(checks.text)},
     labels={
         **LABEL,
         **_USERDATA,
-        "az": _key(text),
-        "auto-floating-ip": _key(flag, "true"),
-        "boot-from-volume": _key(flag, "false"),
+        "az": _key(checks.text),
+        "auto-floating-ip": _key(checks.flag, "true"),
+        "boot-from-volume": _key(checks.flag, "false"),
         "networks": _key(_TEXTS),
         "security-groups": _key(_TEXTS),
-        "volume-size": _key(count(0)),
+        "volume-size": _key(checks.count(0)),
     },
     refuses=True,
     formats=OPENSTACK_FORMATS,
@@ -212,36 +207,40 @@ _HOST_KEY_LINE = re.compile(r"[a-z0-9@.-]{1,64} [A-Za-z0-9+/]{1,16000}={0,3}")
 _ADDRESS = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
 
 
-def _host_key(value: Any, spot: ValueSpot) -> None:
-    text.see(value, spot)
+def _host_key(value: Any, spot: checks.ValueSpot) -> None:
+    checks.text.see(value, spot)
     lines = [line.strip() for line in value.splitlines() if line.strip()]
     if not lines or not all(_HOST_KEY_LINE.fullmatch(line) for line in lines):
         raise spot.wrong("must be public keys as ssh-keyscan prints them, TYPE BASE64, one a line and without the host")
 
 
-def _address(value: Any, spot: ValueSpot) -> None:
-    text.see(value, spot)
+def _address(value: Any, spot: checks.ValueSpot) -> None:
+    checks.text.see(value, spot)
     # A program that gets it as an argument would take a leading dash for an option.
     if not _ADDRESS.fullmatch(value) or value.startswith("-"):
-        raise spot.wrong(f"must be a host name or an address, not {show(value)}")
+        raise spot.wrong(f"must be a host name or an address, not {checks.show(value)}")
 
 
-_ADDRESSED = Check("a host name or an address", _address, schema=text.schema)
-STATIC_NODE: Keys = {
-    "name": StanzaKey(_ADDRESSED, required=True, note="its host name or address"),
-    "label": StanzaKey(text, required=True),
+_ADDRESSED = checks.Check("a host name or an address", _address, schema=checks.text.schema)
+STATIC_NODE: checks.Keys = {
+    "name": checks.StanzaKey(_ADDRESSED, required=True, note="its host name or address"),
+    "label": checks.StanzaKey(checks.text, required=True),
     "host": _key(_ADDRESSED, "the name", "where it is, if its name is not an address"),
     "aliases": _key(_TEXTS, "none", "labels that this machine has besides"),
     "connection-type": _key(words("ssh", "winrm", "network_cli"), "that of the image"),
-    "connection-port": _key(count(1, 65535), "that of the image"),
-    "username": _key(text, "that of the image"),
-    "host-key": _key(Check("public keys, one a line", _host_key, schema=text.schema), "learned at first sight"),
-    "python-path": _key(text, "that of the image"),
-    "shell-type": _key(text, "that of the image"),
+    "connection-port": _key(checks.count(1, 65535), "that of the image"),
+    "username": _key(checks.text, "that of the image"),
+    "host-key": _key(
+        checks.Check("public keys, one a line", _host_key, schema=checks.text.schema), "learned at first sight"
+    ),
+    "python-path": _key(checks.text, "that of the image"),
+    "shell-type": _key(checks.text, "that of the image"),
     "slots": _key(_SLOTS, "that of the label", "builds at a time"),
-    "attributes": _key(mapping, "{}", "what jobs see of it as `nodepool.node_properties`"),
+    "attributes": _key(checks.mapping, "{}", "what jobs see of it as `nodepool.node_properties`"),
 }
-STATIC = NodeDriver({**OWN, "nodes": _key(many(inner(STATIC_NODE, "node")))}, IMAGE, FLAVOR, LABEL, refuses=True)
+STATIC = NodeDriver(
+    {**OWN, "nodes": _key(checks.many(checks.inner(STATIC_NODE, "node")))}, IMAGE, FLAVOR, LABEL, refuses=True
+)
 KUBERNETES = NodeDriver(
     own=OWN,
     images={**IMAGE, "connection-type": _key(words("kubectl", "ssh", "winrm", "network_cli"), "kubectl")},
@@ -249,9 +248,11 @@ KUBERNETES = NodeDriver(
     labels={
         **LABEL,
         "kind": _key(words("pod", "namespace")),
-        "spec": _key(mapping, note="of the pod, as Kubernetes has it"),
-        "annotations": _key(mapping),
-        "image-pull-secrets": _key(many(loose({"name": _key(text), "namespace": _key(text)}, "a pull secret"))),
+        "spec": _key(checks.mapping, note="of the pod, as Kubernetes has it"),
+        "annotations": _key(checks.mapping),
+        "image-pull-secrets": _key(
+            checks.many(loose({"name": _key(checks.text), "namespace": _key(checks.text)}, "a pull secret"))
+        ),
     },
 )
 PODMAN_FORMATS = ("tar",)
@@ -259,14 +260,14 @@ PODMAN = NodeDriver(
     own=OWN,
     images={
         **IMAGE,
-        "image-id": _key(text, note="what podman fetches: a name with its registry"),
+        "image-id": _key(checks.text, note="what podman fetches: a name with its registry"),
         "image-format": _key(words(*PODMAN_FORMATS), "tar", "of an image that jobs build: its root file system"),
     },
     flavors={
         **FLAVOR,
-        "cores": _key(anything, "1", "may be a part of one"),
-        "ram": _key(count(16), "2048", "MiB"),
-        "pids": _key(count(16), "4096", "processes"),
+        "cores": _key(checks.anything, "1", "may be a part of one"),
+        "ram": _key(checks.count(16), "2048", "MiB"),
+        "pids": _key(checks.count(16), "4096", "processes"),
     },
     labels=LABEL,
     formats=PODMAN_FORMATS,

@@ -2,25 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.config.files.check import (
-    Keys,
-    StanzaKey,
-    anything,
-    count,
-    count_or_null,
-    either,
-    flag,
-    inner,
-    listed,
-    many,
-    mapping,
-    name,
-    null,
-    one_of,
-    regex,
-    text,
-    text_or_null,
-)
+from headgate.config.files import checks
 
 NO_TOKENS = "Headgate issues no tokens of OpenID Connect; a job with such a secret ends with an error"
 NODEPOOL_KINDS = ("image", "flavor", "label", "section", "provider")
@@ -40,122 +22,144 @@ MERGE_MODES = (
     "rebase-first-parent",
 )
 
-PROJECT: Keys = {
-    "name": StanzaKey(name, "the project the file is in", "a name, or a pattern that begins with ^"),
-    "description": StanzaKey(text),
-    "branches": StanzaKey(many(regex), "see below"),
-    "templates": StanzaKey(many(text), "none"),
-    "default-branch": StanzaKey(
-        text, "the repository's", idle="where a branch is missing, builds have master, main or the first"
+PROJECT: checks.Keys = {
+    "name": checks.StanzaKey(checks.name, "the project the file is in", "a name, or a pattern that begins with ^"),
+    "description": checks.StanzaKey(checks.text),
+    "branches": checks.StanzaKey(checks.many(checks.regex), "see below"),
+    "templates": checks.StanzaKey(checks.many(checks.text), "none"),
+    "default-branch": checks.StanzaKey(
+        checks.text, "the repository's", idle="where a branch is missing, builds have master, main or the first"
     ),
-    "merge-mode": StanzaKey(one_of(*MERGE_MODES), "the connection's"),
-    "queue": StanzaKey(name, "a queue of its own"),
-    "vars": StanzaKey(mapping, "{}", "beneath the variables of jobs"),
+    "merge-mode": checks.StanzaKey(checks.one_of(*MERGE_MODES), "the connection's"),
+    "queue": checks.StanzaKey(checks.name, "a queue of its own"),
+    "vars": checks.StanzaKey(checks.mapping, "{}", "beneath the variables of jobs"),
 }
-TEMPLATE: Keys = {
-    "name": StanzaKey(name, required=True),
-    "description": StanzaKey(text),
-    "queue": StanzaKey(name),
-    "vars": StanzaKey(mapping, "{}", "beneath the variables of projects"),
+TEMPLATE: checks.Keys = {
+    "name": checks.StanzaKey(checks.name, required=True),
+    "description": checks.StanzaKey(checks.text),
+    "queue": checks.StanzaKey(checks.name),
+    "vars": checks.StanzaKey(checks.mapping, "{}", "beneath the variables of projects"),
 }
 """Every other key of a project or a template names a pipeline."""
 
-PARAMETER: Keys = {
-    "name": StanzaKey(name, required=True),
-    "type": StanzaKey(one_of("string", "selection", "multiple-selection", "bool"), "string"),
-    "description": StanzaKey(text, note="told by the API's freeze-pipeline"),
-    "values": StanzaKey(many(anything)),
-    "default": StanzaKey(anything),
-    "required": StanzaKey(flag, "false"),
+PARAMETER: checks.Keys = {
+    "name": checks.StanzaKey(checks.name, required=True),
+    "type": checks.StanzaKey(checks.one_of("string", "selection", "multiple-selection", "bool"), "string"),
+    "description": checks.StanzaKey(checks.text, note="told by the API's freeze-pipeline"),
+    "values": checks.StanzaKey(checks.many(checks.anything)),
+    "default": checks.StanzaKey(checks.anything),
+    "required": checks.StanzaKey(checks.flag, "false"),
 }
-PROJECT_PIPELINE: Keys = {
-    "jobs": StanzaKey(listed(either(text, mapping)), "none", "names, or one name with attributes of a job"),
-    "debug": StanzaKey(flag, "false", idle="debugging lines are not reported"),
-    "fail-fast": StanzaKey(flag, "false", "the first that says"),
-    "parameters": StanzaKey(many(inner(PARAMETER, "parameter")), "none", "the pipeline must say allow-parameters"),
+PROJECT_PIPELINE: checks.Keys = {
+    "jobs": checks.StanzaKey(
+        checks.listed(checks.either(checks.text, checks.mapping)), "none", "names, or one name with attributes of a job"
+    ),
+    "debug": checks.StanzaKey(checks.flag, "false", idle="debugging lines are not reported"),
+    "fail-fast": checks.StanzaKey(checks.flag, "false", "the first that says"),
+    "parameters": checks.StanzaKey(
+        checks.many(checks.inner(PARAMETER, "parameter")), "none", "the pipeline must say allow-parameters"
+    ),
 }
 
 CIRCLES = "changes that need each other are tested, and land, as one"
-QUEUE: Keys = {
-    "name": StanzaKey(name, required=True),
-    "type": StanzaKey(one_of("all-branches", "per-branch", "branch-assigned"), "all-branches"),
-    "per-branch": StanzaKey(flag, "false", "old; not together with type"),
-    "allow-circular-dependencies": StanzaKey(flag, "false", CIRCLES),
-    "dependencies-by-topic": StanzaKey(
-        flag,
+QUEUE: checks.Keys = {
+    "name": checks.StanzaKey(checks.name, required=True),
+    "type": checks.StanzaKey(checks.one_of("all-branches", "per-branch", "branch-assigned"), "all-branches"),
+    "per-branch": checks.StanzaKey(checks.flag, "false", "old; not together with type"),
+    "allow-circular-dependencies": checks.StanzaKey(checks.flag, "false", CIRCLES),
+    "dependencies-by-topic": checks.StanzaKey(
+        checks.flag,
         "false",
         "changes of one topic need each other, where the forge has topics; needs allow-circular-dependencies",
     ),
 }
-SEMAPHORE: Keys = {"name": StanzaKey(name, required=True), "max": StanzaKey(count(0), "1")}
-
-NODE: Keys = {"name": StanzaKey(many(name), required=True), "label": StanzaKey(name, required=True)}
-GROUP: Keys = {"name": StanzaKey(name, required=True), "nodes": StanzaKey(many(name), required=True)}
-_NODESET: Keys = {
-    "nodes": StanzaKey(many(inner(NODE, "node")), "none"),
-    "groups": StanzaKey(many(inner(GROUP, "group")), "none"),
-    "alternatives": StanzaKey(many(either(text, mapping)), "none", "names or nodesets, tried in order; then no nodes"),
-}
-NODESET: Keys = {"name": StanzaKey(name, required=True), **_NODESET}
-INLINE_NODESET: Keys = {"name": StanzaKey(name), **_NODESET}
-
-OIDC: Keys = {
-    "algorithm": StanzaKey(text, idle=NO_TOKENS),
-    "ttl": StanzaKey(count(1), "the tenant's default-oidc-ttl"),
-    "iss": StanzaKey(text),
-    "claims": StanzaKey(mapping, idle=NO_TOKENS),
-}
-SECRET: Keys = {
-    "name": StanzaKey(name, required=True),
-    "data": StanzaKey(mapping, note="or oidc; values may be !encrypted/pkcs1-oaep"),
-    "oidc": StanzaKey(either(null, inner(OIDC, "oidc secret")), note="null, or how its token is made"),
-}
-PRAGMA: Keys = {
-    "implied-branch-matchers": StanzaKey(flag, "as the tenant file says"),
-    "implied-branches": StanzaKey(many(regex), "the branch of the file"),
+SEMAPHORE: checks.Keys = {
+    "name": checks.StanzaKey(checks.name, required=True),
+    "max": checks.StanzaKey(checks.count(0), "1"),
 }
 
-IMAGE: Keys = {
-    "name": StanzaKey(name, required=True),
-    "type": StanzaKey(one_of("zuul", "cloud"), required=True),
-    "description": StanzaKey(text),
-    "retain-count": StanzaKey(count(0)),
-    "max-retain-count": StanzaKey(count(0)),
-    "rebuild-age": StanzaKey(
-        count(60), "none", "of one that jobs build: seconds after which another build is asked for"
+NODE: checks.Keys = {
+    "name": checks.StanzaKey(checks.many(checks.name), required=True),
+    "label": checks.StanzaKey(checks.name, required=True),
+}
+GROUP: checks.Keys = {
+    "name": checks.StanzaKey(checks.name, required=True),
+    "nodes": checks.StanzaKey(checks.many(checks.name), required=True),
+}
+_NODESET: checks.Keys = {
+    "nodes": checks.StanzaKey(checks.many(checks.inner(NODE, "node")), "none"),
+    "groups": checks.StanzaKey(checks.many(checks.inner(GROUP, "group")), "none"),
+    "alternatives": checks.StanzaKey(
+        checks.many(checks.either(checks.text, checks.mapping)),
+        "none",
+        "names or nodesets, tried in order; then no nodes",
     ),
 }
-FLAVOR: Keys = {"name": StanzaKey(name, required=True), "description": StanzaKey(text)}
-LABEL: Keys = {
-    "name": StanzaKey(name, required=True),
-    "image": StanzaKey(text),
-    "flavor": StanzaKey(text),
-    "description": StanzaKey(text),
-    "min-ready": StanzaKey(count(0), "0"),
-    "max-ready-age": StanzaKey(count(0)),
-    "max-age": StanzaKey(count(0)),
-    "min-retention-time": StanzaKey(count(0)),
-    "max-nodes": StanzaKey(count(0)),
-    "aliases": StanzaKey(many(text)),
+NODESET: checks.Keys = {"name": checks.StanzaKey(checks.name, required=True), **_NODESET}
+INLINE_NODESET: checks.Keys = {"name": checks.StanzaKey(checks.name), **_NODESET}
+
+OIDC: checks.Keys = {
+    "algorithm": checks.StanzaKey(checks.text, idle=NO_TOKENS),
+    "ttl": checks.StanzaKey(checks.count(1), "the tenant's default-oidc-ttl"),
+    "iss": checks.StanzaKey(checks.text),
+    "claims": checks.StanzaKey(checks.mapping, idle=NO_TOKENS),
 }
-_PARTS = many(either(mapping, text))
-SECTION: Keys = {
-    "name": StanzaKey(name, required=True),
-    "parent": StanzaKey(text_or_null),
-    "abstract": StanzaKey(flag, "false"),
-    "connection": StanzaKey(text),
-    "description": StanzaKey(text),
-    "images": StanzaKey(_PARTS),
-    "flavors": StanzaKey(_PARTS),
-    "labels": StanzaKey(_PARTS),
+SECRET: checks.Keys = {
+    "name": checks.StanzaKey(checks.name, required=True),
+    "data": checks.StanzaKey(checks.mapping, note="or oidc; values may be !encrypted/pkcs1-oaep"),
+    "oidc": checks.StanzaKey(
+        checks.either(checks.null, checks.inner(OIDC, "oidc secret")), note="null, or how its token is made"
+    ),
 }
-PROVIDER: Keys = {
-    "name": StanzaKey(name, required=True),
-    "section": StanzaKey(text, required=True),
-    "connection": StanzaKey(text),
-    "description": StanzaKey(text),
-    "images": StanzaKey(_PARTS),
-    "labels": StanzaKey(_PARTS),
+PRAGMA: checks.Keys = {
+    "implied-branch-matchers": checks.StanzaKey(checks.flag, "as the tenant file says"),
+    "implied-branches": checks.StanzaKey(checks.many(checks.regex), "the branch of the file"),
+}
+
+IMAGE: checks.Keys = {
+    "name": checks.StanzaKey(checks.name, required=True),
+    "type": checks.StanzaKey(checks.one_of("zuul", "cloud"), required=True),
+    "description": checks.StanzaKey(checks.text),
+    "retain-count": checks.StanzaKey(checks.count(0)),
+    "max-retain-count": checks.StanzaKey(checks.count(0)),
+    "rebuild-age": checks.StanzaKey(
+        checks.count(60), "none", "of one that jobs build: seconds after which another build is asked for"
+    ),
+}
+FLAVOR: checks.Keys = {
+    "name": checks.StanzaKey(checks.name, required=True),
+    "description": checks.StanzaKey(checks.text),
+}
+LABEL: checks.Keys = {
+    "name": checks.StanzaKey(checks.name, required=True),
+    "image": checks.StanzaKey(checks.text),
+    "flavor": checks.StanzaKey(checks.text),
+    "description": checks.StanzaKey(checks.text),
+    "min-ready": checks.StanzaKey(checks.count(0), "0"),
+    "max-ready-age": checks.StanzaKey(checks.count(0)),
+    "max-age": checks.StanzaKey(checks.count(0)),
+    "min-retention-time": checks.StanzaKey(checks.count(0)),
+    "max-nodes": checks.StanzaKey(checks.count(0)),
+    "aliases": checks.StanzaKey(checks.many(checks.text)),
+}
+_PARTS = checks.many(checks.either(checks.mapping, checks.text))
+SECTION: checks.Keys = {
+    "name": checks.StanzaKey(checks.name, required=True),
+    "parent": checks.StanzaKey(checks.text_or_null),
+    "abstract": checks.StanzaKey(checks.flag, "false"),
+    "connection": checks.StanzaKey(checks.text),
+    "description": checks.StanzaKey(checks.text),
+    "images": checks.StanzaKey(_PARTS),
+    "flavors": checks.StanzaKey(_PARTS),
+    "labels": checks.StanzaKey(_PARTS),
+}
+PROVIDER: checks.Keys = {
+    "name": checks.StanzaKey(checks.name, required=True),
+    "section": checks.StanzaKey(checks.text, required=True),
+    "connection": checks.StanzaKey(checks.text),
+    "description": checks.StanzaKey(checks.text),
+    "images": checks.StanzaKey(_PARTS),
+    "labels": checks.StanzaKey(_PARTS),
 }
 
 REPORTERS = (
@@ -170,43 +174,45 @@ REPORTERS = (
     "dequeue",
 )
 """Keys of a pipeline that list the reporters for one outcome."""
-_GROWTH = one_of("linear", "exponential")
+_GROWTH = checks.one_of("linear", "exponential")
 _BY_CONNECTION = "by connection, in the words of its driver"
 
-PIPELINE: Keys = {
-    "name": StanzaKey(name, required=True),
-    "manager": StanzaKey(one_of("independent", "dependent", "serial", "supercedent"), required=True),
-    "description": StanzaKey(text),
-    "trigger": StanzaKey(mapping, "{}", _BY_CONNECTION),
-    "require": StanzaKey(mapping, "{}", _BY_CONNECTION),
-    "reject": StanzaKey(mapping, "{}", _BY_CONNECTION),
+PIPELINE: checks.Keys = {
+    "name": checks.StanzaKey(checks.name, required=True),
+    "manager": checks.StanzaKey(checks.one_of("independent", "dependent", "serial", "supercedent"), required=True),
+    "description": checks.StanzaKey(checks.text),
+    "trigger": checks.StanzaKey(checks.mapping, "{}", _BY_CONNECTION),
+    "require": checks.StanzaKey(checks.mapping, "{}", _BY_CONNECTION),
+    "reject": checks.StanzaKey(checks.mapping, "{}", _BY_CONNECTION),
     **{
-        kind: StanzaKey(mapping, "as failure" if kind in ("merge-conflict", "config-error") else "{}", _BY_CONNECTION)
+        kind: checks.StanzaKey(
+            checks.mapping, "as failure" if kind in ("merge-conflict", "config-error") else "{}", _BY_CONNECTION
+        )
         for kind in REPORTERS
     },
-    "success-message": StanzaKey(text, "Build succeeded."),
-    "failure-message": StanzaKey(text, "Build failed."),
-    "start-message": StanzaKey(text, "Starting {pipeline.name} jobs."),
-    "enqueue-message": StanzaKey(text),
-    "no-jobs-message": StanzaKey(text),
-    "merge-conflict-message": StanzaKey(text, "Merge Failed. …"),
-    "dequeue-message": StanzaKey(text, "Build canceled."),
-    "footer-message": StanzaKey(text),
-    "precedence": StanzaKey(one_of("high", "normal", "low"), "normal"),
-    "supercedes": StanzaKey(many(text), "none"),
-    "post-review": StanzaKey(flag, "false"),
-    "allow-other-connections": StanzaKey(flag, "true"),
-    "allow-parameters": StanzaKey(flag, "false"),
-    "dequeue-on-new-patchset": StanzaKey(flag, "true"),
-    "ignore-dependencies": StanzaKey(flag, "false", "for independent pipelines"),
-    "disable-after-consecutive-failures": StanzaKey(count(1), "never"),
-    "rerun-only-failed": StanzaKey(flag, "false", "Headgate's own"),
-    "reuse": StanzaKey(flag, "false", "of all its jobs that do not say otherwise; Headgate's own"),
-    "window": StanzaKey(count(0), "20", "0: all"),
-    "window-floor": StanzaKey(count(1), "3"),
-    "window-ceiling": StanzaKey(count_or_null(1), "none"),
-    "window-increase-type": StanzaKey(_GROWTH, "linear"),
-    "window-increase-factor": StanzaKey(count(1), "1"),
-    "window-decrease-type": StanzaKey(_GROWTH, "exponential"),
-    "window-decrease-factor": StanzaKey(count(1), "2"),
+    "success-message": checks.StanzaKey(checks.text, "Build succeeded."),
+    "failure-message": checks.StanzaKey(checks.text, "Build failed."),
+    "start-message": checks.StanzaKey(checks.text, "Starting {pipeline.name} jobs."),
+    "enqueue-message": checks.StanzaKey(checks.text),
+    "no-jobs-message": checks.StanzaKey(checks.text),
+    "merge-conflict-message": checks.StanzaKey(checks.text, "Merge Failed. …"),
+    "dequeue-message": checks.StanzaKey(checks.text, "Build canceled."),
+    "footer-message": checks.StanzaKey(checks.text),
+    "precedence": checks.StanzaKey(checks.one_of("high", "normal", "low"), "normal"),
+    "supercedes": checks.StanzaKey(checks.many(checks.text), "none"),
+    "post-review": checks.StanzaKey(checks.flag, "false"),
+    "allow-other-connections": checks.StanzaKey(checks.flag, "true"),
+    "allow-parameters": checks.StanzaKey(checks.flag, "false"),
+    "dequeue-on-new-patchset": checks.StanzaKey(checks.flag, "true"),
+    "ignore-dependencies": checks.StanzaKey(checks.flag, "false", "for independent pipelines"),
+    "disable-after-consecutive-failures": checks.StanzaKey(checks.count(1), "never"),
+    "rerun-only-failed": checks.StanzaKey(checks.flag, "false", "Headgate's own"),
+    "reuse": checks.StanzaKey(checks.flag, "false", "of all its jobs that do not say otherwise; Headgate's own"),
+    "window": checks.StanzaKey(checks.count(0), "20", "0: all"),
+    "window-floor": checks.StanzaKey(checks.count(1), "3"),
+    "window-ceiling": checks.StanzaKey(checks.count_or_null(1), "none"),
+    "window-increase-type": checks.StanzaKey(_GROWTH, "linear"),
+    "window-increase-factor": checks.StanzaKey(checks.count(1), "1"),
+    "window-decrease-type": checks.StanzaKey(_GROWTH, "exponential"),
+    "window-decrease-factor": checks.StanzaKey(checks.count(1), "2"),
 }

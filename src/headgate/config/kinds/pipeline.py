@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from headgate.config.drivers import DIALECTS, DRIVERS, Driver, driver_named
-from headgate.config.files.check import StanzaKey, anything, as_list, deep_plain, entries, idle, show, table
+from headgate.config.files.checks import StanzaKey, anything, as_list, deep_plain, entries, idle, show, table
 from headgate.config.files.document import Table
 from headgate.config.files.source import NEVER, UNKNOWN_WORD, Wrong, nearest
 from headgate.config.keys.objects import PIPELINE, REPORTERS

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from headgate.config.files.check import Keys, StanzaKey, anything, as_list, entries, idle, plain, table
+from headgate.config.files.checks import Keys, StanzaKey, anything, as_list, entries, idle, plain, table
 from headgate.config.files.document import Encrypted, SecretClosed, SecretOpener, Table, Tagged, chunks_of
 from headgate.config.files.source import MEANING, Wrong, nearest
 from headgate.config.keys import objects
 from headgate.config.keys.job import ANSIBLE_VERSIONS, CONTROLLED, HOME_PATHS_FORBIDDEN, JOB, RESERVED_VARS
-from headgate.config.keys.objects import INLINE_NODESET, NODESET, PIPELINE, PROJECT, PROJECT_PIPELINE, TEMPLATE
 from headgate.config.kinds.image import BadImageName, ImageName
 from headgate.config.patterns import BadPattern, compiled
 
@@ -24,7 +23,7 @@ NODESETS_DEPTH_MAX = 50
 
 def check_nodeset(body: Any, line: int, warnings: list[Wrong], *, named: bool = False, depth: int = 0) -> None:
     """Check a nodeset. Raise Wrong."""
-    table(body, NODESET if named else INLINE_NODESET, "nodeset", warnings, line)
+    table(body, objects.NODESET if named else objects.INLINE_NODESET, "nodeset", warnings, line)
     if depth > NODESETS_DEPTH_MAX:
         raise Wrong(f"alternatives are nested more than {NODESETS_DEPTH_MAX} levels deep", body.line)
     if "alternatives" in body and ("nodes" in body or "groups" in body):
@@ -199,7 +198,7 @@ def check_project(kind: str, body: Any, line: int, warnings: list[Wrong]) -> Non
     """Check a project or template. Raise Wrong."""
     if not isinstance(body, Table):
         raise Wrong(f"a {kind} must be a mapping", line)
-    own = PROJECT if kind == "project" else TEMPLATE
+    own = objects.PROJECT if kind == "project" else objects.TEMPLATE
     head = Table(body.line)
     for key, value in body.items():
         if key in own:
@@ -224,7 +223,7 @@ def _pattern(name: str, line: int, warnings: list[Wrong]) -> None:
 
 def _section(kind: str, pipeline: str, section: Any, line: int, warnings: list[Wrong]) -> None:
     what = f"pipeline section ({pipeline!r} is no other key of a {kind})"
-    table(section, PROJECT_PIPELINE, what, warnings, line)
+    table(section, objects.PROJECT_PIPELINE, what, warnings, line)
     for job, at in entries(section.get("jobs"), section.at("jobs")):
         if not isinstance(job, Table):
             continue
@@ -247,7 +246,7 @@ def section_jobs(section: Table) -> list[tuple[str, Table, int]]:
 
 
 TABLES: dict[str, Keys] = {
-    "pipeline": PIPELINE,
+    "pipeline": objects.PIPELINE,
     "queue": objects.QUEUE,
     "semaphore": objects.SEMAPHORE,
     "secret": objects.SECRET,

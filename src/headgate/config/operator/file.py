@@ -6,78 +6,56 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headgate.config.drivers import ALWAYS_THERE, DRIVERS
-from headgate.config.files.check import Keys, as_list, deep_plain, entries, table
+from headgate.config.files.checks import Keys, as_list, deep_plain, entries, table
 from headgate.config.files.document import Table, load
 from headgate.config.files.source import MEANING, NO_EFFECT, STANDARD_PATHS, Source, Wrong, nearest
+from headgate.config.keys import tenantfile
 from headgate.config.keys.job import ANSIBLE_DEFAULT, ANSIBLE_VERSIONS
 from headgate.config.keys.objects import CONFIG_KINDS, NODEPOOL_KINDS
-from headgate.config.keys.tenant import (
-    API_ROOT,
-    CONFIG_PROJECT_KINDS,
-    FILE_KINDS,
-    GROUP,
-    PROJECT,
-    ROLE,
-    RULE,
-    SEMAPHORE,
-    SOURCE,
-    TENANT,
-)
-from headgate.config.operator.model import (
-    BUILT_IN_ROLES,
-    ApiRoot,
-    AuthorizationRule,
-    ConfigErrors,
-    Connection,
-    Label,
-    Role,
-    Tenant,
-    TenantFile,
-    TenantProject,
-)
+from headgate.config.operator import model
 from headgate.config.patterns import any_whole
 
 _TABLES: dict[str, Keys] = {
-    "tenant": TENANT,
-    "global-semaphore": SEMAPHORE,
-    "authorization-rule": RULE,
-    "admin-rule": RULE,
-    "role": ROLE,
-    "api-root": API_ROOT,
+    "tenant": tenantfile.TENANT,
+    "global-semaphore": tenantfile.SEMAPHORE,
+    "authorization-rule": tenantfile.RULE,
+    "admin-rule": tenantfile.RULE,
+    "role": tenantfile.ROLE,
+    "api-root": tenantfile.API_ROOT,
 }
 
 
-def parse_tenant_file(text: str, path: str, connections: Mapping[str, Connection]) -> TenantFile:
+def parse_tenant_file(text: str, path: str, connections: Mapping[str, model.Connection]) -> model.TenantFile:
     """Parse the tenant file. Raise ConfigErrors if it is refused; the earlier file then stays in effect."""
     source = Source("", "", "", path, True, text)
     try:
         return _File(load(text), connections, source).read()
     except Wrong as wrong:
-        raise ConfigErrors((source.error_from(wrong),)) from wrong
+        raise model.ConfigErrors((source.error_from(wrong),)) from wrong
 
 
 class _File:
-    def __init__(self, document: Any, connections: Mapping[str, Connection], source: Source) -> None:
+    def __init__(self, document: Any, connections: Mapping[str, model.Connection], source: Source) -> None:
         self._connections, self._source = connections, source
         self._warnings: list[Wrong] = []
-        self._stanzas: dict[str, list[Table]] = {kind: [] for kind in FILE_KINDS}
+        self._stanzas: dict[str, list[Table]] = {kind: [] for kind in tenantfile.FILE_KINDS}
         if not isinstance(document, list):
             raise Wrong("the tenant file must be a list of `- tenant:` entries", 1)
         for item in document:
             if not isinstance(item, Table) or len(item) != 1:
                 raise Wrong("each entry must be a mapping with one key, such as `- tenant:`", getattr(item, "line", 1))
             ((kind, stanza),) = item.items()
-            if kind not in FILE_KINDS:
-                raise Wrong(f"{kind!r} is not known here{nearest(kind, FILE_KINDS)}", item.at(kind))
+            if kind not in tenantfile.FILE_KINDS:
+                raise Wrong(f"{kind!r} is not known here{nearest(kind, tenantfile.FILE_KINDS)}", item.at(kind))
             warnings = self._warnings if kind != "tenant" else []  # `_tenant` collects those of tenants
             table(stanza, _TABLES[kind], kind, warnings, item.at(kind))
             self._stanzas[kind].append(stanza)
 
-    def read(self) -> TenantFile:
+    def read(self) -> model.TenantFile:
         semaphores = {s["name"]: s.get("max", 1) for s in self._unique("global-semaphore")}
         rules = {s["name"]: self._rule(s) for s in self._unique("authorization-rule", "admin-rule")}
         roles = {s["name"]: self._role(s) for s in self._unique("role")}
-        tenants: dict[str, Tenant] = {}
+        tenants: dict[str, model.Tenant] = {}
         refused = {}
         for stanza in self._unique("tenant"):
             tenant = self._tenant(stanza, semaphores)
@@ -87,7 +65,7 @@ class _File:
             else:
                 tenants[tenant.name] = tenant
         warnings = tuple(self._source.error_from(wrong) for wrong in self._warnings)
-        return TenantFile(tenants, refused, warnings, rules, roles, self._api_root())
+        return model.TenantFile(tenants, refused, warnings, rules, roles, self._api_root())
 
     def _unique(self, *kinds: str) -> list[Table]:
         found = [stanza for kind in kinds for stanza in self._stanzas[kind]]
@@ -98,27 +76,27 @@ class _File:
             known.add(stanza["name"])
         return found
 
-    def _rule(self, stanza: Table) -> AuthorizationRule:
-        return AuthorizationRule(stanza["name"], tuple(deep_plain(as_list(stanza["conditions"]))))
+    def _rule(self, stanza: Table) -> model.AuthorizationRule:
+        return model.AuthorizationRule(stanza["name"], tuple(deep_plain(as_list(stanza["conditions"]))))
 
-    def _role(self, stanza: Table) -> Role:
-        if stanza["name"] in BUILT_IN_ROLES:
+    def _role(self, stanza: Table) -> model.Role:
+        if stanza["name"] in model.BUILT_IN_ROLES:
             raise Wrong(f"the role {stanza['name']} is built in", stanza.at("name"))
-        return Role(stanza["name"], deep_plain(stanza.get("permissions", {})))
+        return model.Role(stanza["name"], deep_plain(stanza.get("permissions", {})))
 
-    def _api_root(self) -> ApiRoot:
+    def _api_root(self) -> model.ApiRoot:
         found = self._stanzas["api-root"]
         if len(found) > 1:
             raise Wrong("there is a second api-root", found[1].line)
         stanza = found[0] if found else Table(0)
-        return ApiRoot(
+        return model.ApiRoot(
             authentication_realm=stanza.get("authentication-realm", ""),
             access_rules=tuple(as_list(stanza.get("access-rules"))),
             role_mappings=_mappings(stanza),
             anonymous_read_access=stanza.get("anonymous-read-access", True),
         )
 
-    def _tenant(self, stanza: Table, semaphores: Mapping[str, int]) -> Tenant:
+    def _tenant(self, stanza: Table, semaphores: Mapping[str, int]) -> model.Tenant:
         """Return the tenant that a stanza describes, without checking whether what it names exists."""
 
         def names(key: str) -> tuple[Any, ...]:
@@ -129,12 +107,12 @@ class _File:
             return names(key) if key in stanza else None
 
         root, warnings = stanza.get("web-root", ""), list[Wrong]()
-        table(stanza, TENANT, "tenant", warnings, stanza.line)
+        table(stanza, tenantfile.TENANT, "tenant", warnings, stanza.line)
         projects = tenant_projects(stanza, self._connections, warnings)
         self._warnings += [wrong for wrong in warnings if wrong.name != NO_EFFECT]
         nodes_of = _nodes_of(stanza)
         drivers = {name: connection.driver for name, connection in self._connections.items()}
-        return Tenant(
+        return model.Tenant(
             name=stanza["name"],
             projects=projects,
             idle=tuple(self._source.error_from(wrong) for wrong in warnings if wrong.name == NO_EFFECT),
@@ -174,8 +152,8 @@ class _File:
         self,
         stanza: Table,
         semaphores: Mapping[str, int],
-        rules: Mapping[str, AuthorizationRule],
-        roles: Mapping[str, Role],
+        rules: Mapping[str, model.AuthorizationRule],
+        roles: Mapping[str, model.Role],
     ) -> list[Wrong]:
         """Return an error for each undefined name that the tenant uses."""
 
@@ -192,7 +170,7 @@ class _File:
             if rule not in rules:
                 wrong.append(Wrong(f"there is no authorization-rule {rule!r}", line, "AuthZ Rule Not Found"))
             for role, at in entries(given, line):
-                if role not in roles and role not in BUILT_IN_ROLES:
+                if role not in roles and role not in model.BUILT_IN_ROLES:
                     wrong.append(Wrong(f"there is no role {role!r}", at, "Role Not Found"))
         # YAML reads `9` as a number.
         version = str(stanza.get("default-ansible-version", ANSIBLE_DEFAULT))
@@ -201,7 +179,7 @@ class _File:
             wrong.append(Wrong(text, stanza.at("default-ansible-version"), MEANING))
         return wrong
 
-    def _doubled(self, tenant: Tenant, stanza: Table) -> list[Wrong]:
+    def _doubled(self, tenant: model.Tenant, stanza: Table) -> list[Wrong]:
         known: set[str] = set()
         for project in tenant.projects:
             if project.project in known:
@@ -226,12 +204,12 @@ def _mappings(stanza: Table) -> dict[str, tuple[str, ...]]:
     return {rule: tuple(str(role) for role in as_list(deep_plain(roles))) for rule, roles in found.items()}
 
 
-def _labels(stanza: Table) -> dict[str, Label]:
-    found: dict[str, Label] = {}
+def _labels(stanza: Table) -> dict[str, model.Label]:
+    found: dict[str, model.Label] = {}
     for one, at in entries(stanza.get("labels"), stanza.at("labels")):
         if one["name"] in found:
             raise Wrong(f"the label {one['name']!r} is defined twice", at)
-        found[one["name"]] = Label(
+        found[one["name"]] = model.Label(
             one["search"], one.get("partition", ""), one["project"], one.get("triggering", False)
         )
     return found
@@ -244,11 +222,11 @@ GROUPS_MAX = 20
 
 
 def tenant_projects(
-    stanza: Table, connections: Mapping[str, Connection], warnings: list[Wrong]
-) -> tuple[TenantProject, ...]:
+    stanza: Table, connections: Mapping[str, model.Connection], warnings: list[Wrong]
+) -> tuple[model.TenantProject, ...]:
     """Return the config-projects, then the other projects, each in the order of the file; projects with the same short
     name are adjacent. Raise Wrong."""
-    found: list[TenantProject] = []
+    found: list[model.TenantProject] = []
     sources = stanza.get("source", Table(stanza.line))
     for name, source in sources.items():
         if name not in connections:
@@ -256,7 +234,7 @@ def tenant_projects(
             raise Wrong(text, sources.at(name), "Unknown Connection")
         if (driver := DRIVERS.get(connections[name].driver)) is not None and driver.posts:
             raise Wrong(f"the connection {name!r} has no projects: it takes reports", sources.at(name))
-        table(source, SOURCE, "source", warnings, sources.at(name))
+        table(source, tenantfile.SOURCE, "source", warnings, sources.at(name))
         for key, trusted in (("config-projects", True), ("untrusted-projects", False)):
             reader = _Reader(connections[name], trusted, stanza, warnings)
             for entry, line in entries(source.get(key), source.at(key)):
@@ -267,7 +245,7 @@ def tenant_projects(
     return tuple(found)
 
 
-def _no_config_project_is_configured(found: list[TenantProject], line: int) -> None:
+def _no_config_project_is_configured(found: list[model.TenantProject], line: int) -> None:
     trusted = [p for p in found if p.trusted]
     for project in found:
         for other in trusted if project.configure_projects else ():
@@ -280,12 +258,12 @@ def _no_config_project_is_configured(found: list[TenantProject], line: int) -> N
 class _Reader:
     """Read the entries of one list of projects."""
 
-    def __init__(self, at: Connection, trusted: bool, tenant: Table, warnings: list[Wrong]) -> None:
+    def __init__(self, at: model.Connection, trusted: bool, tenant: Table, warnings: list[Wrong]) -> None:
         self._at, self._trusted, self._tenant, self._warnings = at, trusted, tenant, warnings
         others = _FOR_UNTRUSTED if trusted else _FOR_CONFIG_PROJECTS
-        self._keys: Keys = {name: key for name, key in PROJECT.items() if name not in others}
+        self._keys: Keys = {name: key for name, key in tenantfile.PROJECT.items() if name not in others}
 
-    def read(self, entry: Any, line: int, given: Mapping[str, Any], depth: int) -> list[TenantProject]:
+    def read(self, entry: Any, line: int, given: Mapping[str, Any], depth: int) -> list[model.TenantProject]:
         if isinstance(entry, str):
             return [self._project(entry, line, given)]
         if isinstance(entry.get("projects"), list):
@@ -297,8 +275,8 @@ class _Reader:
         self._paths(settings)
         return [self._project(name, line, {**given, **settings})]
 
-    def _group(self, entry: Table, given: Mapping[str, Any], depth: int) -> list[TenantProject]:
-        keys = {**self._keys, "projects": GROUP["projects"]}
+    def _group(self, entry: Table, given: Mapping[str, Any], depth: int) -> list[model.TenantProject]:
+        keys = {**self._keys, "projects": tenantfile.GROUP["projects"]}
         table(entry, keys, "group of projects", self._warnings, entry.line)
         if depth >= GROUPS_MAX:
             raise Wrong(f"groups are nested more than {GROUPS_MAX} levels deep", entry.line)
@@ -313,7 +291,7 @@ class _Reader:
             if path.rstrip("/") in standard:
                 raise Wrong(f"{path} is read anyway; extra-config-paths are others", at)
 
-    def _project(self, name: str, line: int, settings: Mapping[str, Any]) -> TenantProject:
+    def _project(self, name: str, line: int, settings: Mapping[str, Any]) -> model.TenantProject:
         host = self._at.canonical_hostname
         # The file may also name a project canonically.
         short = name.removeprefix(f"{host}/")
@@ -327,7 +305,7 @@ class _Reader:
         def inherited(key: str) -> bool:
             return bool(settings.get(key, defaults.get(key, False)))
 
-        return TenantProject(
+        return model.TenantProject(
             project=f"{host}/{short}",
             name=short,
             connection=self._at.name,
@@ -350,7 +328,7 @@ class _Reader:
     def _include(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the kinds of stanzas that are read: those that the project or its group includes, plus the kinds of
         provider configuration if it asks for them, minus those that it excludes."""
-        kinds = CONFIG_PROJECT_KINDS if self._trusted else CONFIG_KINDS
+        kinds = tenantfile.CONFIG_PROJECT_KINDS if self._trusted else CONFIG_KINDS
         included = tuple(as_list(settings["include"])) if "include" in settings else kinds
         if settings.get("include-provider-config"):
             included = (*included, *NODEPOOL_KINDS)

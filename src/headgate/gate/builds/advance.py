@@ -22,7 +22,7 @@ from headgate.gate.state.actions import Action, Cancel, Report, Resume
 from headgate.gate.state.change import Change
 from headgate.gate.state.model import FAIL_FAST, Build, BuildSet, Item, State
 from headgate.gate.state.surroundings import Waiter
-from headgate.gate.state.work import ReportRequest
+from headgate.gate.state.works import ReportRequest
 from headgate.gate.state.world import World
 
 ERRORS_MAX = 100

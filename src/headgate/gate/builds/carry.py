@@ -19,7 +19,7 @@ from headgate.base.ids import derived
 from headgate.gate.builds.graph import parents
 from headgate.gate.state.actions import Action, Cancel, Run
 from headgate.gate.state.model import Build, BuildSet, Carried, Item, Phase, State
-from headgate.gate.state.work import BuildOutcome
+from headgate.gate.state.works import BuildOutcome
 from headgate.gate.state.world import World
 
 CARRIED_MAX_MS = 300_000

@@ -24,7 +24,7 @@ from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.gate.builds.graph import parent_data, parent_secrets, parents
 from headgate.gate.state.model import FINAL_GOOD, Build, BuildSet, Item
 from headgate.gate.state.surroundings import Sought
-from headgate.gate.state.work import RepoState
+from headgate.gate.state.works import RepoState
 from headgate.gate.state.world import World
 
 

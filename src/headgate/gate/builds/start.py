@@ -21,7 +21,7 @@ from headgate.gate.state.actions import Action, Cancel, Merge, Run
 from headgate.gate.state.change import Change
 from headgate.gate.state.gitwork import MergeItem
 from headgate.gate.state.model import Build, BuildSet, Item, Phase, State, Unfollowed
-from headgate.gate.state.work import BuildSpec, MergeRequest
+from headgate.gate.state.works import BuildSpec, MergeRequest
 from headgate.gate.state.world import LayoutView, World
 
 

@@ -13,7 +13,7 @@ from headgate.gate.builds.start import run
 from headgate.gate.state.actions import Action, Cancel
 from headgate.gate.state.model import FINAL_GOOD, Build, BuildSet, Item, State, with_item, with_queue
 from headgate.gate.state.returns import checked
-from headgate.gate.state.work import BuildEnded, BuildFailing, BuildOutcome, BuildPaused
+from headgate.gate.state.works import BuildEnded, BuildFailing, BuildOutcome, BuildPaused
 from headgate.gate.state.world import World
 
 BuildWord = BuildEnded | BuildPaused | BuildFailing

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
-from headgate.config.files.check import as_list
+from headgate.config.files.checks import as_list
 from headgate.config.forges.facts import ForgeEvent
 from headgate.config.model import Pipeline
 from headgate.gate.builds.report import refusal
@@ -23,7 +23,7 @@ from headgate.gate.rules.requirements import lacking, rulings
 from headgate.gate.state.actions import REFUSED, SETTLED, Action, Record, Report
 from headgate.gate.state.change import Change, ChangeState, EventKind, OutsideRefusal, TriggerEvent
 from headgate.gate.state.model import State
-from headgate.gate.state.work import ReportRequest
+from headgate.gate.state.works import ReportRequest
 from headgate.gate.state.world import World
 
 IN_LINE = ("serial", "supercedent")

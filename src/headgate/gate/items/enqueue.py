@@ -18,7 +18,7 @@ from headgate.gate.rules.requirements import heard, ruled_out, triggers, unmet, 
 from headgate.gate.state.actions import Action, Record, Report, Supersede
 from headgate.gate.state.change import Change, Deferred, EventKind, TriggerEvent
 from headgate.gate.state.model import BuildSet, Item, Phase, Queue, State, Successor, with_item, with_queue
-from headgate.gate.state.work import ByHand, ReportRequest
+from headgate.gate.state.works import ByHand, ReportRequest
 from headgate.gate.state.world import LayoutView, World
 
 DEFERRED_MAX = 500

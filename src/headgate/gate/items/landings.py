@@ -21,7 +21,7 @@ from headgate.gate.state.actions import ALARM, LANDED, WAITS, Action, Land, Mark
 from headgate.gate.state.change import Change, Parted, Strayed
 from headgate.gate.state.model import Item, Landed, Queue, State, with_item
 from headgate.gate.state.surroundings import Closing
-from headgate.gate.state.work import Demands, LandAnswer, Landing, LandRequest, ReportRequest
+from headgate.gate.state.works import Demands, LandAnswer, Landing, LandRequest, ReportRequest
 from headgate.gate.state.world import World
 
 REWRITES = frozenset({"squash-merge", "cherry-pick", "rebase"})

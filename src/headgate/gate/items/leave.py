@@ -16,7 +16,7 @@ from headgate.gate.rules.refs import is_known
 from headgate.gate.state.actions import Action, Record, Report
 from headgate.gate.state.change import Change
 from headgate.gate.state.model import Item, Queue, State, Unfollowed, with_queue
-from headgate.gate.state.work import ReportRequest
+from headgate.gate.state.works import ReportRequest
 from headgate.gate.state.world import World
 
 LANDED_AS_MAX = 50

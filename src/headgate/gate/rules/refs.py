@@ -14,7 +14,7 @@ from headgate.base.ids import derived
 from headgate.gate.rules.readiness import guarded
 from headgate.gate.state.change import HEADS, TAGS, ZEROS, Change
 from headgate.gate.state.model import Item, Queue, State
-from headgate.gate.state.work import RefAt
+from headgate.gate.state.works import RefAt
 from headgate.gate.state.world import World
 
 NAME_MAX_BYTES = 250

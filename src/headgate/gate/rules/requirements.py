@@ -8,7 +8,7 @@ from itertools import chain
 from msgspec.structs import replace
 
 from headgate.config.drivers import DIALECTS
-from headgate.config.files.check import as_list
+from headgate.config.files.checks import as_list
 from headgate.config.forges.facts import PipelineCheck
 from headgate.config.forges.git import required_results
 from headgate.config.forges.keyterms import Dialect, TermSubject, hindering, missing, triggered
@@ -16,7 +16,7 @@ from headgate.config.model import Pipeline, TriggerFilter
 from headgate.gate.state.actions import Action, Record, Vouch
 from headgate.gate.state.change import Change, ChangeState, EventKind, Tell, TriggerEvent
 from headgate.gate.state.model import Item
-from headgate.gate.state.work import Demands
+from headgate.gate.state.works import Demands
 from headgate.gate.state.world import World
 
 _NOTHING: dict[str, object] = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from headgate.config.forges.facts import PipelineCheck
 from headgate.gate.state.change import Change, Tell
 from headgate.gate.state.model import Item
-from headgate.gate.state.work import BuildSpec, LandRequest, MergeRequest, ReportRequest
+from headgate.gate.state.works import BuildSpec, LandRequest, MergeRequest, ReportRequest
 
 REFUSED, SETTLED, WAITS, ALARM, LANDED = "refused", "settled", "waits", "alarm", "landed"
 """Kinds of reports that are no results of pipelines: the change does not come in; this no longer holds; it has passed

@@ -17,7 +17,7 @@ from headgate.base.ids import derived
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
 from headgate.gate.state.change import Change, Deferred, OutsideRefusal, Parted, Strayed
 from headgate.gate.state.returns import NO_COURSE, NOTHING, Course, Returned, Sealed, Unfit, checked
-from headgate.gate.state.work import ByHand, RepoState
+from headgate.gate.state.works import ByHand, RepoState
 
 FINAL_GOOD = frozenset({"SUCCESS", "SKIPPED"})
 FAIL_FAST = "fail-fast"

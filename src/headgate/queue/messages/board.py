@@ -14,31 +14,11 @@ from typing import Any, TypeVar
 
 from headgate.base.errors import UserError, needing
 from headgate.base.tasks import run_until
-from headgate.queue.messages import later, queues, schedules
+from headgate.queue.messages import later, queues, records, schedules, storage
 from headgate.queue.messages.bounds import UNLIMITED, ApplicationLimits, ApplicationUsage, usage
 from headgate.queue.messages.database import Database, DatabaseDown, DataRefused, Open, SqliteDatabase, shown
 from headgate.queue.messages.holders import LeaseLost, LeaseMoment
 from headgate.queue.messages.posts import GroupLine, MessagePost, Overloaded, PostSignal, Write, digest_of, post_group
-from headgate.queue.messages.records import (
-    InvalidPost,
-    KeyReused,
-    MessageDraft,
-    NoQueue,
-    PartitionFull,
-    Posted,
-    QueueRecord,
-    StoredMessage,
-)
-from headgate.queue.messages.storage import (
-    MessagePut,
-    delete_ids,
-    overdue,
-    purge,
-    purge_overdue,
-    put_ids,
-    read,
-    read_ids,
-)
 from headgate.queueing.ids import Position
 from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 
@@ -120,7 +100,7 @@ class MessageBoard:
 
     # --- queues
 
-    async def create(self, app: str, wanted: QueueRecord) -> None:
+    async def create(self, app: str, wanted: records.QueueRecord) -> None:
         """Create a queue, or update the one of this name, whose partitions may only grow (raise InvalidPost)."""
         await self._write(lambda database: queues.create(database, app, wanted), app)
         self.signal.notify(app, None)
@@ -130,18 +110,18 @@ class MessageBoard:
         await self._write(lambda database: queues.remove(database, app, name), app)
         self.signal.notify(app, None)
 
-    async def queue(self, app: str, name: str) -> QueueRecord:
+    async def queue(self, app: str, name: str) -> records.QueueRecord:
         return await self._read(lambda database: queues.find(database, app, name))
 
-    async def queues(self, app: str, *, limit: int | None = None, offset: str = "") -> list[QueueRecord]:
+    async def queues(self, app: str, *, limit: int | None = None, offset: str = "") -> list[records.QueueRecord]:
         """Return queues by name, from `offset` on."""
         return await self._read(lambda database: queues.every(database, app, limit, offset))
 
     # --- messages
 
     async def post(
-        self, app: str, queue: str, drafts: Sequence[MessageDraft], *, key: str = ""
-    ) -> tuple[list[Posted], bool]:
+        self, app: str, queue: str, drafts: Sequence[records.MessageDraft], *, key: str = ""
+    ) -> tuple[list[records.Posted], bool]:
         """Post messages durably. Return True if the same was posted before under the same key. Raise KeyReused,
         InvalidPost or PartitionFull."""
         digest = ""
@@ -163,20 +143,22 @@ class MessageBoard:
 
     async def put(self, app: str, queue: str, ids: Sequence[tuple[int, str]], body: str, ttl_s: int) -> None:
         """Write the body to each (partition, id), which is created if it does not exist. Raise InvalidPost."""
-        put = MessagePut(app, queue, tuple(ids), body, ttl_s, self.now_ns())
-        await self._write(lambda database: put_ids(database, put), app)
+        put = storage.MessagePut(app, queue, tuple(ids), body, ttl_s, self.now_ns())
+        await self._write(lambda database: storage.put_ids(database, put), app)
         for partition, _ in ids:
             self.signal.notify(app, QueuePartition(queue, partition))
 
     async def delete(self, app: str, queue: str, ids: Sequence[tuple[int, str]]) -> None:
-        await self._write(lambda database: delete_ids(database, app, queue, ids, self.now_ns()), app)
+        await self._write(lambda database: storage.delete_ids(database, app, queue, ids, self.now_ns()), app)
 
     async def read(
-        self, queue: QueueRecord, partition: int, since: Position, *, limit: int, descending: bool = False
-    ) -> list[StoredMessage]:
+        self, queue: records.QueueRecord, partition: int, since: Position, *, limit: int, descending: bool = False
+    ) -> list[records.StoredMessage]:
         """Return messages from `since` on, including it; in descending order if asked."""
         now_ms = self._now_ms()
-        return await self._read(lambda database: read(database, queue.id, partition, since, limit, descending, now_ms))
+        return await self._read(
+            lambda database: storage.read(database, queue.id, partition, since, limit, descending, now_ms)
+        )
 
     async def look(self, work: Callable[[Database, int], T]) -> T:
         """Call a read function with the time in milliseconds since 1970. Raise what it raises."""
@@ -190,9 +172,9 @@ class MessageBoard:
             self._later.set()
         return answer
 
-    async def get(self, queue: QueueRecord, ids: Sequence[tuple[int, str]]) -> list[StoredMessage]:
+    async def get(self, queue: records.QueueRecord, ids: Sequence[tuple[int, str]]) -> list[records.StoredMessage]:
         """Return the messages named by (partition, id) that exist."""
-        return await self._read(lambda database: read_ids(database, queue.id, ids, self._now_ms()))
+        return await self._read(lambda database: storage.read_ids(database, queue.id, ids, self._now_ms()))
 
     # --- upkeep
 
@@ -202,16 +184,18 @@ class MessageBoard:
         while True:
             # In a transaction of its own, so that writes of applications are not made durable only after a thousand
             # deletions.
-            removed: int = await self._write(lambda database: purge(database, self._now_ms(), PURGE_MAX), alone=True)
+            removed: int = await self._write(
+                lambda database: storage.purge(database, self._now_ms(), PURGE_MAX), alone=True
+            )
             total += removed
             if removed < PURGE_MAX:
                 return total + await self._purge_overdue()
 
     async def _purge_overdue(self) -> int:
         total = 0
-        while found := await self._read(lambda database: overdue(database, self._now_ms(), PURGE_MAX)):
+        while found := await self._read(lambda database: storage.overdue(database, self._now_ms(), PURGE_MAX)):
             for place in found:
-                total += await self._write(partial(purge_overdue, place=place, most=PURGE_MAX), alone=True)
+                total += await self._write(partial(storage.purge_overdue, place=place, most=PURGE_MAX), alone=True)
         return total
 
     async def upkeep(self) -> None:
@@ -334,5 +318,5 @@ def _tried(work: Callable[[Database], Any], database: Database) -> Any:  # the a
         return work(database)
     # These are answers to one caller. Everything else ends the transaction, for all writes of the group: the write may
     # have written something already.
-    except (NoQueue, LeaseLost, InvalidPost, KeyReused, PartitionFull) as error:
+    except (records.NoQueue, LeaseLost, records.InvalidPost, records.KeyReused, records.PartitionFull) as error:
         return error

@@ -12,18 +12,7 @@ import aiohttp
 import msgspec
 
 from headgate.base.errors import UserError
-from headgate.ports.messages import (
-    LeaseGone,
-    MessageNews,
-    NewMessage,
-    NoStream,
-    PartitionBacklog,
-    PostedAlready,
-    PostRefused,
-    QueueFull,
-    QueueGone,
-    SourceDown,
-)
+from headgate.ports import messages
 from headgate.queue.messages.holders import Handed, MessageLease, Outcome
 from headgate.queue.messages.queues import PartitionRow
 from headgate.queue.messages.records import COUNT_MAX, READ_MAX
@@ -139,7 +128,7 @@ class MessageClient:
     async def get(self, partition: QueuePartition, id: str) -> Message | None:
         try:
             found = _messages(await self.ask("GET", _one(partition, id)))
-        except PostRefused:  # the original server cannot return single messages of partitions from 10 on
+        except messages.PostRefused:  # the original server cannot return single messages of partitions from 10 on
             query = {"partitions": str(partition.number), "limit": "1", "since": id}
             found = _messages(await self.ask("GET", f"/{quote(partition.queue)}", query))
         found = [message for message in found if message.message_id == id]
@@ -148,7 +137,7 @@ class MessageClient:
     async def delete(self, partition: QueuePartition, id: str) -> None:
         await self.ask("DELETE", _one(partition, id))
 
-    async def post(self, message: NewMessage) -> None:
+    async def post(self, message: messages.NewMessage) -> None:
         headers = {"Idempotency-Key": message.key, "Content-Type": "text/plain; charset=utf-8", **_due(message)}
         if message.partition is not None:
             headers["X-Partition"] = str(message.partition)
@@ -171,14 +160,14 @@ class MessageClient:
     async def partition_count(self, queue: str) -> int:
         page = (await self.ask("GET", "", {"details": "true", "limit": "1", "offset": queue})).queues
         if not page or page[0]["queue_name"] != queue:
-            raise QueueGone(queue)
+            raise messages.QueueGone(queue)
         return int(page[0].get("partitions", 1))
 
     async def create(self, queue: str, partitions: int = 1, priorities: int = 1) -> None:
         try:
             # Asked first, because a POST for a queue that exists would change its settings.
             await self.ask("GET", f"/{quote(queue)}", {"limit": "1"})
-        except QueueGone:
+        except messages.QueueGone:
             form = {"queue_name": queue, "partitions": str(partitions)}
             await self.ask("POST", "", data={**form, "priorities": str(priorities)} if priorities > 1 else form)
 
@@ -186,19 +175,19 @@ class MessageClient:
         """Change the settings of the queue that the form names. Raise what `ask` raises."""
         await self.ask("PUT", f"/{quote(queue)}", data=dict(form))
 
-    async def backlog(self, partition: QueuePartition, after: Position) -> PartitionBacklog:
+    async def backlog(self, partition: QueuePartition, after: Position) -> messages.PartitionBacklog:
         query = {"partition": str(partition.number)}
         if after != START:
             query["after"] = _since(after)
         try:
             found = await self.ask("GET", f"/{quote(partition.queue)}/lag", query)
-        except PostRefused:  # another server, which does not count them
+        except messages.PostRefused:  # another server, which does not count them
             left = await self.read(partition, after, READ_MAX - 1)
             newest = left[-1].message_id if left else ""
-            return PartitionBacklog(min(len(left), COUNT_MAX), newest, left[0].timestamp if left else "")
-        return PartitionBacklog(found.waiting, found.newest, found.oldest_waiting, found.delayed)
+            return messages.PartitionBacklog(min(len(left), COUNT_MAX), newest, left[0].timestamp if left else "")
+        return messages.PartitionBacklog(found.waiting, found.newest, found.oldest_waiting, found.delayed)
 
-    async def happenings(self) -> AsyncIterator[MessageNews]:
+    async def happenings(self) -> AsyncIterator[messages.MessageNews]:
         # A stream has no end that could be awaited; only silence shows that it is broken.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=SILENCE_MAX_S)
         headers = {"Accept": "text/event-stream"}
@@ -206,17 +195,17 @@ class MessageClient:
             # The first URL is one that answers: `ask` moves the others behind it.
             async with self._http.get(self._urls[0], headers=headers, timeout=timeout) as answer:
                 if answer.status >= 500:
-                    raise SourceDown(f"{self._urls[0]} answers {answer.status}")
+                    raise messages.SourceDown(f"{self._urls[0]} answers {answer.status}")
                 if answer.content_type != "text/event-stream":
-                    raise NoStream
+                    raise messages.NoStream
                 async for event, data in _events(answer.content):
                     if event in ("ready", "queues"):
-                        yield MessageNews(None)
+                        yield messages.MessageNews(None)
                     elif event == "posted":
-                        yield MessageNews(frozenset(parse_partition(text) for text in data.split()))
+                        yield messages.MessageNews(frozenset(parse_partition(text) for text in data.split()))
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise SourceDown(f"{self._urls[0]}: {_text(error)}") from error
-        raise SourceDown(f"{self._urls[0]} ended its stream")
+            raise messages.SourceDown(f"{self._urls[0]}: {_text(error)}") from error
+        raise messages.SourceDown(f"{self._urls[0]} ended its stream")
 
     async def ask(
         self,
@@ -235,11 +224,11 @@ class MessageClient:
                     again = answer.headers.get("Retry-After", "")
                     return _checked(url, answer.status, await answer.read(), again)
             except (aiohttp.ClientConnectionError, TimeoutError) as error:
-                down = SourceDown(f"{url}: {_text(error)}")
+                down = messages.SourceDown(f"{url}: {_text(error)}")
                 # To the end of the line: the next request does not wait for the same dead server again.
                 self._urls = [*(one for one in self._urls if one != url), url]
             except aiohttp.ClientError as error:
-                raise SourceDown(f"{url}: {_text(error)}") from error
+                raise messages.SourceDown(f"{url}: {_text(error)}") from error
         raise down
 
 
@@ -247,29 +236,29 @@ def _checked(url: str, status: int, body: bytes, again: str) -> QueueResponse:
     try:
         answer = msgspec.json.decode(body, type=QueueResponse)
     except (msgspec.DecodeError, ValueError) as error:
-        raise SourceDown(f"{url} answers {status}, and not in the shape of the message API") from error
+        raise messages.SourceDown(f"{url} answers {status}, and not in the shape of the message API") from error
     if status < 300:
         return answer
     text = msgspec.json.encode(answer.error_msg).decode()
     if status == 404:
-        raise QueueGone(text)
+        raise messages.QueueGone(text)
     if status == 409:
-        raise LeaseGone(text)
+        raise messages.LeaseGone(text)
     if status == 429:
         # Proxies may answer with a date here, which is legal HTTP.
-        raise QueueFull(text, float(again) if again.isdecimal() else 1.0)
+        raise messages.QueueFull(text, float(again) if again.isdecimal() else 1.0)
     if status == 422:
-        raise PostedAlready(text)
+        raise messages.PostedAlready(text)
     if status in (400, 413):
-        raise PostRefused(text)
-    raise SourceDown(f"{url} answers {status}: {text}")
+        raise messages.PostRefused(text)
+    raise messages.SourceDown(f"{url} answers {status}: {text}")
 
 
 def _messages(answer: QueueResponse) -> list[Message]:
     try:
         return msgspec.json.decode(answer.messages, type=list[Message])
     except ValueError as error:
-        raise SourceDown(f"messages are not in the shape of the message API: {error}") from error
+        raise messages.SourceDown(f"messages are not in the shape of the message API: {error}") from error
 
 
 async def _events(content: aiohttp.StreamReader) -> AsyncIterator[tuple[str, str]]:
@@ -287,7 +276,7 @@ async def _events(content: aiohttp.StreamReader) -> AsyncIterator[tuple[str, str
             data += value.removeprefix(" ")
 
 
-def _due(message: NewMessage) -> dict[str, str]:
+def _due(message: messages.NewMessage) -> dict[str, str]:
     found = {"X-Hold": "yes"} if message.hold else {}
     if message.delay_s:
         found["X-Delay"] = f"{message.delay_s:.3f}"
@@ -356,4 +345,4 @@ def _shaped(raw: msgspec.Raw, kind: Any) -> Any:  # decoded to that type
     try:
         return msgspec.json.decode(raw, type=kind)
     except ValueError as error:
-        raise SourceDown(f"a lease is not in the shape of the message API: {error}") from error
+        raise messages.SourceDown(f"a lease is not in the shape of the message API: {error}") from error

@@ -14,7 +14,6 @@ import msgspec
 
 from headgate.queue.messages import queues
 from headgate.queue.messages.database import Database, Row
-from headgate.queue.messages.queues import reserve
 from headgate.queue.messages.records import MessageDraft, NoQueue, QueueRecord
 from headgate.queueing.ids import ticks_of, ticks_of_unix_ns, unix_text
 from headgate.queueing.partitions import QueuePartition
@@ -138,7 +137,7 @@ def _deliver_partition(
     queue_partition = of.id, partition
     now_ticks, now_ms = ticks_of_unix_ns(now_ns), now_ns // 1_000_000
     # until the transaction ends, nobody else delivers or posts to this partition
-    reserve(database, queue_partition, 0, now_ticks)
+    queues.reserve(database, queue_partition, 0, now_ticks)
     # Bodies stay in the database: the statement below copies them, and only their lengths are needed here.
     sql = f"select ticks, ttl_s, length(body) from later where {_PLACE} and due_ms <= ? order by {ORDER} limit ?"
     found, chars = list[Row](), 0
@@ -146,7 +145,7 @@ def _deliver_partition(
         if chars < most_chars:
             found.append(row)
             chars += row[2]
-    first = reserve(database, queue_partition, len(found), now_ticks)
+    first = queues.reserve(database, queue_partition, len(found), now_ticks)
     for n, (ticks, ttl_s, _) in enumerate(found):
         database.execute(
             # Not counted again: its size was added to the partition when it was posted.
@@ -197,7 +196,7 @@ def withdraw(database: Database, queue: int, ids: Iterable[tuple[int, str]], now
             partitions.add((queue, partition))
             count += 1
     for queue_partition in sorted(partitions):
-        reserve(database, queue_partition, 0, ticks_of_unix_ns(now_ns))
+        queues.reserve(database, queue_partition, 0, ticks_of_unix_ns(now_ns))
         held = database.execute(
             f"select coalesce(max(due_ms), 0) from later where {_PLACE} and held = 1", queue_partition
         )

@@ -15,33 +15,15 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from headgate.queue.messages import queues
+from headgate.queue.messages import holders, queues
 from headgate.queue.messages.database import Database, Row
-from headgate.queue.messages.holders import (
-    PLACE,
-    Handed,
-    HeldLease,
-    LeaseLost,
-    LeaseMoment,
-    LeaseRequest,
-    MessageLease,
-    Outcome,
-    alone,
-    as_handed,
-    behind,
-    due_one,
-    fail,
-    forget,
-    until,
-    write,
-)
 from headgate.queue.messages.records import InvalidPost, KeyReused, StoredMessage
 from headgate.queue.messages.storage import read_ids
 from headgate.queueing.ids import START, Position, position_of, unix_ms_of
 from headgate.queueing.partitions import QueuePartition, comes_next, head_of
 
 
-def take(database: Database, wanted: LeaseRequest, moment: LeaseMoment) -> MessageLease | None:
+def take(database: Database, wanted: holders.LeaseRequest, moment: holders.LeaseMoment) -> holders.MessageLease | None:
     """Lease a partition, or a strand, that nobody holds and that has something to do; return None if there is none.
     Raise NoQueue, InvalidPost."""
     queue = queues.find(database, wanted.app, wanted.queue)
@@ -66,14 +48,14 @@ def take(database: Database, wanted: LeaseRequest, moment: LeaseMoment) -> Messa
         head, epoch, _, id, _ = strand[0]
         # Whoever presents the name counts as the holder, so nobody must be able to guess it.
         token, taken = secrets.token_hex(16), "update lease set epoch = ?, worker = ?, expires_ms = ?, token = ?"
-        whose = (epoch + 1, wanted.worker, until(moment, wanted.ttl_s))
+        whose = (epoch + 1, wanted.worker, holders.until(moment, wanted.ttl_s))
         # Two servers may see the same free strand; the epoch lets one of them win, and its rows of lower priority
         # follow. The holder may also have extended its lease at the last moment.
-        free = f"{taken} where {PLACE} and epoch = ? and expires_ms <= ? returning 1"
+        free = f"{taken} where {holders.PLACE} and epoch = ? and expires_ms <= ? returning 1"
         if database.execute(free, (*whose, token, *places[0][0], epoch, moment.now_ms)):
             for place, _ in places[1:]:
-                database.execute(f"{taken} where {PLACE}", (*whose, "", *place))
-            return MessageLease(token, head, epoch + 1, wanted.ttl_s, id, queue.priorities)
+                database.execute(f"{taken} where {holders.PLACE}", (*whose, "", *place))
+            return holders.MessageLease(token, head, epoch + 1, wanted.ttl_s, id, queue.priorities)
         # another server was quicker
     return None
 
@@ -85,16 +67,18 @@ def _unknown(partition: int) -> Row:
 
 def _waits(database: Database, place: Row, at: Position, now_ms: int) -> bool:
     """Tell whether the partition has a message that is due or new."""
-    due = database.execute(f"select 1 from tried where {PLACE} and due_ms between 1 and ? limit 1", (*place, now_ms))
+    due = database.execute(
+        f"select 1 from tried where {holders.PLACE} and due_ms between 1 and ? limit 1", (*place, now_ms)
+    )
     queue, _, partition = place
-    return bool(due) or bool(behind(database, queue, partition, at, 1, now_ms))
+    return bool(due) or bool(holders.behind(database, queue, partition, at, 1, now_ms))
 
 
 @dataclass(frozen=True, slots=True)
 class _Strand:
     """Represent what one lease covers: a strand, or one partition if the queue has no priorities."""
 
-    leases: tuple[HeldLease, ...]
+    leases: tuple[holders.HeldLease, ...]
     """Those of the partitions of the strand, the highest priority first."""
     handed: int = 0
     """Partition of the message that was handed out last; 0: none was."""
@@ -106,7 +90,7 @@ class _Strand:
     def write(self, database: Database, what: str, *values: object) -> None:
         """Change the rows of all its partitions."""
         for held in self.leases:
-            write(database, held, what, *values)
+            holders.write(database, held, what, *values)
 
     def keep(self, database: Database) -> None:
         """Store whose turn it is."""
@@ -130,34 +114,40 @@ def _held(database: Database, app: str, name: str, token: str, now_ms: int) -> _
     # The rows of lower priorities have an empty token and a time that has not passed: an empty name must not match
     # them.
     if not rows or not token:
-        raise LeaseLost("this lease has ended: take another, and discard what was fetched under it")
+        raise holders.LeaseLost("this lease has ended: take another, and discard what was fetched under it")
     turn: list[Row] = []
     if queue.priorities > 1:
         group, head, *_ = rows[0]
-        turn = database.execute(f"select handed, passed, then_passed from turn where {PLACE}", (queue.id, group, head))
+        turn = database.execute(
+            f"select handed, passed, then_passed from turn where {holders.PLACE}", (queue.id, group, head)
+        )
         between = f"{sql} and crew = ? and partition between ? and ? order by partition"
         rows = database.execute(between, (queue.id, group, head, head + queue.priorities - 1))
     leases = tuple(
-        HeldLease(queue, group, n, epoch, worker, Position(ticks, id), Position(ahead_ticks, ahead_id), ahead_epoch)
+        holders.HeldLease(
+            queue, group, n, epoch, worker, Position(ticks, id), Position(ahead_ticks, ahead_id), ahead_epoch
+        )
         for group, n, epoch, worker, ticks, id, ahead_ticks, ahead_id, ahead_epoch in rows
     )
     return _Strand(leases, *turn[0]) if turn else _Strand(leases)
 
 
-def release(database: Database, app: str, queue: str, token: str, moment: LeaseMoment) -> None:
+def release(database: Database, app: str, queue: str, token: str, moment: holders.LeaseMoment) -> None:
     """Give a lease back. This declares that fetched messages that are not done were not started. Raise LeaseLost or
     NoQueue."""
     strand = _held(database, app, queue, token, moment.now_ms)
     for held in strand.leases:
         place = (*held.place, held.epoch)
-        database.execute(f"update tried set handed = 0 where {PLACE} and handed = ?", place)
+        database.execute(f"update tried set handed = 0 where {holders.PLACE} and handed = ?", place)
         # What an earlier holder fetched and never answered for remains suspect: this holder may not have got to it.
         if held.ahead_epoch == held.epoch:
-            write(database, held, "ahead_ticks = ticks, ahead_id = id")
+            holders.write(database, held, "ahead_ticks = ticks, ahead_id = id")
     strand.write(database, "token = '', expires_ms = 0")
 
 
-def fetch(database: Database, app: str, queue: str, token: str, limit: int, moment: LeaseMoment) -> list[Handed]:
+def fetch(
+    database: Database, app: str, queue: str, token: str, limit: int, moment: holders.LeaseMoment
+) -> list[holders.Handed]:
     """Return the next messages. A repeated call returns the same ones, unless one of a higher priority has arrived.
     A message whose last attempt failed, or has no known outcome, comes alone; in a queue with priorities each
     message does. Raise LeaseLost, NoQueue."""
@@ -176,43 +166,53 @@ def fetch(database: Database, app: str, queue: str, token: str, limit: int, mome
         strand = _held(database, app, queue, token, moment.now_ms)  # it was given up, or has expired
 
 
-def _since_ms(database: Database, held: HeldLease, now_ms: int) -> int | None:
+def _since_ms(database: Database, held: holders.HeldLease, now_ms: int) -> int | None:
     """Return when the next message of a partition was posted."""
-    due = f"select id from tried where {PLACE} and due_ms between 1 and ? order by due_ms limit 1"
+    due = f"select id from tried where {holders.PLACE} and due_ms between 1 and ? order by due_ms limit 1"
     ids = [id for (id,) in database.execute(due, (*held.place, now_ms))]
-    found = ids or [one.message_id for one in behind(database, held.queue.id, held.partition, held.at, 1, now_ms)]
+    found = ids or [
+        one.message_id for one in holders.behind(database, held.queue.id, held.partition, held.at, 1, now_ms)
+    ]
     return unix_ms_of(found[0]) if found else None
 
 
-def _fetch(database: Database, held: HeldLease, limit: int, moment: LeaseMoment) -> list[Handed]:
+def _fetch(
+    database: Database, held: holders.HeldLease, limit: int, moment: holders.LeaseMoment
+) -> list[holders.Handed]:
     """Return the next messages of one partition."""
     # A message without a body is gone, so the next one is looked at; each round deletes a row, so the loop ends.
-    while (due := due_one(database, held, moment)) is not None:
+    while (due := holders.due_one(database, held, moment)) is not None:
         if due.body:
             return [due]
     at = held.at
     # The holder before fetched up to `ahead` and did not come back: any of these may have ended its process.
     while at < held.ahead and held.ahead_epoch < held.epoch:
-        found = behind(database, held.queue.id, held.partition, at, 1, moment.now_ms)
+        found = holders.behind(database, held.queue.id, held.partition, at, 1, moment.now_ms)
         if not found or position_of(found[0].message_id) > held.ahead:
             break
-        handed = alone(database, held, found[0], moment)
+        handed = holders.alone(database, held, found[0], moment)
         if handed is not None:
             return [handed]
         at = position_of(found[0].message_id)
-        write(database, held, "ticks = ?, id = ?", at.ticks, at.id)
-    page = behind(database, held.queue.id, held.partition, at, limit, moment.now_ms)
+        holders.write(database, held, "ticks = ?, id = ?", at.ticks, at.id)
+    page = holders.behind(database, held.queue.id, held.partition, at, limit, moment.now_ms)
     if page:
         # Recorded before the answer leaves: should this holder vanish, the next one knows what it may have started.
         ahead = position_of(page[-1].message_id)
         sql = "ahead_ticks = ?, ahead_id = ?, ahead_epoch = epoch"
-        write(database, held, sql, ahead.ticks, ahead.id)
-    return [as_handed(one, 1) for one in page]
+        holders.write(database, held, sql, ahead.ticks, ahead.id)
+    return [holders.as_handed(one, 1) for one in page]
 
 
 def commit(
-    database: Database, app: str, queue: str, token: str, outcome: Outcome, moment: LeaseMoment, key: str = ""
-) -> MessageLease:
+    database: Database,
+    app: str,
+    queue: str,
+    token: str,
+    outcome: holders.Outcome,
+    moment: holders.LeaseMoment,
+    key: str = "",
+) -> holders.MessageLease:
     """Record that everything up to the last message named is done or waits for its next attempt, and return the
     lease, which continues. Repeated under the same key as the last time, the outcome is not recorded again.
 
@@ -230,23 +230,23 @@ def commit(
     # An outcome uses the turn up. A mere extension of the lease does not.
     if reports and len(strand.leases) > 1:
         replace(strand, passed=strand.then_passed).keep(database)
-    strand.write(database, "expires_ms = ?", until(moment, outcome.ttl))
+    strand.write(database, "expires_ms = ?", holders.until(moment, outcome.ttl))
     head = strand.leases[0]
     processed = next((report.last.id for report in reports if report.held is head), head.at.id)
-    return MessageLease(token, head.partition, head.epoch, outcome.ttl, processed, len(strand.leases))
+    return holders.MessageLease(token, head.partition, head.epoch, outcome.ttl, processed, len(strand.leases))
 
 
-def _is_known(database: Database, strand: _Strand, outcome: Outcome, key: str) -> bool:
+def _is_known(database: Database, strand: _Strand, outcome: holders.Outcome, key: str) -> bool:
     """Return whether the last outcome of this lease came under this key. Raise KeyReused if it was another one."""
     head = strand.leases[0]
-    sql = f"select digest from outcome where {PLACE} and epoch = ? and key = ?"
+    sql = f"select digest from outcome where {holders.PLACE} and epoch = ? and key = ?"
     rows = database.execute(sql, (*head.place, head.epoch, key))
     if rows and rows[0][0] != _digest(outcome):
         raise KeyReused("this Idempotency-Key was used for another outcome")
     return bool(rows)
 
 
-def _remember(database: Database, strand: _Strand, outcome: Outcome, key: str) -> None:
+def _remember(database: Database, strand: _Strand, outcome: holders.Outcome, key: str) -> None:
     # One key for each lease is enough: a worker repeats an outcome until it is answered, before it reports another.
     database.execute(
         "insert into outcome (queue, crew, partition, epoch, key, digest) values (?, ?, ?, ?, ?, ?) on conflict"
@@ -255,11 +255,13 @@ def _remember(database: Database, strand: _Strand, outcome: Outcome, key: str) -
     )
 
 
-def _digest(outcome: Outcome) -> str:
+def _digest(outcome: holders.Outcome) -> str:
     return hashlib.blake2b(msgspec.json.encode(outcome), digest_size=24).hexdigest()
 
 
-def _by_partition(database: Database, strand: _Strand, outcome: Outcome) -> list[tuple[HeldLease, Outcome]]:
+def _by_partition(
+    database: Database, strand: _Strand, outcome: holders.Outcome
+) -> list[tuple[holders.HeldLease, holders.Outcome]]:
     """Split an outcome by partition. An id may exist in several; it then means the one that was handed out last."""
     if not outcome.done and not outcome.failed:
         return []
@@ -268,17 +270,17 @@ def _by_partition(database: Database, strand: _Strand, outcome: Outcome) -> list
         return [(leases[0], outcome)]
     waiting = [_waiting(database, held) for held in leases]
 
-    def of(id: str) -> HeldLease:
+    def of(id: str) -> holders.HeldLease:
         at = position_of(id)
         known = zip(leases, waiting, strict=True)
         return next((held for held, ids in known if held.at < at <= held.ahead or id in ids), leases[0])
 
-    found: dict[int, tuple[HeldLease, Outcome]] = {}
+    found: dict[int, tuple[holders.HeldLease, holders.Outcome]] = {}
     for held in leases:
         done = tuple(id for id in outcome.done if of(id) is held)
         failed = tuple(one for one in outcome.failed if of(one.message_id) is held)
         if done or failed:
-            found[held.partition] = held, Outcome(done, failed, outcome.ttl, outcome.attempts)
+            found[held.partition] = held, holders.Outcome(done, failed, outcome.ttl, outcome.attempts)
     return list(found.values())
 
 
@@ -286,17 +288,19 @@ def _by_partition(database: Database, strand: _Strand, outcome: Outcome) -> list
 class _PartitionReport:
     """Hold what was reported for one partition and can be recorded."""
 
-    held: HeldLease
-    outcome: Outcome
+    held: holders.HeldLease
+    outcome: holders.Outcome
     last: Position
 
 
-def _waiting(database: Database, held: HeldLease) -> set[str]:
+def _waiting(database: Database, held: holders.HeldLease) -> set[str]:
     """Return the ids of messages that wait for another try."""
-    return {id for (id,) in database.execute(f"select id from tried where {PLACE} and due_ms > 0", held.place)}
+    return {id for (id,) in database.execute(f"select id from tried where {holders.PLACE} and due_ms > 0", held.place)}
 
 
-def _checked(database: Database, held: HeldLease, outcome: Outcome, moment: LeaseMoment) -> _PartitionReport:
+def _checked(
+    database: Database, held: holders.HeldLease, outcome: holders.Outcome, moment: holders.LeaseMoment
+) -> _PartitionReport:
     """Check an outcome, without writing anything. Raise InvalidPost."""
     named = {*outcome.done, *(one.message_id for one in outcome.failed)}
     ahead = sorted(position_of(id) for id in named if position_of(id) > held.at)
@@ -304,29 +308,36 @@ def _checked(database: Database, held: HeldLease, outcome: Outcome, moment: Leas
     return _PartitionReport(held, outcome, ahead[-1] if ahead else held.at)
 
 
-def _record(database: Database, report: _PartitionReport, moment: LeaseMoment) -> None:
+def _record(database: Database, report: _PartitionReport, moment: holders.LeaseMoment) -> None:
     held, outcome = report.held, report.outcome
-    known: dict[str, int] = dict(database.execute(f"select id, failed from tried where {PLACE}", held.place))
+    known: dict[str, int] = dict(database.execute(f"select id, failed from tried where {holders.PLACE}", held.place))
     found = {one.message_id: one for one in _read_failed(database, held, outcome, moment)}
     for id in outcome.done:
         if id in known:
-            forget(database, held, id)
+            holders.forget(database, held, id)
     for failure in outcome.failed:
         if failure.message_id in found:
             tries = known.get(failure.message_id, 0) + 1
-            fail(database, held, found[failure.message_id], failure, tries, outcome.attempts, moment)
+            holders.fail(database, held, found[failure.message_id], failure, tries, outcome.attempts, moment)
         elif failure.message_id in known:
-            forget(database, held, failure.message_id)
-    write(database, held, "ticks = ?, id = ?", report.last.ticks, report.last.id)
+            holders.forget(database, held, failure.message_id)
+    holders.write(database, held, "ticks = ?, id = ?", report.last.ticks, report.last.id)
 
 
-def _read_failed(database: Database, held: HeldLease, outcome: Outcome, moment: LeaseMoment) -> Sequence[StoredMessage]:
+def _read_failed(
+    database: Database, held: holders.HeldLease, outcome: holders.Outcome, moment: holders.LeaseMoment
+) -> Sequence[StoredMessage]:
     ids = [(held.partition, one.message_id) for one in outcome.failed]
     return read_ids(database, held.queue.id, ids, moment.now_ms)
 
 
 def _check(
-    database: Database, held: HeldLease, named: set[str], ahead: list[Position], waiting: set[str], moment: LeaseMoment
+    database: Database,
+    held: holders.HeldLease,
+    named: set[str],
+    ahead: list[Position],
+    waiting: set[str],
+    moment: holders.LeaseMoment,
 ) -> None:
     """Check that no message is skipped, and that only fetched messages are named. Raise InvalidPost."""
     past = {id for id in named if position_of(id) <= held.at} - waiting
@@ -337,7 +348,7 @@ def _check(
     if ahead[-1] > held.ahead:
         raise InvalidPost({"done": f"{ahead[-1].id} was not fetched"})
     # If all messages up to the last one are named, they are at most this many; one more shows that one was left out.
-    between = behind(database, held.queue.id, held.partition, held.at, len(ahead) + 1, moment.now_ms)
+    between = holders.behind(database, held.queue.id, held.partition, held.at, len(ahead) + 1, moment.now_ms)
     for one in between:
         if position_of(one.message_id) < ahead[-1] and one.message_id not in named:
             raise InvalidPost(

@@ -13,19 +13,9 @@ from typing import Any
 
 import msgspec
 
-from headgate.queue.messages import later, queues
+from headgate.queue.messages import later, queues, records
 from headgate.queue.messages.bounds import PartitionRoom
 from headgate.queue.messages.database import Database, Row
-from headgate.queue.messages.records import (
-    KEYS_KEPT_S,
-    InvalidPost,
-    KeyReused,
-    MessageDraft,
-    NoQueue,
-    PartitionFull,
-    Posted,
-    QueueRecord,
-)
 from headgate.queueing.ids import ticks_of_unix_ns, unix_text
 from headgate.queueing.partitions import QueuePartition, partition_of, partition_of_key, priority_named
 
@@ -90,20 +80,20 @@ class PostSignal:
 
 _REUSED = "this Idempotency-Key was used for other messages"
 
-Answer = tuple[list[Posted], bool]
+Answer = tuple[list[records.Posted], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class MessagePost:
     app: str
     queue: str
-    drafts: tuple[MessageDraft, ...]
+    drafts: tuple[records.MessageDraft, ...]
     key: str = ""
     digest: str = ""
     """Digest of the drafts; empty without a key."""
 
 
-def digest_of(drafts: Sequence[MessageDraft]) -> str:
+def digest_of(drafts: Sequence[records.MessageDraft]) -> str:
     """Return a digest that is equal for equal drafts in equal order."""
     found = hashlib.blake2b(digest_size=24)
     for draft in drafts:
@@ -125,8 +115,8 @@ def post_group(
     """Post in the caller's transaction and return one answer for each post, or why it is rejected: NoQueue,
     InvalidPost, KeyReused or PartitionFull."""
     answers: list[Answer | Exception | None] = [None] * len(posts)
-    accepted: list[tuple[int, QueueRecord, list[int]]] = []
-    known: dict[tuple[str, str], QueueRecord | NoQueue] = {}
+    accepted: list[tuple[int, records.QueueRecord, list[int]]] = []
+    known: dict[tuple[str, str], records.QueueRecord | records.NoQueue] = {}
     firsts: dict[tuple[int, str], int] = {}
     again: list[tuple[int, int]] = []
     for n, post in enumerate(posts):
@@ -144,43 +134,45 @@ def post_group(
                 # Only now: a post that is refused does not use its key up.
                 if post.key:
                     firsts[queue.id, post.key] = n
-        except (NoQueue, InvalidPost, KeyReused) as error:
+        except (records.NoQueue, records.InvalidPost, records.KeyReused) as error:
             answers[n] = error
     _write(database, posts, accepted, answers, now_ns, node)
     for n, first in again:
         answer, same = answers[first], posts[n].digest == posts[first].digest
         # A refusal for lack of room is not remembered under the key: the client may try again later.
-        if isinstance(answer, PartitionFull):
+        if isinstance(answer, records.PartitionFull):
             answers[n] = answer
         else:
-            answers[n] = (answer[0], True) if same and isinstance(answer, tuple) else KeyReused(_REUSED)
+            answers[n] = (answer[0], True) if same and isinstance(answer, tuple) else records.KeyReused(_REUSED)
     return [answer for answer in answers if answer is not None]
 
 
-def _queue(database: Database, post: MessagePost, known: dict[tuple[str, str], QueueRecord | NoQueue]) -> QueueRecord:
+def _queue(
+    database: Database, post: MessagePost, known: dict[tuple[str, str], records.QueueRecord | records.NoQueue]
+) -> records.QueueRecord:
     name = (post.app, post.queue)
     if name not in known:
         try:
             known[name] = queues.find(database, post.app, post.queue)
-        except NoQueue as error:
+        except records.NoQueue as error:
             known[name] = error
     found = known[name]
-    if isinstance(found, NoQueue):
-        raise NoQueue(post.queue)
+    if isinstance(found, records.NoQueue):
+        raise records.NoQueue(post.queue)
     return found
 
 
-def _answered(database: Database, queue: QueueRecord, post: MessagePost) -> list[Posted] | None:
+def _answered(database: Database, queue: records.QueueRecord, post: MessagePost) -> list[records.Posted] | None:
     """Return the earlier answer to the same post, or None if this is the first."""
     rows = database.execute("select digest, answer from posted where queue = ? and key = ?", (queue.id, post.key))
     if not rows:
         return None
     if rows[0][0] != post.digest:
-        raise KeyReused(_REUSED)
-    return msgspec.json.decode(rows[0][1], type=list[Posted])
+        raise records.KeyReused(_REUSED)
+    return msgspec.json.decode(rows[0][1], type=list[records.Posted])
 
 
-def _partitions(post: MessagePost, queue: QueueRecord, chance: random.Random) -> list[int]:
+def _partitions(post: MessagePost, queue: records.QueueRecord, chance: random.Random) -> list[int]:
     """Return the partition of each draft. Raise InvalidPost that names every draft with a partition or priority that
     the queue lacks."""
     found, wrong = list[int](), dict[str, str]()
@@ -199,14 +191,14 @@ def _partitions(post: MessagePost, queue: QueueRecord, chance: random.Random) ->
         strand = partition_of_key(draft.key, strands) if draft.key else chance.randrange(strands) + 1
         found.append(partition_of(strand, priority, queue.priorities))
     if wrong:
-        raise InvalidPost(wrong)
+        raise records.InvalidPost(wrong)
     return found
 
 
 def _write(
     database: Database,
     posts: Sequence[MessagePost],
-    accepted: list[tuple[int, QueueRecord, list[int]]],
+    accepted: list[tuple[int, records.QueueRecord, list[int]]],
     answers: list[Answer | Exception | None],
     now_ns: int,
     node: int,
@@ -236,14 +228,14 @@ def _write(
             ticks[queue.id, partition] = at + 1
             id = queue.id_of(partition, at, node)
             if due_ms := aside.take((queue.id, partition), at, id, draft):
-                posted.append(Posted(id, unix_text(at), partition, later.seconds(due_ms)))
+                posted.append(records.Posted(id, unix_text(at), partition, later.seconds(due_ms)))
                 continue
             rows.append((queue.id, partition, at, id, draft.body, now_ms + queue.kept_s(draft.ttl_s) * 1000))
-            posted.append(Posted(id, unix_text(at), partition))
+            posted.append(records.Posted(id, unix_text(at), partition))
             announced.add(f"{post.app}\n{post.queue}\n{partition}")
         if post.key:
             answer = msgspec.json.encode(posted).decode()
-            key_rows.append((queue.id, post.key, post.digest, answer, now_ms + KEYS_KEPT_S * 1000))
+            key_rows.append((queue.id, post.key, post.digest, answer, now_ms + records.KEYS_KEPT_S * 1000))
         answers[n] = posted, False
     if rows:
         database.insert("message", "queue, partition, ticks, id, body, expires_ms", rows)
@@ -313,7 +305,7 @@ class GroupLine:
         # Upkeep has no application and is limited only by WAITING_MAX. A single write of any size is accepted if
         # nothing of its application waits; otherwise it could never be written.
         if app and (len(waiting) >= EACH_MAX or (waiting and chars + write.chars > EACH_MAX_CHARS)):
-            raise PartitionFull(f"{len(waiting)} requests of application {app} wait already", AGAIN_S)
+            raise records.PartitionFull(f"{len(waiting)} requests of application {app} wait already", AGAIN_S)
         self._of.setdefault(app, deque()).append(write)
         self._chars[app] = chars + write.chars
         self._count += 1

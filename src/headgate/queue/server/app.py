@@ -14,21 +14,9 @@ from prometheus_client import generate_latest
 from headgate.queue.messages import later, queues, schedules
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.records import READ_MAX, TTL_DEFAULT_S, InvalidPost, NoQueue, QueueRecord
-from headgate.queue.messages.schedules import BODY_MAX_CHARS, MessageSchedule
 from headgate.queue.messages.storage import backlog
-from headgate.queue.server import forms
+from headgate.queue.server import answers, forms
 from headgate.queue.server.access import ApplicationKeys
-from headgate.queue.server.answers import (
-    OK,
-    REFUSALS,
-    MessageSite,
-    answer,
-    happenings,
-    messages,
-    now_ms,
-    refused,
-    stream,
-)
 from headgate.queue.server.leases import LEASE_ROUTES
 from headgate.queue.server.openapi import description, page
 from headgate.queueing.ids import is_id, position_of
@@ -39,27 +27,27 @@ LIST_MAX = 100_000
 
 
 @get("/v1")
-async def list_applications(site: MessageSite, request: HttpRequest) -> Response[bytes]:
+async def list_applications(site: answers.MessageSite, request: HttpRequest) -> Response[bytes]:
     """Return the applications that the caller may see."""
     proved = site.keys.somebody(request.headers.get("authorization", ""))
-    return answer({**OK, "applications": sorted(one.removeprefix("app:") for one in proved)})
+    return answers.answer({**answers.OK, "applications": sorted(one.removeprefix("app:") for one in proved)})
 
 
 @get("/v1/{app:str}/{queue:str}/standing")
-async def get_queue_status(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+async def get_queue_status(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Return what each partition holds, and how far all groups of workers, or one `group`, have got."""
     site.caller(request, app).must_be(app)
     of = await site.queue(app, queue)
     group = request.query.get("group", "")
     found = await site.board.look(lambda database, now_ms: queues.partition_statuses(database, of, now_ms, group))
-    return answer({**OK, "partitions": found})
+    return answers.answer({**answers.OK, "partitions": found})
 
 
 @get("/v1/{app:str}")
-async def list_queues(site: MessageSite, request: HttpRequest, app: str) -> Response[bytes] | StreamResponse:
+async def list_queues(site: answers.MessageSite, request: HttpRequest, app: str) -> Response[bytes] | StreamResponse:
     site.caller(request, app).must_be(app)
     if "text/event-stream" in request.headers.get("accept", ""):
-        return happenings(site, app, site.still(request, app))
+        return answers.happenings(site, app, site.still(request, app))
     query = request.query
     limit = forms.whole_number(query, "limit", 1, LIST_MAX, None)
     found = await site.board.queues(app, limit=limit, offset=query.get("offset", ""))
@@ -69,11 +57,11 @@ async def list_queues(site: MessageSite, request: HttpRequest, app: str) -> Resp
         totals = await site.board.look(lambda database, _: queues.totals(database, app))
         for queue, shown in zip(found, listed, strict=True):
             shown["messages"], shown["bytes"] = totals.get(queue.id, (0, 0))
-    return answer({**OK, "queues": listed})
+    return answers.answer({**answers.OK, "queues": listed})
 
 
 async def _listed(
-    site: MessageSite, app: str, queue: QueueRecord, details: bool, count: bool
+    site: answers.MessageSite, app: str, queue: QueueRecord, details: bool, count: bool
 ) -> dict[str, Any]:  # JSON
     shown: dict[str, Any] = {"queue_name": queue.name}  # JSON
     if details:
@@ -103,44 +91,44 @@ def _bounds(queue: QueueRecord) -> dict[str, Any]:  # JSON
 
 
 @post("/v1/{app:str}", status_code=201)
-async def create_queue(site: MessageSite, request: HttpRequest, app: str) -> Response[bytes]:
+async def create_queue(site: answers.MessageSite, request: HttpRequest, app: str) -> Response[bytes]:
     """Create a queue. If it exists, change the given settings and leave the others."""
     site.caller(request, app).must_be(app)
     fields = forms.form(await request.body())
-    wanted = forms.queue(fields, None, now_ms())
+    wanted = forms.queue(fields, None, answers.now_ms())
     # Parsed again with the known queue: a setting that the form leaves out keeps its value and does not become the
     # default.
     with suppress(NoQueue):
-        wanted = forms.queue(fields, await site.queue(app, wanted.name), now_ms(), wanted.name)
+        wanted = forms.queue(fields, await site.queue(app, wanted.name), answers.now_ms(), wanted.name)
     await site.board.create(app, wanted)
-    return answer({**OK, **_shown(wanted), "application": app}, 201)
+    return answers.answer({**answers.OK, **_shown(wanted), "application": app}, 201)
 
 
 @put("/v1/{app:str}/{queue:str}")
-async def change_queue(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+async def change_queue(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     known = await site.queue(app, queue)
-    wanted = forms.queue(forms.form(await request.body()), known, now_ms(), queue)
+    wanted = forms.queue(forms.form(await request.body()), known, answers.now_ms(), queue)
     await site.board.create(app, wanted)
-    return answer({**OK, **_shown(wanted), "created": wanted.created_ms / 1000})
+    return answers.answer({**answers.OK, **_shown(wanted), "created": wanted.created_ms / 1000})
 
 
 @delete("/v1/{app:str}/{queue:str}", status_code=200)
-async def remove_queue(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+async def remove_queue(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     await site.board.remove(app, queue)
-    return answer(OK)
+    return answers.answer(answers.OK)
 
 
 QUEUE_ROUTES = [list_applications, get_queue_status, list_queues, create_queue, change_queue, remove_queue]
 
 
 @post("/v1/{app:str}/{queue:str}", status_code=201)
-async def post_messages(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+async def post_messages(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Post messages, once for each Idempotency-Key."""
     site.caller(request, app).must_be(app)
     key = forms.idempotency_key(request.headers)
-    drafts = forms.drafts(request.headers, await request.body(), queue, now_ms())
+    drafts = forms.drafts(request.headers, await request.body(), queue, answers.now_ms())
     try:
         posted, replayed = await site.board.post(app, queue, drafts, key=key)
     except InvalidPost as refused:
@@ -149,10 +137,10 @@ async def post_messages(site: MessageSite, request: HttpRequest, app: str, queue
         raise InvalidPost({n.removeprefix("0.") if single else n: t for n, t in refused.fields.items()}) from None
     site.posted.labels(app).inc(0 if replayed else len(posted))
     headers = {"Idempotent-Replayed": "true"} if replayed else None
-    return answer({**OK, "messages": posted}, 201, headers)
+    return answers.answer({**answers.OK, "messages": posted}, 201, headers)
 
 
-async def _seen(site: MessageSite, request: HttpRequest, app: str, queue: str) -> QueueRecord:
+async def _seen(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> QueueRecord:
     """Return the queue if the caller may read it. Raise NoQueue, Denied."""
     caller = site.caller(request, app)
     of = await site.queue(app, queue)
@@ -161,13 +149,15 @@ async def _seen(site: MessageSite, request: HttpRequest, app: str, queue: str) -
 
 
 @get("/v1/{app:str}/{queue:str}")
-async def get_messages(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+async def get_messages(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     of = await _seen(site, request, app, queue)
-    return answer({**OK, "messages": await messages(site, app, of, forms.page(request.query, of))})
+    return answers.answer(
+        {**answers.OK, "messages": await answers.messages(site, app, of, forms.page(request.query, of))}
+    )
 
 
 @get("/v1/{app:str}/{queue:str}/stream")
-async def stream_messages(site: MessageSite, request: HttpRequest, app: str, queue: str) -> StreamResponse:
+async def stream_messages(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> StreamResponse:
     """Stream messages. Continue after `Last-Event-ID`, which browsers send after a broken connection."""
     of = await _seen(site, request, app, queue)
     page = forms.page(request.query, of)
@@ -175,60 +165,62 @@ async def stream_messages(site: MessageSite, request: HttpRequest, app: str, que
     # An id says nothing about the partition, so a stream of several cannot be continued by it.
     if is_id(last) and len(page.partitions) == 1:
         page = forms.MessagePage(page.partitions, position_of(last), True, page.limit, False, 0)
-    return stream(site, app, of, page, site.still(request, app, of))
+    return answers.stream(site, app, of, page, site.still(request, app, of))
 
 
 @get("/v1/{app:str}/{queue:str}/lag")
-async def get_lag(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+async def get_lag(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Return what waits behind `after` in one `partition`."""
     of = await _seen(site, request, app, queue)
     partition = forms.whole_number(request.query, "partition", 1, of.partitions, 1)
     after = forms.position_after(request.query)
     found = await site.board.look(lambda database, now_ms: backlog(database, of.id, partition, after, now_ms))
-    return answer({**OK, **asdict(found)})
+    return answers.answer({**answers.OK, **asdict(found)})
 
 
 @get("/v1/{app:str}/{queue:str}/delayed")
-async def get_delayed(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+async def get_delayed(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Return what is not due yet in one `partition`."""
     of = await _seen(site, request, app, queue)
     query = request.query
     partition = forms.whole_number(query, "partition", 1, of.partitions, 1)
     limit = forms.whole_number(query, "limit", 1, READ_MAX, forms.LIMIT_DEFAULT)
     found = await site.board.look(lambda database, _: later.delayed(database, of.id, partition, limit))
-    return answer({**OK, "messages": found})
+    return answers.answer({**answers.OK, "messages": found})
 
 
 @delete("/v1/{app:str}/{queue:str}/delayed/{ids:str}", status_code=200)
-async def withdraw(site: MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
+async def withdraw(site: answers.MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
     caller = site.caller(request, app)
     of = await site.queue(app, queue)
     caller.must_change(app, of)
     named = forms.ids(ids)
     count = await site.board.change(app, lambda database, now: later.withdraw(database, of.id, named, now.now_ns))
-    return answer({**OK, "withdrawn": count})
+    return answers.answer({**answers.OK, "withdrawn": count})
 
 
 @get("/v1/{app:str}/{queue:str}/{ids:str}")
-async def get_by_id(site: MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
+async def get_by_id(site: answers.MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
     of = await _seen(site, request, app, queue)
-    return answer({**OK, "messages": await site.board.get(of, forms.ids(ids))})
+    return answers.answer({**answers.OK, "messages": await site.board.get(of, forms.ids(ids))})
 
 
 @put("/v1/{app:str}/{queue:str}/{ids:str}")
-async def put_by_id(site: MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
+async def put_by_id(site: answers.MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     body, ttl_s = forms.single(request.headers, await request.body())
     await site.board.put(app, queue, forms.ids(ids), body, ttl_s)
-    return answer(OK)
+    return answers.answer(answers.OK)
 
 
 @delete("/v1/{app:str}/{queue:str}/{ids:str}", status_code=200)
-async def delete_by_id(site: MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
+async def delete_by_id(
+    site: answers.MessageSite, request: HttpRequest, app: str, queue: str, ids: str
+) -> Response[bytes]:
     caller = site.caller(request, app)
     caller.must_change(app, await site.queue(app, queue))
     await site.board.delete(app, queue, forms.ids(ids))
-    return answer(OK)
+    return answers.answer(answers.OK)
 
 
 @get("/__heartbeat__", media_type="text/plain")
@@ -237,7 +229,7 @@ async def heartbeat() -> str:
 
 
 @get("/metrics")
-async def metrics(site: MessageSite, request: HttpRequest) -> Response[bytes]:
+async def metrics(site: answers.MessageSite, request: HttpRequest) -> Response[bytes]:
     """Return metrics. They name applications, so the caller needs a key of one, or the operator's token."""
     site.keys.somebody(request.headers.get("authorization", ""))
     return Response(generate_latest(site.metrics), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -263,31 +255,35 @@ class ScheduleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @get("/v1/{app:str}/{queue:str}/schedules")
-async def list_schedules(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
+async def list_schedules(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     of = await site.queue(app, queue)
     found = await site.board.look(lambda database, _: schedules.every(database, of.id))
-    return answer({**OK, "schedules": found})
+    return answers.answer({**answers.OK, "schedules": found})
 
 
 @put("/v1/{app:str}/{queue:str}/schedules/{name:str}")
-async def put_schedule(site: MessageSite, request: HttpRequest, app: str, queue: str, name: str) -> Response[bytes]:
+async def put_schedule(
+    site: answers.MessageSite, request: HttpRequest, app: str, queue: str, name: str
+) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     wanted = _wanted(name, await request.body())
     stored = await site.board.change(
         app, lambda database, now: schedules.put(database, app, queue, wanted, now.now_ms), soon=True
     )
-    return answer({**OK, **msgspec.to_builtins(stored)})
+    return answers.answer({**answers.OK, **msgspec.to_builtins(stored)})
 
 
 @delete("/v1/{app:str}/{queue:str}/schedules/{name:str}", status_code=200)
-async def remove_schedule(site: MessageSite, request: HttpRequest, app: str, queue: str, name: str) -> Response[bytes]:
+async def remove_schedule(
+    site: answers.MessageSite, request: HttpRequest, app: str, queue: str, name: str
+) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     count = await site.board.change(app, lambda database, _: schedules.remove(database, app, queue, name))
-    return answer({**OK, "removed": count})
+    return answers.answer({**answers.OK, "removed": count})
 
 
-def _wanted(name: str, body: bytes) -> MessageSchedule:
+def _wanted(name: str, body: bytes) -> schedules.MessageSchedule:
     """Read the schedule that is wanted. Raise InvalidPost."""
     if not QUEUE_NAME.fullmatch(name):
         raise InvalidPost({"name": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
@@ -297,13 +293,13 @@ def _wanted(name: str, body: bytes) -> MessageSchedule:
         raise InvalidPost({"body": str(error)}) from error
     if requested.missed not in ("once", "all", "skip"):
         raise InvalidPost({"missed": f"one of once, all, skip is wanted, not {requested.missed[:40]!r}"})
-    if len(requested.body) > BODY_MAX_CHARS:
-        raise InvalidPost({"body": f"the message of a schedule has at most {BODY_MAX_CHARS} characters"})
+    if len(requested.body) > schedules.BODY_MAX_CHARS:
+        raise InvalidPost({"body": f"the message of a schedule has at most {schedules.BODY_MAX_CHARS} characters"})
     fields: dict[str, Any] = {
         name: getattr(requested, name) for name in ("body", "partition", "key", "ttl", "priority")
     }
-    draft = forms.draft(fields, "", now_ms())
-    return MessageSchedule(
+    draft = forms.draft(fields, "", answers.now_ms())
+    return schedules.MessageSchedule(
         name=name,
         cron=requested.cron,
         body=draft.body,
@@ -323,7 +319,7 @@ REQUEST_MAX_BYTES = 16_777_216
 
 @get("/openapi.json")
 async def openapi() -> Response[bytes]:
-    return answer(description())
+    return answers.answer(description())
 
 
 @get("/docs", media_type="text/html")
@@ -345,6 +341,6 @@ def create_app(
         docs,
         *pages,
     ]
-    site = MessageSite(board, keys, stop)
-    answers = dict.fromkeys(REFUSALS, refused)
-    return WebApplication(routes, [site], answers=answers, body_max_bytes=REQUEST_MAX_BYTES)
+    site = answers.MessageSite(board, keys, stop)
+    refusals = dict.fromkeys(answers.REFUSALS, answers.refused)
+    return WebApplication(routes, [site], answers=refusals, body_max_bytes=REQUEST_MAX_BYTES)

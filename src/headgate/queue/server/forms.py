@@ -11,19 +11,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from headgate.queue.messages.records import (
-    BATCH_MAX,
-    BODY_MAX_BYTES,
-    DEAD_LETTER_MAX_BYTES,
-    DELAY_MAX_S,
-    KEY_MAX_CHARS,
-    READ_MAX,
-    TTL_DEFAULT_S,
-    InvalidPost,
-    MessageDraft,
-    QueueRecord,
-    wrong_with_body,
-)
+from headgate.queue.messages import records
 from headgate.queueing.ids import START, TICKS_MAX, Position, is_id, position_of, ticks_of_unix
 from headgate.queueing.partitions import DEAD_LETTERS, PARTITIONS_MAX, PRIORITIES_MAX, PRIORITY, QUEUE_NAME, TTL_MAX_S
 
@@ -46,15 +34,15 @@ def form(body: bytes) -> dict[str, str]:
         # Without the limit, one request of megabytes becomes millions of fields.
         found = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=100)
     except ValueError as error:
-        raise InvalidPost({"body": f"this is not a form: {error}"}) from error
+        raise records.InvalidPost({"body": f"this is not a form: {error}"}) from error
     return {name: values[-1] for name, values in found.items()}
 
 
 def idempotency_key(headers: Mapping[str, str]) -> str:
     """Return the key under which a request may be repeated, or an empty string."""
     key = headers.get("idempotency-key", "")
-    if len(key) > KEY_MAX_CHARS or not key.isprintable():
-        raise InvalidPost({"Idempotency-Key": f"it has at most {KEY_MAX_CHARS} printable characters"})
+    if len(key) > records.KEY_MAX_CHARS or not key.isprintable():
+        raise records.InvalidPost({"Idempotency-Key": f"it has at most {records.KEY_MAX_CHARS} printable characters"})
     return key
 
 
@@ -68,7 +56,7 @@ def whole_number(fields: Mapping[str, Any], name: str, low: int, high: int, defa
         return default
     # Plain digits only: `int` also takes signs, underscores and the digits of other scripts.
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,10}", str(value)) or not low <= int(value) <= high:
-        raise InvalidPost({name: f"a whole number from {low} to {high} is wanted, not {str(value)[:40]!r}"})
+        raise records.InvalidPost({name: f"a whole number from {low} to {high} is wanted, not {str(value)[:40]!r}"})
     return int(value)
 
 
@@ -76,12 +64,14 @@ def truth(fields: Mapping[str, str], name: str) -> bool:
     return fields.get(name, "").lower() in ("true", "1", "yes", "on")
 
 
-def queue(fields: Mapping[str, str], known: QueueRecord | None, now_ms: int, name: str = "") -> QueueRecord:
+def queue(
+    fields: Mapping[str, str], known: records.QueueRecord | None, now_ms: int, name: str = ""
+) -> records.QueueRecord:
     """Return the queue that is requested; settings that are missing stay as `known` has them."""
     name = name or fields.get("queue_name") or secrets.token_hex(16)
     if not QUEUE_NAME.fullmatch(name):
-        raise InvalidPost({"queue_name": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
-    base = known or QueueRecord(0, name, 1, "user", "strong", "", now_ms)
+        raise records.InvalidPost({"queue_name": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
+    base = known or records.QueueRecord(0, name, 1, "user", "strong", "", now_ms)
     kind = _choice(fields, "type", KINDS, base.kind)
     consistency = _choice(fields, "consistency", CONSISTENCIES, base.consistency)
     priorities = whole_number(fields, "priorities", 1, PRIORITIES_MAX, base.priorities)
@@ -93,8 +83,8 @@ def queue(fields: Mapping[str, str], known: QueueRecord | None, now_ms: int, nam
     age_max_s = whole_number(fields, "age_max", 0, TTL_MAX_S, base.age_max_s)
     full = _choice(fields, "full", ("refuse", "drop"), base.full)
     if name == DEAD_LETTERS and (messages_max or bytes_max) and full == "refuse":
-        raise InvalidPost({"full": "dead letters are not refused: write drop, or no bounds"})
-    return QueueRecord(
+        raise records.InvalidPost({"full": "dead letters are not refused: write drop, or no bounds"})
+    return records.QueueRecord(
         id=base.id,
         name=name,
         partitions=partitions,
@@ -110,22 +100,22 @@ def queue(fields: Mapping[str, str], known: QueueRecord | None, now_ms: int, nam
     )
 
 
-def _check_priorities(name: str, partitions: int, priorities: int, known: QueueRecord | None) -> None:
+def _check_priorities(name: str, partitions: int, priorities: int, known: records.QueueRecord | None) -> None:
     if known and priorities != known.priorities:
-        raise InvalidPost(
+        raise records.InvalidPost(
             {"priorities": f"a queue keeps its priorities: it has {known.priorities}; create another queue"}
         )
     if partitions % priorities:
         wanted = f"with {priorities} priorities it is a multiple of {priorities}, not {partitions}"
-        raise InvalidPost({"partitions": f"{wanted}: each strand has one partition of each priority"})
+        raise records.InvalidPost({"partitions": f"{wanted}: each strand has one partition of each priority"})
     if name == DEAD_LETTERS and priorities > 1:
-        raise InvalidPost({"priorities": "dead letters have none: posted again, each has the priority it had"})
+        raise records.InvalidPost({"priorities": "dead letters have none: posted again, each has the priority it had"})
 
 
 def _choice(fields: Mapping[str, str], name: str, words: tuple[str, ...], default: str) -> str:
     value = fields.get(name) or default
     if value not in words:
-        raise InvalidPost({name: f"one of {', '.join(words)} is wanted, not {value[:40]!r}"})
+        raise records.InvalidPost({name: f"one of {', '.join(words)} is wanted, not {value[:40]!r}"})
     return value
 
 
@@ -134,49 +124,59 @@ def _principles(fields: Mapping[str, str], default: str) -> str:
         return default
     found = [part.strip() for part in fields["principles"].split(",") if part.strip()]
     if any(not _PRINCIPLE.fullmatch(part) for part in found):
-        raise InvalidPost({"principles": "each is app:<name> or bid:<user>@<host>"})
+        raise records.InvalidPost({"principles": "each is app:<name> or bid:<user>@<host>"})
     return ",".join(found)
 
 
-def drafts(headers: Mapping[str, str], body: bytes, queue: str, now_ms: int) -> list[MessageDraft]:
+def drafts(headers: Mapping[str, str], body: bytes, queue: str, now_ms: int) -> list[records.MessageDraft]:
     """Return one message as it is or, with JSON, a batch, whose fields are named `<index>.<field>`."""
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         fields = {"body": _text(body), "ttl": headers.get("x-ttl"), "partition": headers.get("x-partition")}
         fields["key"] = _utf8(headers.get("x-key", ""))
         others = ("delay", "deliver_at", "hold", "priority")
         fields |= {name: headers.get(f"x-{name.replace('_', '-')}") for name in others}
-        return [draft(fields, "", now_ms, DEAD_LETTER_MAX_BYTES if queue == DEAD_LETTERS else BODY_MAX_BYTES)]
+        return [
+            draft(
+                fields, "", now_ms, records.DEAD_LETTER_MAX_BYTES if queue == DEAD_LETTERS else records.BODY_MAX_BYTES
+            )
+        ]
     try:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise InvalidPost({"body": f"this is not JSON: {error}"}) from error
+        raise records.InvalidPost({"body": f"this is not JSON: {error}"}) from error
     messages = found.get("messages") if isinstance(found, dict) else None
     if not isinstance(messages, list) or not messages:
-        raise InvalidPost({"messages": 'a batch is {"messages": [{"body": …}, …]} with at least one message'})
-    if len(messages) > BATCH_MAX:
-        raise InvalidPost({"messages": f"a batch has at most {BATCH_MAX} messages, not {len(messages)}"})
-    good, wrong = list[MessageDraft](), dict[str, str]()
+        raise records.InvalidPost({"messages": 'a batch is {"messages": [{"body": …}, …]} with at least one message'})
+    if len(messages) > records.BATCH_MAX:
+        raise records.InvalidPost(
+            {"messages": f"a batch has at most {records.BATCH_MAX} messages, not {len(messages)}"}
+        )
+    good, wrong = list[records.MessageDraft](), dict[str, str]()
     for n, message in enumerate(messages):
         try:
             good.append(draft(message if isinstance(message, dict) else {"body": message}, f"{n}.", now_ms))
-        except InvalidPost as refused:
+        except records.InvalidPost as refused:
             wrong |= refused.fields
     if wrong:
-        raise InvalidPost(wrong)
+        raise records.InvalidPost(wrong)
     return good
 
 
-def draft(fields: Mapping[str, Any], prefix: str, now_ms: int, most_bytes: int = BODY_MAX_BYTES) -> MessageDraft:
+def draft(
+    fields: Mapping[str, Any], prefix: str, now_ms: int, most_bytes: int = records.BODY_MAX_BYTES
+) -> records.MessageDraft:
     """Return one message from its fields in a batch."""
     body = fields.get("body", "")
-    why = wrong_with_body(body, most_bytes) if isinstance(body, str) else "a message is text"
+    why = records.wrong_with_body(body, most_bytes) if isinstance(body, str) else "a message is text"
     if why:
-        raise InvalidPost({f"{prefix}body": why})
+        raise records.InvalidPost({f"{prefix}body": why})
     try:
         partition = whole_number(fields, "partition", 1, PARTITIONS_MAX, None)
-        return MessageDraft(body, ttl(fields), partition, _key(fields), *_due(fields, now_ms), _priority(fields))
-    except InvalidPost as refused:
-        raise InvalidPost({f"{prefix}{name}": text for name, text in refused.fields.items()}) from None
+        return records.MessageDraft(
+            body, ttl(fields), partition, _key(fields), *_due(fields, now_ms), _priority(fields)
+        )
+    except records.InvalidPost as refused:
+        raise records.InvalidPost({f"{prefix}{name}": text for name, text in refused.fields.items()}) from None
 
 
 def _utf8(header: str) -> str:
@@ -184,7 +184,7 @@ def _utf8(header: str) -> str:
     try:
         return header.encode("latin-1").decode()
     except ValueError as error:
-        raise InvalidPost({"key": "it is a text in UTF-8"}) from error
+        raise records.InvalidPost({"key": "it is a text in UTF-8"}) from error
 
 
 def _key(fields: Mapping[str, Any]) -> str:
@@ -192,10 +192,10 @@ def _key(fields: Mapping[str, Any]) -> str:
     key = fields.get("key")
     if key is None or key == "":
         return ""
-    if not isinstance(key, str) or len(key) > KEY_MAX_CHARS or not key.isprintable():
-        raise InvalidPost({"key": f"it is a text of at most {KEY_MAX_CHARS} printable characters"})
+    if not isinstance(key, str) or len(key) > records.KEY_MAX_CHARS or not key.isprintable():
+        raise records.InvalidPost({"key": f"it is a text of at most {records.KEY_MAX_CHARS} printable characters"})
     if fields.get("partition") not in (None, ""):
-        raise InvalidPost({"key": "either a key or a partition is said, not both"})
+        raise records.InvalidPost({"key": "either a key or a partition is said, not both"})
     return key
 
 
@@ -206,9 +206,11 @@ def _priority(fields: Mapping[str, Any]) -> str:
         return ""
     priority = str(value).lower()
     if isinstance(value, bool) or not isinstance(value, str | int) or not PRIORITY.fullmatch(priority):
-        raise InvalidPost({"priority": f"high, normal, low or a number from 1 is wanted, not {str(value)[:40]!r}"})
+        raise records.InvalidPost(
+            {"priority": f"high, normal, low or a number from 1 is wanted, not {str(value)[:40]!r}"}
+        )
     if fields.get("partition") not in (None, ""):
-        raise InvalidPost({"priority": "either a priority or a partition is said, not both"})
+        raise records.InvalidPost({"priority": "either a priority or a partition is said, not both"})
     return priority
 
 
@@ -223,14 +225,16 @@ class DeliveryTime(NamedTuple):
 def _due(fields: Mapping[str, Any], now_ms: int) -> DeliveryTime:
     delay, at, hold = (fields.get(name) or None for name in ("delay", "deliver_at", "hold"))
     if delay is not None and at is not None:
-        raise InvalidPost({"delay": "either a delay or deliver_at is said, not both"})
+        raise records.InvalidPost({"delay": "either a delay or deliver_at is said, not both"})
     wait = _hold(hold)
     if delay is not None:
         return DeliveryTime(_delay_ms(delay), 0, wait)
     if at is not None:
         return DeliveryTime(0, _at_ms(at, now_ms), wait)
     if wait:
-        raise InvalidPost({"hold": "only a message with a delay, or deliver_at, holds up those posted after it"})
+        raise records.InvalidPost(
+            {"hold": "only a message with a delay, or deliver_at, holds up those posted after it"}
+        )
     return DeliveryTime()
 
 
@@ -238,7 +242,7 @@ def _hold(value: Any) -> bool:  # JSON, or the text of a header
     if value is None or isinstance(value, bool):
         return bool(value)
     if str(value).lower() not in ("yes", "no", "true", "false"):
-        raise InvalidPost({"hold": f"yes or no is wanted, not {str(value)[:40]!r}"})
+        raise records.InvalidPost({"hold": f"yes or no is wanted, not {str(value)[:40]!r}"})
     return str(value).lower() in ("yes", "true")
 
 
@@ -246,9 +250,9 @@ def _delay_ms(value: Any) -> int:  # JSON, or the text of a header
     number = isinstance(value, int | float) and not isinstance(value, bool)
     # `float` would also take `nan`, `inf` and `1e9`.
     if not number and not (isinstance(value, str) and re.fullmatch(r"[0-9]{1,8}(\.[0-9]{1,9})?", value)):
-        raise InvalidPost({"delay": f"seconds are wanted, as 90 or 0.5, not {str(value)[:40]!r}"})
-    if not 0 <= float(value) <= DELAY_MAX_S:
-        raise InvalidPost({"delay": f"it lies between 0 and {DELAY_MAX_S} seconds"})
+        raise records.InvalidPost({"delay": f"seconds are wanted, as 90 or 0.5, not {str(value)[:40]!r}"})
+    if not 0 <= float(value) <= records.DELAY_MAX_S:
+        raise records.InvalidPost({"delay": f"it lies between 0 and {records.DELAY_MAX_S} seconds"})
     return round(float(value) * 1000)
 
 
@@ -259,26 +263,26 @@ def _at_ms(value: Any, now_ms: int) -> int:  # JSON, or the text of a header
             moment = datetime.fromisoformat(value)
             # Python would read it in the server's own zone.
             if moment.tzinfo is None:
-                raise InvalidPost(
+                raise records.InvalidPost(
                     {"deliver_at": f"a time zone is missing: {value[:40]!r} may be anywhere; write …Z for UTC"}
                 )
             seconds = moment.timestamp()
         elif isinstance(value, bool):
-            raise InvalidPost({"deliver_at": wanted})
+            raise records.InvalidPost({"deliver_at": wanted})
         else:
             seconds = float(value)
     except (TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, InvalidPost):
+        if isinstance(error, records.InvalidPost):
             raise
-        raise InvalidPost({"deliver_at": wanted}) from error
+        raise records.InvalidPost({"deliver_at": wanted}) from error
     # Written so that a comparison with NaN is refused.
-    if not 0 <= seconds * 1000 <= now_ms + DELAY_MAX_S * 1000:
-        raise InvalidPost({"deliver_at": f"it lies at most {DELAY_MAX_S} seconds ahead"})
+    if not 0 <= seconds * 1000 <= now_ms + records.DELAY_MAX_S * 1000:
+        raise records.InvalidPost({"deliver_at": f"it lies at most {records.DELAY_MAX_S} seconds ahead"})
     return round(seconds * 1000)
 
 
 def ttl(fields: Mapping[str, Any]) -> int:
-    return whole_number(fields, "ttl", 1, TTL_MAX_S, TTL_DEFAULT_S)
+    return whole_number(fields, "ttl", 1, TTL_MAX_S, records.TTL_DEFAULT_S)
 
 
 def single(headers: Mapping[str, str], body: bytes) -> tuple[str, int]:
@@ -291,7 +295,9 @@ def _text(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError as error:
-        raise InvalidPost({"body": f"a message is text in UTF-8: {error.reason} at byte {error.start}"}) from error
+        raise records.InvalidPost(
+            {"body": f"a message is text in UTF-8: {error.reason} at byte {error.start}"}
+        ) from error
 
 
 def ids(text: str) -> list[tuple[int, str]]:
@@ -300,10 +306,12 @@ def ids(text: str) -> list[tuple[int, str]]:
     for part in text.split(","):
         match = _ID.fullmatch(part)
         if match is None or not 1 <= int(match[1] or 1) <= PARTITIONS_MAX:
-            raise InvalidPost({"message_ids": f"{part[:60]!r} is not a message id: it is [PARTITION:]32 hex digits"})
+            raise records.InvalidPost(
+                {"message_ids": f"{part[:60]!r} is not a message id: it is [PARTITION:]32 hex digits"}
+            )
         found.append((int(match[1] or 1), match[2]))
     if len(found) > IDS_MAX:
-        raise InvalidPost({"message_ids": f"at most {IDS_MAX} at once, not {len(found)}"})
+        raise records.InvalidPost({"message_ids": f"at most {IDS_MAX} at once, not {len(found)}"})
     return found
 
 
@@ -319,7 +327,7 @@ class MessagePage(msgspec.Struct, frozen=True):
     wait_s: float
 
 
-def page(query: Mapping[str, str], of: QueueRecord) -> MessagePage:
+def page(query: Mapping[str, str], of: records.QueueRecord) -> MessagePage:
     order = _choice(query, "order", ("ascending", "descending"), "ascending")
     after = query.get("after", "")
     name = "after" if after else "since"
@@ -327,7 +335,7 @@ def page(query: Mapping[str, str], of: QueueRecord) -> MessagePage:
     if since == START and order == "descending":
         # Without a position, descending order begins at the newest message.
         since = Position(TICKS_MAX)
-    limit = whole_number(query, "limit", 1, READ_MAX, LIMIT_DEFAULT)
+    limit = whole_number(query, "limit", 1, records.READ_MAX, LIMIT_DEFAULT)
     return MessagePage(_partitions(query, of), since, bool(after), limit, order == "descending", wait(query))
 
 
@@ -340,7 +348,7 @@ def _position(query: Mapping[str, str], name: str, *, exclusive: bool) -> Positi
     try:
         ticks = ticks_of_unix(text)
     except ValueError as error:
-        raise InvalidPost({name: f"a message id or seconds since 1970 are wanted: {error}"}) from error
+        raise records.InvalidPost({name: f"a message id or seconds since 1970 are wanted: {error}"}) from error
     return Position(ticks) if exclusive else Position(ticks, "")
 
 
@@ -348,13 +356,15 @@ def position_after(query: Mapping[str, str]) -> Position:
     return _position(query, "after", exclusive=True)
 
 
-def _partitions(query: Mapping[str, str], of: QueueRecord) -> tuple[int, ...]:
+def _partitions(query: Mapping[str, str], of: records.QueueRecord) -> tuple[int, ...]:
     found = []
     for part in query.get("partitions", "1").split(","):
         try:
             found.append(whole_number({"partitions": part.strip()}, "partitions", 1, of.partitions, 1))
-        except InvalidPost:
-            raise InvalidPost({"partitions": f"numbers from 1 to {of.partitions} with commas between them"}) from None
+        except records.InvalidPost:
+            raise records.InvalidPost(
+                {"partitions": f"numbers from 1 to {of.partitions} with commas between them"}
+            ) from None
     # A partition named twice is read once.
     return tuple(dict.fromkeys(found))
 
@@ -362,5 +372,5 @@ def _partitions(query: Mapping[str, str], of: QueueRecord) -> tuple[int, ...]:
 def wait(query: Mapping[str, str]) -> float:
     text = query.get("wait", "0")
     if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?", text) or float(text) > WAIT_MAX_S:
-        raise InvalidPost({"wait": f"seconds from 0 to {WAIT_MAX_S:.0f} are wanted, not {text[:40]!r}"})
+        raise records.InvalidPost({"wait": f"seconds from 0 to {WAIT_MAX_S:.0f} are wanted, not {text[:40]!r}"})
     return float(text)

@@ -6,50 +6,36 @@ from html import escape
 
 from headgate import __version__
 from headgate.queue.messages.records import BATCH_MAX, READ_MAX
+from headgate.queue.server import schemas  # fmt: skip
 from headgate.queue.server.forms import LIMIT_DEFAULT, WAIT_MAX_S
-from headgate.queue.server.schemas import (
-    CHANGED,
-    CHANGED_OPTIONAL,
-    DELAY,
-    DELIVER_AT,
-    NUMBER,
-    PARTITION,
-    PRIORITY,
-    SCHEMAS,
-    TEXT,
-    TIME,
-    TTL,
-    YES,
-    Json,
-)  # fmt: skip
 
 
-def _ref(name: str) -> Json:
+def _ref(name: str) -> schemas.Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _query(name: str, schema: Json, text: str) -> Json:
+def _query(name: str, schema: schemas.Json, text: str) -> schemas.Json:
     return {"name": name, "in": "query", "schema": schema, "description": text}
 
 
-def _header(name: str, schema: Json, text: str) -> Json:
+def _header(name: str, schema: schemas.Json, text: str) -> schemas.Json:
     return {"name": name, "in": "header", "schema": schema, "description": text}
 
 
-def _answer(text: str, optional: tuple[str, ...] = (), **properties: Json) -> Json:
+def _answer(text: str, optional: tuple[str, ...] = (), **properties: schemas.Json) -> schemas.Json:
     members = {"status": {"const": "ok"}, **properties}
     required = [name for name in members if name not in optional]
     schema = {"type": "object", "properties": members, "required": required, "additionalProperties": False}
     return {"description": text, "content": {"application/json": {"schema": schema}}}
 
 
-def _messages(name: str) -> Json:
+def _messages(name: str) -> schemas.Json:
     return {"type": "array", "items": _ref(name)}
 
 
-_SINCE = _query("since", TEXT, "From this message id, or these seconds since 1970, on; itself included.")
-_AFTER = _query("after", TEXT, "As `since`, without the message itself.")
-_STREAM = {"description": "Server-sent events.", "content": {"text/event-stream": {"schema": TEXT}}}
+_SINCE = _query("since", schemas.TEXT, "From this message id, or these seconds since 1970, on; itself included.")
+_AFTER = _query("after", schemas.TEXT, "As `since`, without the message itself.")
+_STREAM = {"description": "Server-sent events.", "content": {"text/event-stream": {"schema": schemas.TEXT}}}
 _FORM = {"content": {"application/x-www-form-urlencoded": {"schema": _ref("Queue")}}}
 _RAW = {"text/plain": {"schema": {"type": "string", "minLength": 1}}}
 _BATCH = {
@@ -69,35 +55,43 @@ _PAGE = [
 ]
 
 
-def _operations() -> dict[str, dict[str, Json]]:
+def _operations() -> dict[str, dict[str, schemas.Json]]:
     """Return the operations by path and method, without what all of them have."""
     return {**_application(), **_queue(), **_parts_of_queue(), **_server()}
 
 
-def _application() -> dict[str, dict[str, Json]]:
+def _application() -> dict[str, dict[str, schemas.Json]]:
     return {
         "/v1/{app}": {
             "get": {
                 "summary": "Queues; or, asked for text/event-stream, where something is posted and when queues change.",
                 "parameters": [
-                    _query("limit", NUMBER, "At most so many."),
-                    _query("offset", TEXT, "From this name on."),
-                    _query("details", YES, "With partitions, type, consistency, principles, created."),
-                    _query("include_count", YES, "With the number of messages."),
-                    _query("kept", YES, "With messages and bytes that are kept, not due yet or expired ones included."),
+                    _query("limit", schemas.NUMBER, "At most so many."),
+                    _query("offset", schemas.TEXT, "From this name on."),
+                    _query("details", schemas.YES, "With partitions, type, consistency, principles, created."),
+                    _query("include_count", schemas.YES, "With the number of messages."),
+                    _query(
+                        "kept",
+                        schemas.YES,
+                        "With messages and bytes that are kept, not due yet or expired ones included.",
+                    ),
                 ],
                 "responses": {"200": _answer("Queues by name.", queues=_messages("Listed"))},
             },
             "post": {
                 "summary": "Make a queue, or change one.",
                 "requestBody": _FORM,
-                "responses": {"201": _answer("The queue as it is now.", CHANGED_OPTIONAL, **CHANGED, application=TEXT)},
+                "responses": {
+                    "201": _answer(
+                        "The queue as it is now.", schemas.CHANGED_OPTIONAL, **schemas.CHANGED, application=schemas.TEXT
+                    )
+                },
             },
         },
     }
 
 
-def _queue() -> dict[str, dict[str, Json]]:
+def _queue() -> dict[str, dict[str, schemas.Json]]:
     return {
         "/v1/{app}/{queue}": {
             "get": {
@@ -111,14 +105,16 @@ def _queue() -> dict[str, dict[str, Json]]:
             "post": {
                 "summary": "Post one message as it stands, or a batch as JSON.",
                 "parameters": [
-                    _header("X-TTL", TTL, "Of a single message."),
-                    _header("X-Partition", PARTITION, "Of a single message."),
-                    _header("X-Key", TEXT, "Of a single message; see `key` of a draft."),
-                    _header("X-Priority", PRIORITY, "Of a single message."),
-                    _header("X-Delay", DELAY, "Of a single message."),
-                    _header("X-Deliver-At", DELIVER_AT, "Of a single message."),
-                    _header("X-Hold", TEXT, "Of a single message: yes or no; see `hold` of a draft."),
-                    _header("Idempotency-Key", TEXT, "The same post with the same key is answered as the first was."),
+                    _header("X-TTL", schemas.TTL, "Of a single message."),
+                    _header("X-Partition", schemas.PARTITION, "Of a single message."),
+                    _header("X-Key", schemas.TEXT, "Of a single message; see `key` of a draft."),
+                    _header("X-Priority", schemas.PRIORITY, "Of a single message."),
+                    _header("X-Delay", schemas.DELAY, "Of a single message."),
+                    _header("X-Deliver-At", schemas.DELIVER_AT, "Of a single message."),
+                    _header("X-Hold", schemas.TEXT, "Of a single message: yes or no; see `hold` of a draft."),
+                    _header(
+                        "Idempotency-Key", schemas.TEXT, "The same post with the same key is answered as the first was."
+                    ),
                 ],
                 "requestBody": {"content": {**_RAW, "application/json": {"schema": _BATCH}}},
                 "responses": {"201": _answer("One entry a message, in order.", messages=_messages("Posted"))},
@@ -127,7 +123,12 @@ def _queue() -> dict[str, dict[str, Json]]:
                 "summary": "Change a queue; what is not said stays, partitions only grow.",
                 "requestBody": _FORM,
                 "responses": {
-                    "200": _answer("The queue as it is now.", CHANGED_OPTIONAL, **CHANGED, created={"type": "number"})
+                    "200": _answer(
+                        "The queue as it is now.",
+                        schemas.CHANGED_OPTIONAL,
+                        **schemas.CHANGED,
+                        created={"type": "number"},
+                    )
                 },
             },
             "delete": {"summary": "Remove a queue with its messages.", "responses": {"200": _answer("Gone.")}},
@@ -135,7 +136,7 @@ def _queue() -> dict[str, dict[str, Json]]:
     }
 
 
-def _parts_of_queue() -> dict[str, dict[str, Json]]:
+def _parts_of_queue() -> dict[str, dict[str, schemas.Json]]:
     return {
         "/v1/{app}/{queue}/stream": {
             "get": {"summary": "Messages as they come.", "parameters": _PAGE, "responses": {"200": _STREAM}}
@@ -143,14 +144,14 @@ def _parts_of_queue() -> dict[str, dict[str, Json]]:
         "/v1/{app}/{queue}/lag": {
             "get": {
                 "summary": "How much waits behind a position of one partition.",
-                "parameters": [_AFTER, _query("partition", PARTITION, "Default: 1.")],
+                "parameters": [_AFTER, _query("partition", schemas.PARTITION, "Default: 1.")],
                 "responses": {
                     "200": _answer(
                         "Counted.",
-                        waiting=NUMBER,
+                        waiting=schemas.NUMBER,
                         newest={"type": "string", "description": "Empty: there is none."},
-                        oldest_waiting=TIME,
-                        delayed=NUMBER,
+                        oldest_waiting=schemas.TIME,
+                        delayed=schemas.NUMBER,
                     )
                 },
             }
@@ -159,7 +160,7 @@ def _parts_of_queue() -> dict[str, dict[str, Json]]:
             "get": {
                 "summary": "Messages of one partition that are not due yet, as they will be delivered.",
                 "parameters": [
-                    _query("partition", PARTITION, "Default: 1."),
+                    _query("partition", schemas.PARTITION, "Default: 1."),
                     _query("limit", {"type": "integer", "maximum": READ_MAX}, "Default: 100."),
                 ],
                 "responses": {"200": _answer("Perhaps none.", messages=_messages("Delayed"))},
@@ -168,7 +169,7 @@ def _parts_of_queue() -> dict[str, dict[str, Json]]:
         "/v1/{app}/{queue}/delayed/{ids}": {
             "delete": {
                 "summary": "Withdraw messages that are not due yet: `[PARTITION:]ID` with commas.",
-                "responses": {"200": _answer("Those that were still there are gone.", withdrawn=NUMBER)},
+                "responses": {"200": _answer("Those that were still there are gone.", withdrawn=schemas.NUMBER)},
             }
         },
         **_leases(),
@@ -176,7 +177,7 @@ def _parts_of_queue() -> dict[str, dict[str, Json]]:
         "/v1/{app}/{queue}/standing": {
             "get": {
                 "summary": "What each partition keeps, and how far each group of workers over HTTP is.",
-                "parameters": [_query("group", TEXT, "This one alone.")],
+                "parameters": [_query("group", schemas.TEXT, "This one alone.")],
                 "responses": {"200": _answer("By partition.", partitions=_messages("Standing"))},
             }
         },
@@ -187,7 +188,7 @@ def _parts_of_queue() -> dict[str, dict[str, Json]]:
             },
             "put": {
                 "summary": "Write one body to every id; what is not there is made.",
-                "parameters": [_header("X-TTL", TTL, "")],
+                "parameters": [_header("X-TTL", schemas.TTL, "")],
                 "requestBody": {"content": _RAW},
                 "responses": {"200": _answer("Written.")},
             },
@@ -196,7 +197,7 @@ def _parts_of_queue() -> dict[str, dict[str, Json]]:
     }
 
 
-def _schedules() -> dict[str, dict[str, Json]]:
+def _schedules() -> dict[str, dict[str, schemas.Json]]:
     return {
         "/v1/{app}/{queue}/schedules": {
             "get": {
@@ -210,12 +211,12 @@ def _schedules() -> dict[str, dict[str, Json]]:
                 "requestBody": {"content": {"application/json": {"schema": _ref("Schedule")}}},
                 "responses": {"200": _answer("As it is now, with the next time.")},
             },
-            "delete": {"summary": "Remove a schedule.", "responses": {"200": _answer("Gone.", removed=NUMBER)}},
+            "delete": {"summary": "Remove a schedule.", "responses": {"200": _answer("Gone.", removed=schemas.NUMBER)}},
         },
     }
 
 
-def _leases() -> dict[str, dict[str, Json]]:
+def _leases() -> dict[str, dict[str, schemas.Json]]:
     lease = {"anyOf": [_ref("Lease"), {"type": "null"}], "description": "Null: nothing became free within `wait`."}
     lost = {"409": {"description": "The lease is no more; nothing was written."}}
     wait = _query("wait", {"type": "number", "maximum": WAIT_MAX_S}, "Seconds to wait for some.")
@@ -236,7 +237,9 @@ def _leases() -> dict[str, dict[str, Json]]:
             },
             "post": {
                 "summary": "Say what became of messages, and keep the lease; with nothing in it, only that.",
-                "parameters": [_header("Idempotency-Key", TEXT, "Repeated with it, the last outcome counts once.")],
+                "parameters": [
+                    _header("Idempotency-Key", schemas.TEXT, "Repeated with it, the last outcome counts once.")
+                ],
                 "requestBody": {"content": {"application/json": {"schema": _ref("Outcome")}}},
                 "responses": {"200": _answer("Recorded.", lease=_ref("Lease")), **lost},
             },
@@ -245,12 +248,12 @@ def _leases() -> dict[str, dict[str, Json]]:
     }
 
 
-def _server() -> dict[str, dict[str, Json]]:
+def _server() -> dict[str, dict[str, schemas.Json]]:
     return {
         "/v1": {
             "get": {
                 "summary": "The applications that the key or token is of.",
-                "responses": {"200": _answer("By name.", applications={"type": "array", "items": TEXT})},
+                "responses": {"200": _answer("By name.", applications={"type": "array", "items": schemas.TEXT})},
             }
         },
         "/__heartbeat__": {"get": {"summary": "Is it there?", "responses": {"200": {"description": "OK"}}}},
@@ -258,13 +261,13 @@ def _server() -> dict[str, dict[str, Json]]:
     }
 
 
-def description() -> Json:
-    paths: Json = {}
+def description() -> schemas.Json:
+    paths: schemas.Json = {}
     for path, operations in _operations().items():
         keys = [part[1:-1] for part in path.split("/") if part.startswith("{")]
         paths[path] = {method: _with_errors(operation, keys) for method, operation in operations.items()}
         if keys:
-            named = [{"name": key, "in": "path", "required": True, "schema": TEXT} for key in keys]
+            named = [{"name": key, "in": "path", "required": True, "schema": schemas.TEXT} for key in keys]
             paths[path]["parameters"] = named
     return {
         "openapi": "3.1.0",
@@ -272,7 +275,7 @@ def description() -> Json:
         "security": [{"application": []}],
         "paths": paths,
         "components": {
-            "schemas": SCHEMAS,
+            "schemas": schemas.SCHEMAS,
             "securitySchemes": {
                 "application": {
                     "type": "apiKey",
@@ -285,7 +288,7 @@ def description() -> Json:
     }
 
 
-def _with_errors(operation: Json, keys: list[str]) -> Json:
+def _with_errors(operation: schemas.Json, keys: list[str]) -> schemas.Json:
     """Return the operation completed with the errors that may answer it."""
     texts = {"401": "No such key.", "503": "Too much waits to be written: again after Retry-After."}
     if keys:

@@ -10,7 +10,6 @@ from headgate.map.workers import Application, Control
 from headgate.queue.workers.calls import log
 from headgate.queueing import progress as steps
 from headgate.queueing.partitions import QueuePartition
-from headgate.queueing.progress import Progress
 from headgate.store.store import GuardLost, Session, Store
 from headgate.store.types import At, Conflict, Delete, Entry, Op, Put, Unavailable
 
@@ -28,17 +27,17 @@ class Ownership:
     guard: At
     name: str
     """Name of this worker."""
-    stored: Progress
+    stored: steps.Progress
     """Progress as it was last written to the store."""
     version: int | None
     """Version of the progress entry; None: there is no entry."""
 
-    async def commit(self, progress: Progress) -> None:
+    async def commit(self, progress: steps.Progress) -> None:
         """Write the progress. Raise GuardLost or SessionLost."""
         await self._write([self.app.progress(self.partition).put(progress)])
         self.stored = progress
 
-    async def seek(self, progress: Progress) -> Progress | None:
+    async def seek(self, progress: steps.Progress) -> steps.Progress | None:
         """Move the position as an operator requested; the request is deleted in the same commit. Return None if
         there is no request any more."""
         place = self.app.controls(self.partition)
@@ -67,7 +66,7 @@ class Ownership:
         self.stored = there
         return there
 
-    async def release(self, progress: Progress) -> None:
+    async def release(self, progress: steps.Progress) -> None:
         """Give the partition back, so that another worker can take it at once."""
         left = steps.released(progress)
         await self._write([self.app.progress(self.partition).put(left), Delete(self.guard.path)])
@@ -125,7 +124,7 @@ async def take(
     counts as taken. Return an empty list if another worker owns one. A partition with unreadable progress is reported
     and left out."""
     checks, ops, found = list[At](), list[Op](), list[Ownership]()
-    fresh = list[tuple[QueuePartition, Progress]]()
+    fresh = list[tuple[QueuePartition, steps.Progress]]()
     for partition in partitions:
         owner, place = app.owner(partition), app.progress(partition)
         owned, stored = await store.get(owner.path), await store.get(place.path)

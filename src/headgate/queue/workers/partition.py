@@ -20,7 +20,6 @@ from headgate.queueing.ids import position_of, unix_ms_of
 from headgate.queueing.message import ERROR_MAX_CHARS, Failed, Message, Reject, RetryLater, StopWorker, Vanished
 from headgate.queueing.partitions import QueuePartition
 from headgate.queueing.policy import RoutingRule
-from headgate.queueing.progress import PARKED_MAX, Ending, Parked, Progress, Tally
 from headgate.store.store import GuardLost
 from headgate.store.types import StoreError
 
@@ -168,7 +167,7 @@ class PartitionRunner:
         """Try for the first time; return False if the partition must be read again."""
         last = batch[-1].message_id
         if len(batch) == 1:
-            self._open(last, Tally().opened(self._ownership.name, handed=True))
+            self._open(last, steps.Tally().opened(self._ownership.name, handed=True))
         error = await self._try(batch, 1, self._processor.pace.commit_s)
         if error is None:
             self._with_job = ""
@@ -247,15 +246,15 @@ class PartitionRunner:
             await self._give_up(message, tally, why)
             return
         due_ms = self._due_ms(tally.failed, error)
-        if not waits and (self._policy.blocking or len(self.now.parked) >= PARKED_MAX):
+        if not waits and (self._policy.blocking or len(self.now.parked) >= steps.PARKED_MAX):
             self.now = steps.tried(self.now, id, tally)
             self._not_before_ms = due_ms
         else:
             now = self.now if waits else steps.done(self.now, id)
-            self.now = steps.parked(now, Parked(id, tally.begun, due_ms, tally=tally))
+            self.now = steps.parked(now, steps.Parked(id, tally.begun, due_ms, tally=tally))
         await self._commit(self.now)
 
-    async def _give_up(self, message: Message, tally: Tally, why: str) -> None:
+    async def _give_up(self, message: Message, tally: steps.Tally, why: str) -> None:
         id = message.message_id
         if self._verdict is not None and self._verdict[0] == id:
             error = self._verdict[1]
@@ -265,7 +264,7 @@ class PartitionRunner:
         self._verdict = None
         await self._commit(self._dealt_with(id))
 
-    def _dealt_with(self, id: str) -> Progress:
+    def _dealt_with(self, id: str) -> steps.Progress:
         waits = any(one.id == id for one in self.now.parked)
         return steps.unparked(self.now, id) if waits else steps.done(self.now, id)
 
@@ -281,10 +280,10 @@ class PartitionRunner:
                 granted = await stack.enter_async_context(place)
             yield granted
 
-    def _open(self, id: str, tally: Tally) -> None:
+    def _open(self, id: str, tally: steps.Tally) -> None:
         self._with_job, self.now = id, steps.tried(self.now, id, tally)
 
-    def _close(self, ending: Ending) -> None:
+    def _close(self, ending: steps.Ending) -> None:
         """Close the open attempt, if there is one that ended without an answer of its job."""
         if self._with_job:
             tally = steps.tally_of(self.now, self._with_job).closed(ending)
@@ -344,7 +343,7 @@ class PartitionRunner:
 
     # --- recording
 
-    async def _commit(self, progress: Progress) -> None:
+    async def _commit(self, progress: steps.Progress) -> None:
         self.now = progress
         await self._ownership.commit(progress)
         self._processor.figures.commits.inc()

@@ -15,7 +15,6 @@ from headgate.ports.messages import MessageSource
 from headgate.queueing import progress as steps
 from headgate.queueing.ids import START, TICKS_A_SECOND, UNIX_EPOCH_TICKS, Position, parse_last, position_of
 from headgate.queueing.partitions import PARTITIONS_MAX, QUEUE_NAME, QueuePartition
-from headgate.queueing.progress import NEW, Progress, position
 from headgate.store.store import Store, Txn
 from headgate.store.types import Entry
 
@@ -26,7 +25,7 @@ UNSTEERED = Control()
 class PartitionStatus:
     """Describe one partition."""
 
-    progress: Progress = NEW
+    progress: steps.Progress = steps.NEW
     owner: str = ""
     control: Control = UNSTEERED
 
@@ -55,7 +54,7 @@ def partition_statuses(app: Application, entries: Iterable[Entry]) -> dict[Queue
         control = by_path.get(app.controls(partition).path)
         try:
             progress = app.progress(partition).decode(value)
-            position(progress)
+            steps.position(progress)
             steered = app.controls(partition).decode(control) if control is not None else UNSTEERED
         except ValueError:
             found[partition] = None
@@ -85,7 +84,7 @@ def shape(
         str(partition),
         _state(partition_status),
         worker,
-        time_of(position(partition_status.progress)),
+        time_of(steps.position(partition_status.progress)),
         len(partition_status.progress.parked),
     )
 
@@ -175,7 +174,7 @@ async def take_over(store: Store, app: Application, partition: QueuePartition, l
 
     async def body(txn: Txn) -> str:
         entry = await txn.get(place.path)
-        now = place.decode(entry.value) if entry is not None else NEW
+        now = place.decode(entry.value) if entry is not None else steps.NEW
         # Its owner writes the record from memory, and would put back the older position.
         if await txn.get(owner.path) is not None:
             return "in use"

@@ -10,18 +10,8 @@ from functools import partial
 from typing import TypeVar
 
 from headgate.base.ids import fresh
-from headgate.inventory import definitions, names
+from headgate.inventory import definitions, model, names
 from headgate.inventory.journal import Recorded
-from headgate.inventory.model import (
-    BUILT_IN_PROVIDER_TYPES,
-    BUILT_IN_TYPES,
-    PROVIDER,
-    Caller,
-    Definition,
-    ObjectType,
-    Partition,
-    ProviderType,
-)
 from headgate.map.inventory.entries import last
 from headgate.map.inventory.places import InventoryMap, Marker, Uuid
 from headgate.map.tree import Address
@@ -66,7 +56,7 @@ class Admin:
 
     # ---- partitions
 
-    async def partitions(self) -> list[tuple[Partition, int]]:
+    async def partitions(self) -> list[tuple[model.Partition, int]]:
         """Return all partitions by uuid, with their generations. They are read in portions, so that other work can
         run in between."""
         found, after = await self._partitions_after("", PARTITIONS_MAX)
@@ -76,7 +66,9 @@ class Admin:
             found += part
         return found
 
-    async def open_partitions(self, caller: Caller, after: str, limit: int) -> tuple[list[tuple[Partition, int]], str]:
+    async def open_partitions(
+        self, caller: model.Caller, after: str, limit: int
+    ) -> tuple[list[tuple[model.Partition, int]], str]:
         """Return the partitions that are open to the caller and whose uuid follows `after`, by uuid; and the uuid after
         which there may be more.
 
@@ -95,13 +87,13 @@ class Admin:
         """Return whether the partition exists."""
         return await self._facts.store.get(self._places.partitions.by_uuid(uuid).record.path) is not None
 
-    async def _partitions_after(self, uuid: str, limit: int) -> tuple[list[tuple[Partition, int]], str]:
+    async def _partitions_after(self, uuid: str, limit: int) -> tuple[list[tuple[model.Partition, int]], str]:
         directory = self._places.partitions.by_uuid.path
         read = await self._facts.store.scan(directory, after=uuid, limit=limit + 1)
-        found = [(Address(one.path, Partition).decode(one.value), one.version) for one in read[:limit]]
+        found = [(Address(one.path, model.Partition).decode(one.value), one.version) for one in read[:limit]]
         return found, last(read[limit - 1].path) if len(read) > limit else ""
 
-    async def create_partition(self, caller: Caller, partition: Partition) -> tuple[Partition, int]:
+    async def create_partition(self, caller: model.Caller, partition: model.Partition) -> tuple[model.Partition, int]:
         """Create a partition. Raise AlreadyExists if the name or uuid is taken."""
         self.allow(caller)
         names.name(partition.name, "name of a partition")
@@ -119,13 +111,13 @@ class Admin:
         return await self._generation(record, partition)
 
     async def rename_partition(
-        self, caller: Caller, uuid: str, new_name: str, expected_generation: int = 0
-    ) -> tuple[Partition, int]:
+        self, caller: model.Caller, uuid: str, new_name: str, expected_generation: int = 0
+    ) -> tuple[model.Partition, int]:
         """Rename a partition. Raise NotFound, AlreadyExists or Stale."""
         self.allow(caller)
         names.name(new_name, "name of a partition")
         record = self._places.partitions.by_uuid(uuid).record
-        partition = Partition(uuid, new_name)
+        partition = model.Partition(uuid, new_name)
 
         async def body(txn: Txn) -> None:
             entry = await txn.get(record.path)
@@ -145,7 +137,7 @@ class Admin:
         await self._commit(caller, body)
         return await self._generation(record, partition)
 
-    async def delete_partition(self, caller: Caller, uuid: str) -> None:
+    async def delete_partition(self, caller: model.Caller, uuid: str) -> None:
         """Delete a partition, its quotas and its definitions. Raise NotFound, or Unmet while it contains objects.
 
         What exceeds one commit goes in several, and the partition itself goes in the last: if that is not reached, the
@@ -184,12 +176,12 @@ class Admin:
 
     # ---- types
 
-    async def provider_types(self) -> list[ProviderType]:
+    async def provider_types(self) -> list[model.ProviderType]:
         """Return the provider types by code."""
-        found = await self._records(self._places.types.provider.path, ProviderType)
+        found = await self._records(self._places.types.provider.path, model.ProviderType)
         return sorted((one for one, _ in found), key=lambda one: one.code)
 
-    async def set_object_type(self, caller: Caller, type: ObjectType) -> ObjectType:
+    async def set_object_type(self, caller: model.Caller, type: model.ObjectType) -> model.ObjectType:
         """Create or change a type. Raise Unmet if objects exist and the scope of their unique names would change."""
         self.allow(caller)
         names.name(type.code, "code of a type", size_max_bytes=TYPE_SIZE_MAX_BYTES)
@@ -206,7 +198,7 @@ class Admin:
         await self._commit(caller, body)
         return type
 
-    async def set_provider_type(self, caller: Caller, type: ProviderType) -> ProviderType:
+    async def set_provider_type(self, caller: model.Caller, type: model.ProviderType) -> model.ProviderType:
         self.allow(caller)
         names.name(type.code, "code of a type", size_max_bytes=TYPE_SIZE_MAX_BYTES)
         names.value(type.description, "description")
@@ -220,7 +212,7 @@ class Admin:
         await self._commit(caller, body)
         return type
 
-    async def delete_type(self, caller: Caller, code: str, *, provider: bool) -> None:
+    async def delete_type(self, caller: model.Caller, code: str, *, provider: bool) -> None:
         """Delete a type. Raise NotFound, or Unmet while objects of the type exist."""
         self.allow(caller)
         types = self._places.types
@@ -244,7 +236,7 @@ class Admin:
 
     # ---- definitions
 
-    async def definition(self, place: DefinitionScope, *, exact: bool) -> tuple[DefinitionScope, Definition]:
+    async def definition(self, place: DefinitionScope, *, exact: bool) -> tuple[DefinitionScope, model.Definition]:
         """Return the definition set exactly there, or, unless `exact`, the one that applies there. Raise NotFound."""
         basis = Basis(self._facts)
         found = await basis.resolve(place.partition, place.type, place.kind)
@@ -254,7 +246,9 @@ class Admin:
         several = [place, DefinitionScope(place.type, place.partition), *everywhere]
         return next(one for one in several if one.address(self._places).path == found[0].path), found[1]
 
-    async def set_definition(self, caller: Caller, place: DefinitionScope, definition: Definition) -> Definition:
+    async def set_definition(
+        self, caller: model.Caller, place: DefinitionScope, definition: model.Definition
+    ) -> model.Definition:
         """Set a definition, replacing the one in its place; without a uuid, it gets one. Raise Invalid, Unmet or
         AlreadyExists.
 
@@ -279,7 +273,7 @@ class Admin:
         await self._commit(caller, body)
         return definition
 
-    async def delete_definition(self, caller: Caller, place: DefinitionScope) -> None:
+    async def delete_definition(self, caller: model.Caller, place: DefinitionScope) -> None:
         """Delete a definition. Raise NotFound."""
         self.allow(caller)
         index = place.address(self._places)
@@ -299,7 +293,7 @@ class Admin:
             partition = self._places.partitions.by_uuid(place.partition).record
             if await txn.get(partition.path) is None:
                 raise Unmet(f"there is no partition {place.partition}")
-        if place.kind and place.type == PROVIDER:
+        if place.kind and place.type == model.PROVIDER:
             kind = self._places.types.provider(place.kind).record
             if await txn.get(kind.path) is None:
                 raise Unmet(f"there is no provider type {place.kind!r}")
@@ -309,10 +303,10 @@ class Admin:
     async def begin(self) -> None:
         """Write what every inventory starts with, unless it exists."""
         types = self._places.types
-        put = [(types.object(one.code).record, one) for one in BUILT_IN_TYPES]
+        put = [(types.object(one.code).record, one) for one in model.BUILT_IN_TYPES]
         puts = [address.put(one) for address, one in put]
-        puts += [types.provider(one.code).record.put(one) for one in BUILT_IN_PROVIDER_TYPES]
-        default = self._places.definitions.by_type(PROVIDER).default
+        puts += [types.provider(one.code).record.put(one) for one in model.BUILT_IN_PROVIDER_TYPES]
+        default = self._places.definitions.by_type(model.PROVIDER).default
 
         # An inventory may have been begun by another server, or by an older version that had fewer types.
         async def body(txn: Txn) -> None:
@@ -321,13 +315,13 @@ class Admin:
                     txn.do(op)
             if await txn.get(default.path) is None:
                 uuid = fresh()
-                definition = Definition(uuid, self._default.schema)
+                definition = model.Definition(uuid, self._default.schema)
                 txn.do(default.put(Uuid(uuid)), self._places.definitions.by_uuid(uuid).record.put(definition))
 
         await self._facts.store.transact(body)
         await self._journal.begin()
 
-    async def _commit(self, caller: Caller, body: Callable[[Txn], Awaitable[T]]) -> T:
+    async def _commit(self, caller: model.Caller, body: Callable[[Txn], Awaitable[T]]) -> T:
         """Commit with an entry in the journal. Raise Stale if others keep writing."""
 
         # Without an entry in the journal, other servers would keep what they read before.
@@ -352,7 +346,7 @@ class Admin:
         entry = await self._facts.store.get(address.path)
         return record, entry.version if entry else 0
 
-    def allow(self, caller: Caller) -> None:
+    def allow(self, caller: model.Caller) -> None:
         """Check that the caller is an operator. Raise PermissionDenied."""
         if not caller.operator:
             raise PermissionDenied(

@@ -12,7 +12,6 @@ from headgate.inventory import names
 from headgate.inventory.definitions import schema
 from headgate.inventory.journal import InventoryEvent, JournalKind, ObjectChange, ObjectHistory
 from headgate.inventory.model import PROVIDER, Caller, Definition, Object
-from headgate.inventory.names import Invalid
 from headgate.inventory.permissions import hidden, operated, unwritable
 from headgate.map.inventory import entries
 from headgate.map.inventory.places import InventoryMap
@@ -100,7 +99,7 @@ class InventoryDraft:
         found += [Put(path, value) for path, value in sorted(self.puts.items())]
         # The limit is the store's; the caller can split the steps, but only they know which belong together.
         if len(found) > OPS_MAX - RESERVED_OPS:
-            raise Invalid(
+            raise names.Invalid(
                 f"this needs {len(found)} entries in one commit, which has at most {OPS_MAX - RESERVED_OPS}; "
                 "do it in several steps, or with fewer properties and tags"
             )
@@ -111,7 +110,7 @@ class InventoryDraft:
             raise Unmet(f"there is no partition {object.partition}")
         per_project = await self._per_project(object.type)
         if per_project and not object.project:
-            raise Invalid(f"objects of type {object.type} belong to a project; say which")
+            raise names.Invalid(f"objects of type {object.type} belong to a project; say which")
         if owned(object, self.caller) is None:
             raise PermissionDenied(f"{self.caller.user} of {self.caller.project} may not create objects there")
         self._allow(object)

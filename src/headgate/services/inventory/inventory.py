@@ -9,28 +9,17 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from headgate.inventory import filters, names
-from headgate.inventory.filters import Expression, Filter, Sort
 from headgate.inventory.journal import InventoryEvent, ObjectChange
 from headgate.inventory.model import Caller, Object
-from headgate.inventory.names import Invalid
 from headgate.inventory.permissions import visible
 from headgate.map.inventory.places import InventoryMap
+from headgate.services.inventory import questions
 from headgate.services.inventory.admin import Admin
 from headgate.services.inventory.draft import Remove, Step, numbered_parts, owned, parts
 from headgate.services.inventory.errors import Broad, InventoryError, MomentExpired, NotFound, Stale, Unmet
 from headgate.services.inventory.facts import Basis, InventoryFacts
-from headgate.services.inventory.indexscans import IndexQuery, Position
+from headgate.services.inventory.index import IndexQuery, Position
 from headgate.services.inventory.journal import Journal, JournalCommit, Writer, Written
-from headgate.services.inventory.questions import (
-    PageToken,
-    Questions,
-    Seal,
-    after_marker,
-    changes_facts,
-    digest,
-    seen,
-    wrong_marker,
-)
 from headgate.services.inventory.search import DEFAULTS, FoundObject, Search, SearchBounds, SearchMoment, SearchPlan
 from headgate.store.store import PORTION_MAX, Store
 from headgate.store.types import TooLarge
@@ -76,11 +65,11 @@ class Inventory:
         self.facts = InventoryFacts(store, places)
         self.journal.on_facts(self.facts.forget)
         self.admin = Admin(self.facts, self.journal, clock, compatible=compatible)
-        self._questions = Questions(self.facts)
+        self._questions = questions.Questions(self.facts)
         self._writer = Writer(self.facts, self.journal, clock, compatible=compatible)
         self._search = Search(store, places, self.journal, bounds)
         self._bounds = bounds
-        self._seal = Seal(store, places)
+        self._seal = questions.Seal(store, places)
 
     async def begin(self) -> None:
         await self.admin.begin()
@@ -121,7 +110,7 @@ class Inventory:
 
     # ---- searching
 
-    async def filter(self, caller: Caller, expression: Expression) -> Filter:
+    async def filter(self, caller: Caller, expression: filters.Expression) -> filters.Filter:
         """Resolve a filter like `Questions.filter`."""
         return await self._questions.filter(caller, expression)
 
@@ -132,18 +121,18 @@ class Inventory:
     async def page(
         self,
         caller: Caller,
-        any: Sequence[Filter],
+        any: Sequence[filters.Filter],
         *,
         limit: int = 0,
         token: str = "",
-        sorts: Sequence[Sort] = (),
+        sorts: Sequence[filters.Sort] = (),
         count: bool = False,
     ) -> ObjectPage:
         """Return one page of the objects that match any of the filters. Raise Invalid, or MomentExpired for an old
         token."""
         limit = self._limit(limit)
-        search_digest = digest(caller, any, sorts)
-        at = await PageToken.read(token, search_digest, self._seal) if token else None
+        search_digest = questions.digest(caller, any, sorts)
+        at = await questions.PageToken.read(token, search_digest, self._seal) if token else None
         query = await self._questions.query(caller, any)
         moment = await self._search.moment(at.revision if at else None)
         plan = SearchPlan(at.plan, at.values) if at else await self._search.plan(query, moment)
@@ -151,11 +140,11 @@ class Inventory:
         if not len(plan.chosen) == len(plan.values) == len(query.conditions):
             raise MomentExpired("partitions or types have changed since the last page; start again")
         if sorts:
-            begun = at or PageToken(moment.revision, plan.chosen, 0, "", 0, search_digest, plan.values)
+            begun = at or questions.PageToken(moment.revision, plan.chosen, 0, "", 0, search_digest, plan.values)
             return await self._sorted_page(query, plan, moment, sorts, begun, limit)
         part = await self._search.page(query, plan, moment, at.after if at else None, limit)
         reached = (
-            PageToken(moment.revision, plan.chosen, *part.reached, 0, search_digest, plan.values)
+            questions.PageToken(moment.revision, plan.chosen, *part.reached, 0, search_digest, plan.values)
             if part.reached
             else None
         )
@@ -166,7 +155,7 @@ class Inventory:
         gathered = await self._search.gathered(query, plan, moment)
         return replace(page, count=len(gathered.found), count_is_least=gathered.reached is not None)
 
-    async def several(self, caller: Caller, any: Sequence[Filter], limit: int) -> list[FoundObject]:
+    async def several(self, caller: Caller, any: Sequence[filters.Filter], limit: int) -> list[FoundObject]:
         """Return the first `limit` matches."""
         return [one async for one in self.every(caller, any, limit=limit)]
 
@@ -175,15 +164,15 @@ class Inventory:
         query: IndexQuery,
         plan: SearchPlan,
         moment: SearchMoment,
-        sorts: Sequence[Sort],
-        at: PageToken,
+        sorts: Sequence[filters.Sort],
+        at: questions.PageToken,
         limit: int,
     ) -> ObjectPage:
         """Return a page in an order for which there is no index. Raise Broad, Invalid."""
         found = self._sorted(query, await self._search.every(query, plan, moment), sorts)
         part, returned = found[at.returned : at.returned + limit], at.returned + limit
         more = (
-            PageToken(moment.revision, plan.chosen, 0, "", returned, at.search_digest, plan.values)
+            questions.PageToken(moment.revision, plan.chosen, 0, "", returned, at.search_digest, plan.values)
             if returned < len(found)
             else None
         )
@@ -192,7 +181,13 @@ class Inventory:
         )
 
     async def every(
-        self, caller: Caller, any: Sequence[Filter], *, limit: int = 0, marker: str = "", sorts: Sequence[Sort] = ()
+        self,
+        caller: Caller,
+        any: Sequence[filters.Filter],
+        *,
+        limit: int = 0,
+        marker: str = "",
+        sorts: Sequence[filters.Sort] = (),
     ) -> AsyncIterator[FoundObject]:
         """Yield all matching objects after the one with the uuid `marker`, at most `limit` if that is set.
 
@@ -204,7 +199,7 @@ class Inventory:
         left = limit or None
         if sorts:
             found = self._sorted(query, await self._search.every(query, plan, moment), sorts)
-            for one in self._shown(query, after_marker(found, marker)[:left]):
+            for one in self._shown(query, questions.after_marker(found, marker)[:left]):
                 yield one
             return
         after = await self._marked(query, plan, marker) if marker else None
@@ -235,10 +230,10 @@ class Inventory:
                 position = self._search.position(query, plan, object)
                 if position is not None:
                     return position
-        raise wrong_marker(marker)
+        raise questions.wrong_marker(marker)
 
     async def changes(
-        self, caller: Caller, any: Sequence[Filter], revision: int, *, quiet_s: float
+        self, caller: Caller, any: Sequence[filters.Filter], revision: int, *, quiet_s: float
     ) -> AsyncIterator[tuple[list[tuple[ObjectChange, JournalCommit]], int]]:
         """Yield the changes of matching objects after a revision (0: from now on), and the revision reached.
 
@@ -252,14 +247,14 @@ class Inventory:
         async for commits, reached in self.journal.follow(revision, quiet_s=quiet_s):
             batch: list[tuple[ObjectChange, JournalCommit]] = []
             for commit in commits:
-                batch += [(one, commit) for one in seen(query, commit)]
+                batch += [(one, commit) for one in questions.seen(query, commit)]
                 # A watcher that asked for much gets it in portions, cut between commits.
                 if len(batch) >= TOLD_MAX:
                     yield batch, commit.revision
                     batch = []
                     await self._search.turns.turn()
             # Who may see what, and which types there are, may have changed for the commits that follow.
-            if changes_facts(commits):
+            if questions.changes_facts(commits):
                 query = await self._questions.query(caller, any)
             yield batch, reached
 
@@ -268,7 +263,7 @@ class Inventory:
     async def apply(self, caller: Caller, steps: Sequence[Step], *, validate_only: bool = False) -> Written:
         """Apply steps like `Writer.apply`, and return what the caller may see."""
         if not steps:
-            raise Invalid("there is nothing to do: give at least one step")
+            raise names.Invalid("there is nothing to do: give at least one step")
         written = await self._writer.apply(caller, steps, validate_only=validate_only)
         objects = [(await self._seen(one, caller), generation) for one, generation in written.objects]
         return Written(tuple(objects), written.revision)
@@ -288,7 +283,7 @@ class Inventory:
                 try:
                     written = await self.apply(caller, [steps[number] for number in numbers])
                 # Some step of the part was refused, so nothing of it was written.
-                except (InventoryError, Invalid, TooLarge) as error:
+                except (InventoryError, names.Invalid, TooLarge) as error:
                     if len(numbers) == 1:
                         outcomes[numbers[0]] = error
                         return
@@ -347,14 +342,16 @@ class Inventory:
 
     def _limit(self, limit: int) -> int:
         if limit > LIMIT_MAX:
-            raise Invalid(f"limit is {limit}; a page has at most {LIMIT_MAX} objects")
+            raise names.Invalid(f"limit is {limit}; a page has at most {LIMIT_MAX} objects")
         return limit or LIMIT_DEFAULT
 
-    def _sorted(self, query: IndexQuery, found: Sequence[FoundObject], sorts: Sequence[Sort]) -> list[FoundObject]:
+    def _sorted(
+        self, query: IndexQuery, found: Sequence[FoundObject], sorts: Sequence[filters.Sort]
+    ) -> list[FoundObject]:
         for sort in sorts:
             if sort.field not in filters.PLAIN_FIELDS and not sort.field.startswith(filters.KEYED_FIELDS):
                 known = ", ".join(filters.PLAIN_FIELDS)
-                raise Invalid(
+                raise names.Invalid(
                     f"sorting by {sort.field!r} is not possible; it is {known}, properties.<key> or numbers.<key>"
                 )
         by_uuid = {one.object.uuid: one for one in found}

@@ -15,9 +15,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import fresh
 from headgate.inventory import leases, names
-from headgate.inventory.leases import ObjectLease
 from headgate.inventory.model import Caller
-from headgate.inventory.names import Invalid
 from headgate.map.places import Map
 from headgate.services.inventory.errors import InventoryError, NotFound, PermissionDenied, Stale, Unmet
 from headgate.services.inventory.inventory import Inventory
@@ -52,7 +50,7 @@ class ObjectLeasing:
 
     # ---- requests
 
-    async def ask(self, caller: Caller, wanted: ObjectLease, *, wait_s: int = 0) -> ObjectLease:
+    async def ask(self, caller: Caller, wanted: leases.ObjectLease, *, wait_s: int = 0) -> leases.ObjectLease:
         """Return the lease, given at once if it can be, or waiting for `wait_s` or GIVE_UP_S.
 
         Raise Invalid, PermissionDenied; Unmet if it can never be given.
@@ -76,7 +74,7 @@ class ObjectLeasing:
         await self.give()
         return (await self._own(caller, lease.id))[1]
 
-    async def _possible(self, lease: ObjectLease) -> None:
+    async def _possible(self, lease: leases.ObjectLease) -> None:
         """Refuse a lease that can never be given. Raise Unmet."""
         # Refused at once: a request that no quota ever allows would only fill the line.
         for quota in (await self.book()).quotas:
@@ -93,7 +91,7 @@ class ObjectLeasing:
                 "machines people may have"
             )
 
-    def _room(self, book: Book, lease: ObjectLease) -> None:
+    def _room(self, book: Book, lease: leases.ObjectLease) -> None:
         """Refuse a lease when there are too many. Raise Unmet."""
         if len(book.leases) >= ACTIVE_MAX:
             raise Unmet(f"there are {ACTIVE_MAX} leases, which is the most; try again when some have ended")
@@ -101,7 +99,7 @@ class ObjectLeasing:
         if len(own) >= WAITING_MAX:
             raise Unmet(f"{len(own)} leases of {lease.user} wait already; end some of them first")
 
-    async def listed(self, caller: Caller) -> list[tuple[ObjectLease, int]]:
+    async def listed(self, caller: Caller) -> list[tuple[leases.ObjectLease, int]]:
         """Return the leases that the caller may see, each with its number of predecessors: first those in force, then
         the line."""
         book = await self.book()
@@ -110,13 +108,13 @@ class ObjectLeasing:
         found = [(one, 0) for one in held] + [(book.leases[id], ahead) for ahead, id in enumerate(line)]
         return [(one, ahead) for one, ahead in found if _visible(one, caller)]
 
-    async def get(self, caller: Caller, id: str) -> tuple[ObjectLease, int]:
+    async def get(self, caller: Caller, id: str) -> tuple[leases.ObjectLease, int]:
         """Return the lease, and the number of leases before it. Raise NotFound."""
         book, lease = await self._own(caller, id)
         line = [one.id for one in book.line(self.inventory.clock())]
         return lease, line.index(lease.id) if lease.id in line else 0
 
-    async def extend(self, caller: Caller, id: str, duration_s: int) -> ObjectLease:
+    async def extend(self, caller: Caller, id: str, duration_s: int) -> leases.ObjectLease:
         """Make the lease end this long from now. Raise NotFound, PermissionDenied, Invalid; Unmet when a quota or
         waiting leases forbid it."""
         leases.check_duration(duration_s)
@@ -134,7 +132,7 @@ class ObjectLeasing:
                 return longer
         raise Stale("leases change faster than this one can be extended; try again")
 
-    async def _may_be_longer(self, book: Book, longer: ObjectLease) -> None:
+    async def _may_be_longer(self, book: Book, longer: leases.ObjectLease) -> None:
         """Check that the lease may be extended. Raise Unmet."""
         now_ms = self.inventory.clock()
         if why := await self._beyond_quota(book, longer, now_ms):
@@ -145,7 +143,7 @@ class ObjectLeasing:
             if longer.object in {one.object.uuid for one in await pool.candidates(other)}:
                 raise Unmet(f"somebody waits for {longer.name}: it is not extended; ask for another lease")
 
-    async def end(self, caller: Caller, id: str) -> ObjectLease:
+    async def end(self, caller: Caller, id: str) -> leases.ObjectLease:
         """End the lease: return its object, or stop waiting. Raise NotFound, PermissionDenied."""
         for _ in range(ATTEMPTS_MAX):
             # Another server may be giving the lease at this moment; then it is read again, and ended as held.
@@ -156,7 +154,7 @@ class ObjectLeasing:
                 return ended
         raise Stale("leases change faster than this one can be ended; try again")
 
-    async def _own(self, caller: Caller, id: str, *, change: bool = False) -> tuple[Book, ObjectLease]:
+    async def _own(self, caller: Caller, id: str, *, change: bool = False) -> tuple[Book, leases.ObjectLease]:
         book = await self.book()
         lease = book.leases.get(names.normal(id))
         if lease is None or not _visible(lease, caller):
@@ -238,7 +236,7 @@ class ObjectLeasing:
         return book
 
     async def choose(
-        self, book: Book, pool: Pool, lease: ObjectLease, *, launched: bool, busy: set[str]
+        self, book: Book, pool: Pool, lease: leases.ObjectLease, *, launched: bool, busy: set[str]
     ) -> LeaseChoice:
         """Return what the lease can have now. A lease that is refused, or exceeds a quota, does not delay others."""
         try:
@@ -251,11 +249,11 @@ class ObjectLeasing:
             elif why := await self._beyond_quota(book, lease, self.inventory.clock()):
                 return LeaseChoice(None, frozenset(), why)
             return choice
-        except (InventoryError, Invalid) as error:
+        except (InventoryError, names.Invalid) as error:
             return LeaseChoice(None, frozenset(), str(error))
 
     async def given(
-        self, book: Book, lease: ObjectLease, one: LeaseCandidate, *, guards: Sequence[At] = ()
+        self, book: Book, lease: leases.ObjectLease, one: LeaseCandidate, *, guards: Sequence[At] = ()
     ) -> Book | None:
         """Give the lease; return the book after that, or None if something that it depends on has changed."""
         record = self.inventory.places.objects.by_uuid(one.object.uuid).record.path
@@ -268,7 +266,7 @@ class ObjectLeasing:
         # A claim for a build does not write the ledger, so its absence is checked, too.
         return await self._write(book, held, (At(record, one.generation), At(claim, None), *one.checks), guards=guards)
 
-    def _filled(self, book: Book, lease: ObjectLease, one: LeaseCandidate) -> ObjectLease:
+    def _filled(self, book: Book, lease: leases.ObjectLease, one: LeaseCandidate) -> leases.ObjectLease:
         """Return the lease with the object it is about to get."""
         counts = tuple(quota.name for quota in book.quotas if quota.search and matching(quota, one.object))
         provider = {**one.provider.properties, "uuid": one.provider.uuid} if one.provider and one.launched else {}
@@ -277,7 +275,7 @@ class ObjectLeasing:
             provider=provider,
         )  # fmt: skip
 
-    async def _beyond_quota(self, book: Book, lease: ObjectLease, now_ms: int) -> str:
+    async def _beyond_quota(self, book: Book, lease: leases.ObjectLease, now_ms: int) -> str:
         """Return the quota that keeps the lease from being given; empty if none does."""
         for quota in book.quotas:
             if leases.concerns(quota, lease):
@@ -286,7 +284,7 @@ class ObjectLeasing:
                     return why
         return ""
 
-    async def _end(self, book: Book, lease: ObjectLease, why: str) -> ObjectLease | None:
+    async def _end(self, book: Book, lease: leases.ObjectLease, why: str) -> leases.ObjectLease | None:
         """End the lease; a launcher first cleans a machine that builds may have next. None means: look again."""
         now_ms = self.inventory.clock()
         # The launcher ends it once the machine is clean.
@@ -298,7 +296,9 @@ class ObjectLeasing:
             return cleaning if await self._write(book, cleaning) is not None else None
         return await self.over(book, replace(lease, why=why))
 
-    async def over(self, book: Book, lease: ObjectLease, *, guards: Sequence[At] = ()) -> ObjectLease | None:
+    async def over(
+        self, book: Book, lease: leases.ObjectLease, *, guards: Sequence[At] = ()
+    ) -> leases.ObjectLease | None:
         """End a lease except for what quotas over time count. Return None if something changed and the caller must
         look again."""
         now_ms = self.inventory.clock()
@@ -318,7 +318,7 @@ class ObjectLeasing:
         return ended
 
     async def _write(
-        self, book: Book, lease: ObjectLease, checks: Sequence[At] = (), *, guards: Sequence[At] = ()
+        self, book: Book, lease: leases.ObjectLease, checks: Sequence[At] = (), *, guards: Sequence[At] = ()
     ) -> Book | None:
         """Write the change and return the book after that; None if something that it depends on has changed."""
         address = self._places.active.lease(lease.id).record
@@ -338,7 +338,7 @@ class ObjectLeasing:
         return book.with_lease(lease, written[address.path], written[self._places.active.ledger.path])
 
 
-def _over(book: Book, now_ms: int) -> tuple[ObjectLease, str] | None:
+def _over(book: Book, now_ms: int) -> tuple[leases.ObjectLease, str] | None:
     """Return a lease that has expired or been given up, with the reason."""
     for lease in book.leases.values():
         if lease.state == leases.HELD and lease.until_ms <= now_ms:
@@ -348,6 +348,6 @@ def _over(book: Book, now_ms: int) -> tuple[ObjectLease, str] | None:
     return None
 
 
-def _visible(lease: ObjectLease, caller: Caller) -> bool:
+def _visible(lease: leases.ObjectLease, caller: Caller) -> bool:
     """Return whether the caller may see the lease: one of their project or, as an operator, of the partition."""
     return lease.partition == caller.partition and (caller.operator or lease.project == caller.project)

@@ -13,7 +13,6 @@ from headgate.inventory.filters import Expression, Filter, PropertyConditions, P
 from headgate.inventory.health import ObjectHealth, Probed
 from headgate.inventory.leases import ObjectLease, Quota
 from headgate.inventory.model import ADMIN, LOCAL, PROVIDER, STATIC, Caller, Object
-from headgate.inventory.names import number
 from headgate.inventory.permissions import PROVIDED
 from headgate.map.inventory.entries import last
 from headgate.map.inventory.places import Marker
@@ -301,10 +300,10 @@ class Pool:
         """Return how many machines of builds people may have at a time."""
         if provider.uuid not in self._shares:
             text = provider.properties.get(SHARE, SHARE_DEFAULT)
-            part = number(text.removesuffix("%"))
+            part = names.number(text.removesuffix("%"))
             if part is None or part < 0:
                 # A value that is no number must neither block people nor give them everything.
-                part, text = number(SHARE_DEFAULT.removesuffix("%")) or part, SHARE_DEFAULT
+                part, text = names.number(SHARE_DEFAULT.removesuffix("%")) or part, SHARE_DEFAULT
             assert part is not None, "the default is a number"
             many = int(part)
             if text.endswith("%"):
@@ -363,5 +362,5 @@ def _root(partition: str) -> Caller:
 def _left(book: Book, lease: ObjectLease, object: Object) -> float:
     """Return how much would be left of the wanted amounts: the fullest object that has enough is the best."""
     others = [other for other in book.taking if other.object == object.uuid]
-    left = [(number(object.properties.get(key, "")) or 0) - leases.used(others, key) for key in lease.amounts]
+    left = [(names.number(object.properties.get(key, "")) or 0) - leases.used(others, key) for key in lease.amounts]
     return float(min(left, default=0))

@@ -17,12 +17,11 @@ from headgate.inventory import names
 from headgate.inventory.filters import Expression, Filter, Sort
 from headgate.inventory.journal import JournalKind, ObjectChange
 from headgate.inventory.model import Caller, Definition, Object
-from headgate.inventory.names import Invalid, is_uuid, normal
 from headgate.inventory.permissions import hidden, visible
 from headgate.map.inventory.places import InventoryMap, PageKey
 from headgate.services.inventory.errors import PermissionDenied, Unmet
 from headgate.services.inventory.facts import Basis, InventoryFacts
-from headgate.services.inventory.indexscans import Condition, IndexQuery, Position
+from headgate.services.inventory.index import Condition, IndexQuery, Position
 from headgate.services.inventory.journal import JournalCommit
 from headgate.services.inventory.search import FoundObject
 from headgate.store.store import Store
@@ -62,7 +61,7 @@ class Seal:
             return (await self._key()).decrypt(nonce, rest, None).rstrip(b" ")
         # One answer for all: which part is wrong is none of the caller's business.
         except (ValueError, InvalidTag) as error:
-            raise Invalid("the page token is none that was given out; begin without one") from error
+            raise names.Invalid("the page token is none that was given out; begin without one") from error
 
     async def _key(self) -> AESGCM:
         """Read the key once; the first server that needs it makes it."""
@@ -152,13 +151,13 @@ class Questions:
             if type in types
         ]
         if len(conditions) > CONDITIONS_MAX:
-            raise Invalid(
+            raise names.Invalid(
                 f"this is {len(conditions)} combinations of filter, partition and type; "
                 f"at most {CONDITIONS_MAX} can be searched at once"
             )
         # A search is answered on the loop of all callers, so the comparisons of one question are limited.
         if (terms := sum(one.filter.terms for one in conditions)) > TERMS_MAX:
-            raise Invalid(
+            raise names.Invalid(
                 f"this is about {terms} comparisons for each object, over all filters, partitions and types; "
                 f"at most {TERMS_MAX} can be asked for at once"
             )
@@ -232,7 +231,7 @@ class PageToken(msgspec.Struct, frozen=True, array_like=True):
         token = msgspec.json.decode(await seal.open(text), type=cls)
         # Its position and plan would be wrong for another search, and could show what that one hides.
         if token.search_digest != search_digest:
-            raise Invalid("the page token is of another search; begin without one")
+            raise names.Invalid("the page token is of another search; begin without one")
         return token
 
 
@@ -246,15 +245,15 @@ def after_marker(found: Sequence[FoundObject], marker: str) -> Sequence[FoundObj
     them."""
     if not marker:
         return found
-    wanted = normal(marker) if is_uuid(marker) else marker
+    wanted = names.normal(marker) if names.is_uuid(marker) else marker
     for number, one in enumerate(found):
         if one.object.uuid == wanted:
             return found[number + 1 :]
     raise wrong_marker(marker)
 
 
-def wrong_marker(marker: str) -> Invalid:
-    return Invalid(f"marker {marker!r} is not the uuid of an object that matches")
+def wrong_marker(marker: str) -> names.Invalid:
+    return names.Invalid(f"marker {marker!r} is not the uuid of an object that matches")
 
 
 def seen(query: IndexQuery, commit: JournalCommit) -> Iterator[ObjectChange]:

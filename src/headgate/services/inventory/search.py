@@ -17,19 +17,8 @@ from headgate.inventory.filters import PostingFilter
 from headgate.inventory.model import Object
 from headgate.map.inventory.places import InventoryMap
 from headgate.map.tree import unescape
+from headgate.services.inventory import index
 from headgate.services.inventory.errors import Broad
-from headgate.services.inventory.indexscans import (
-    Condition,
-    IndexQuery,
-    IndexScan,
-    Position,
-    direct,
-    in_range,
-    ranged,
-    scan,
-    scans,
-    unions,
-)
 from headgate.services.inventory.journal import Journal
 from headgate.store.store import Store
 from headgate.store.types import Entry
@@ -74,7 +63,7 @@ class FoundObject:
 
     object: Object
     generation: int
-    position: Position
+    position: index.Position
 
 
 @dataclass(slots=True)
@@ -102,7 +91,7 @@ class SearchPart:
     """Hold matches in order, where to continue if there may be more, and whether a bound ended the part."""
 
     found: list[FoundObject]
-    reached: Position | None
+    reached: index.Position | None
     bounded: bool = False
 
 
@@ -145,11 +134,11 @@ class Search:
         self._moments[revision] = moment
         return moment
 
-    async def plan(self, query: IndexQuery, moment: SearchMoment) -> SearchPlan:
+    async def plan(self, query: index.IndexQuery, moment: SearchMoment) -> SearchPlan:
         """Return the indexes by which matches are found; among posting lists, the shortest."""
         read: dict[str, Sequence[Entry]] = {}
         chosen = tuple([await self._chosen(query, one, read) for one in query.conditions])
-        ranges = [ranged(query, one, number) for one, number in zip(query.conditions, chosen, strict=True)]
+        ranges = [index.ranged(query, one, number) for one, number in zip(query.conditions, chosen, strict=True)]
         values: list[tuple[str, ...]] = []
         for condition, posting in zip(query.conditions, ranges, strict=True):
             values.append(await self._values(condition, posting) if posting else ())
@@ -157,9 +146,9 @@ class Search:
             values = [()] * len(values)  # a value that existed at that moment may be gone
         return SearchPlan(chosen, tuple(values), read)
 
-    async def _values(self, condition: Condition, posting: PostingFilter) -> tuple[str, ...]:
+    async def _values(self, condition: index.Condition, posting: PostingFilter) -> tuple[str, ...]:
         """Return the numbers within a range that objects have, in order; empty if there are too many."""
-        directory = scan(self._places, condition, posting).directory
+        directory = index.scan(self._places, condition, posting).directory
         found: list[str] = []
         after, every = "", 0
         while every < VALUES_MAX:
@@ -169,22 +158,22 @@ class Search:
                 return tuple(sorted(found, key=lambda value: (names.number(value) or 0, value)))
             component = read[0].path[len(directory) + 1 :].partition("/")[0]
             value = unescape(component)
-            found += [value] if in_range(condition, posting.key, value) else []
+            found += [value] if index.in_range(condition, posting.key, value) else []
             # One read per value, whatever the number of objects that have it.
             after, every = f"{component}/~", every + 1  # after the last object with this value
         return ()
 
     async def page(
-        self, query: IndexQuery, plan: SearchPlan, moment: SearchMoment, after: Position | None, limit: int
+        self, query: index.IndexQuery, plan: SearchPlan, moment: SearchMoment, after: index.Position | None, limit: int
     ) -> SearchPart:
         """Return the next matches in order."""
         return await self._part(query, plan, moment, after, limit, self._bounds.examined_max)
 
-    async def gathered(self, query: IndexQuery, plan: SearchPlan, moment: SearchMoment) -> SearchPart:
+    async def gathered(self, query: index.IndexQuery, plan: SearchPlan, moment: SearchMoment) -> SearchPart:
         """Return all matches or, if `bounded`, those found before a limit was reached."""
         return await self._part(query, plan, moment, None, self._bounds.gathered_max, self._bounds.gathered_max)
 
-    async def every(self, query: IndexQuery, plan: SearchPlan, moment: SearchMoment) -> list[FoundObject]:
+    async def every(self, query: index.IndexQuery, plan: SearchPlan, moment: SearchMoment) -> list[FoundObject]:
         """Return all matches.  Raise Broad."""
         part = await self.gathered(query, plan, moment)
         if part.reached is not None:
@@ -195,19 +184,25 @@ class Search:
             )
         return part.found
 
-    def position(self, query: IndexQuery, plan: SearchPlan, object: Object) -> Position | None:
+    def position(self, query: index.IndexQuery, plan: SearchPlan, object: Object) -> index.Position | None:
         """Return the position of the object in the order; None if it is not in it."""
-        return self._first(query, scans(self._places, query, plan.chosen, plan.values), object)
+        return self._first(query, index.scans(self._places, query, plan.chosen, plan.values), object)
 
     # ---- going through scans
 
     async def _part(
-        self, query: IndexQuery, plan: SearchPlan, moment: SearchMoment, after: Position | None, limit: int, most: int
+        self,
+        query: index.IndexQuery,
+        plan: SearchPlan,
+        moment: SearchMoment,
+        after: index.Position | None,
+        limit: int,
+        most: int,
     ) -> SearchPart:
-        going = scans(self._places, query, plan.chosen, plan.values)
+        going = index.scans(self._places, query, plan.chosen, plan.values)
         budget = _Budget(most, asyncio.get_running_loop().time() + self._bounds.page_max_s)
         found: list[FoundObject] = []
-        reached: Position | None = None
+        reached: index.Position | None = None
         number, within = after or (0, "")
         while number < len(going):
             ended, within = await self._through(query, going, (number, within), limit, found, budget, plan)
@@ -231,9 +226,9 @@ class Search:
 
     async def _through(
         self,
-        query: IndexQuery,
-        going: Sequence[IndexScan],
-        after: Position,
+        query: index.IndexQuery,
+        going: Sequence[index.IndexScan],
+        after: index.Position,
         limit: int,
         found: list[FoundObject],
         budget: _Budget,
@@ -266,7 +261,7 @@ class Search:
                 return False, within
 
     async def _piece(
-        self, scan: IndexScan, after: str, piece_max: int, plan: SearchPlan
+        self, scan: index.IndexScan, after: str, piece_max: int, plan: SearchPlan
     ) -> Sequence[tuple[str, str, Entry | None]]:
         """Return the next entries: the position of each, the object it leads to, and the record if it was read with
         it."""
@@ -287,7 +282,7 @@ class Search:
         return [(one.path[start:], scan.uuid(one), one if records else None) for one in read]
 
     async def _objects(
-        self, scan: IndexScan, piece: Sequence[tuple[str, str, Entry | None]]
+        self, scan: index.IndexScan, piece: Sequence[tuple[str, str, Entry | None]]
     ) -> list[tuple[str, Object, int]]:
         """Return the objects that entries lead to, as far as they exist, each with its position and generation."""
         addresses = [self._places.objects.by_uuid(uuid or "0").record for _, uuid, _ in piece]
@@ -301,7 +296,7 @@ class Search:
             if entry is not None
         ]
 
-    def _claimed(self, query: IndexQuery, going: Sequence[IndexScan], number: int, object: Object) -> bool:
+    def _claimed(self, query: index.IndexQuery, going: Sequence[index.IndexScan], number: int, object: Object) -> bool:
         """Return whether this scan yields a match: it meets the scan's condition, and no earlier scan yields it."""
         scan = going[number]
         if len(going) == 1 and (scan.condition is None or len(query.conditions) == 1):
@@ -312,7 +307,9 @@ class Search:
         first = self._first(query, going[:number], object) if number else None
         return first is None
 
-    def _first(self, query: IndexQuery, going: Sequence[IndexScan], object: Object) -> Position | None:
+    def _first(
+        self, query: index.IndexQuery, going: Sequence[index.IndexScan], object: Object
+    ) -> index.Position | None:
         """Return the position of the object in the first scan that yields it."""
         seen = query.shown(object)
         for number, one in enumerate(going):
@@ -324,11 +321,13 @@ class Search:
 
     # ---- which list is the shortest
 
-    async def _chosen(self, query: IndexQuery, condition: Condition, read: dict[str, Sequence[Entry]]) -> int:
-        if direct(condition):
+    async def _chosen(
+        self, query: index.IndexQuery, condition: index.Condition, read: dict[str, Sequence[Entry]]
+    ) -> int:
+        if index.direct(condition):
             return -1
         # Each union contains all matches, so the shortest is the cheapest.
-        choice = unions(query, condition)
+        choice = index.unions(query, condition)
         if len(choice) < 2:
             return len(choice) - 1
         sizes: list[float] = []
@@ -340,13 +339,13 @@ class Search:
         return sizes.index(min(sizes))
 
     async def _size(
-        self, condition: Condition, union: Sequence[PostingFilter], read: dict[str, Sequence[Entry]]
+        self, condition: index.Condition, union: Sequence[PostingFilter], read: dict[str, Sequence[Entry]]
     ) -> float:
         """Return the approximate number of entries of the lists; that of a long list is estimated from the density of
         uuids at its start."""
         total = 0.0
         for posting in union:
-            one = scan(self._places, condition, posting)
+            one = index.scan(self._places, condition, posting)
             if one.path not in read:
                 await self.turns.turn()
                 read[one.path] = await self._store.scan(one.directory, begins=one.begins, limit=PROBED_MAX)
@@ -370,7 +369,9 @@ class Search:
                 undone = 0
                 await self.turns.turn()
 
-    async def _earlier(self, query: IndexQuery, going: Sequence[IndexScan], moment: SearchMoment) -> list[FoundObject]:
+    async def _earlier(
+        self, query: index.IndexQuery, going: Sequence[index.IndexScan], moment: SearchMoment
+    ) -> list[FoundObject]:
         """Return the objects that matched at the moment and were changed since, as they were then."""
         found = []
         for number, object in enumerate(list(moment.before.values()), 1):

@@ -14,18 +14,7 @@ from msgspec.structs import replace
 from headgate.base.tasks import end
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.map.inventory.nodes import MadeNode
-from headgate.ports.cloud import (
-    NODE_TAG,
-    SYSTEM_TAG,
-    Amounts,
-    Cloud,
-    CloudUnavailable,
-    LaunchFailed,
-    MachineListing,
-    MachineSpec,
-    OverQuota,
-    Resource,
-)
+from headgate.ports import clouds
 
 log = logging.getLogger("headgate.launcher")
 T = TypeVar("T")
@@ -45,7 +34,7 @@ WHY_MAX = 300
 class CloudAccount:
     """Call the cloud of one connection; all callers wait in one line."""
 
-    def __init__(self, name: str, cloud: Cloud, rate: float) -> None:
+    def __init__(self, name: str, cloud: clouds.Cloud, rate: float) -> None:
         """Ask `cloud` at most `rate` times a second, or any number of times if that is 0."""
         self.name, self.cloud = name, cloud
         self._gap_s = 1 / rate if rate > 0 else 0.0
@@ -78,10 +67,10 @@ class CloudAccount:
             async with asyncio.timeout(CALL_MAX_S):
                 found = await call()
         # A refusal is an answer, too: the cloud is there.
-        except (LaunchFailed, OverQuota):
+        except (clouds.LaunchFailed, clouds.OverQuota):
             self._answered()
             raise
-        except CloudUnavailable as away:
+        except clouds.CloudUnavailable as away:
             raise self._quiet(str(away), away.after_s) from away
         # What was requested may have happened all the same; the driver finds it by its tags.
         except TimeoutError as late:
@@ -95,27 +84,27 @@ class CloudAccount:
     def _check(self) -> None:
         """Raise CloudUnavailable while the cloud gets no calls."""
         if (left_s := self._quiet_until_s - asyncio.get_running_loop().time()) > 0:
-            raise CloudUnavailable(self._away, left_s)
+            raise clouds.CloudUnavailable(self._away, left_s)
 
     def _answered(self) -> None:
         self._quiet_s, self._away = 0.0, ""
 
-    def _quiet(self, why: str, after_s: float = 0.0) -> CloudUnavailable:
+    def _quiet(self, why: str, after_s: float = 0.0) -> clouds.CloudUnavailable:
         now_s = asyncio.get_running_loop().time()
         # Many calls may fail at once when a cloud goes away; that counts as one failure.
         if now_s >= self._quiet_until_s:
             self._quiet_s = min(2 * self._quiet_s or QUIET_FIRST_S, QUIET_MAX_S)
         self._quiet_until_s = max(self._quiet_until_s, now_s + max(self._quiet_s, after_s))
         self._away = f"the connection {self.name} is away: {why[:WHY_MAX]}"
-        return CloudUnavailable(self._away, self._quiet_until_s - now_s)
+        return clouds.CloudUnavailable(self._away, self._quiet_until_s - now_s)
 
 
 @dataclass(slots=True)
 class AccountRegion:
     """Hold what is known about one account in one region: its limits, what others use there, and unknown resources."""
 
-    limits: Amounts = field(default_factory=dict)
-    others: Amounts = field(default_factory=dict)
+    limits: clouds.Amounts = field(default_factory=dict)
+    others: clouds.Amounts = field(default_factory=dict)
     """Amounts that foreign resources use in the account."""
     limits_until_s: float = 0.0
     look_at_s: float = 0.0
@@ -138,7 +127,7 @@ class Ours:
     """Tell which resources of an account belong to this installation."""
 
     system: str
-    made: Callable[[Resource], bool]
+    made: Callable[[clouds.Resource], bool]
     """Returns whether a launcher of this installation made the resource, which has our tag."""
     known: Callable[[], set[str]]
     """Returns the ids of the recorded machines."""
@@ -160,22 +149,22 @@ class Hunting:
         self._accounts = accounts
         self.places: dict[tuple[str, str], AccountRegion] = {}
         """Accounts by connection and region."""
-        self._uses: dict[tuple[str, str], Amounts | str] = {}
+        self._uses: dict[tuple[str, str], clouds.Amounts | str] = {}
         """(provider, digest) -> amounts that one node takes, or why there can be none."""
 
     def place(self, connection: str, provider: Mapping[str, Any]) -> AccountRegion:
         return self.places.setdefault((connection, region_of(provider)), AccountRegion())
 
-    def uses(self, provider: str, digest: str) -> Amounts | str | None:
+    def uses(self, provider: str, digest: str) -> clouds.Amounts | str | None:
         """Return the known amounts of a node; None if they were not requested yet."""
         return self._uses.get((provider, digest))
 
-    async def learn(self, connection: str, provider: str, digest: str, wanted: MachineSpec) -> None:
+    async def learn(self, connection: str, provider: str, digest: str, wanted: clouds.MachineSpec) -> None:
         """Request the amounts that one such node takes. Raise CloudUnavailable."""
         account = self._accounts[connection]
         try:
             self._uses[provider, digest] = await account.ask(lambda: account.cloud.uses(wanted))
-        except (LaunchFailed, OverQuota) as error:
+        except (clouds.LaunchFailed, clouds.OverQuota) as error:
             self._uses[provider, digest] = str(error)[:WHY_MAX]
 
     def forget(self) -> None:
@@ -187,21 +176,21 @@ class Hunting:
         CloudUnavailable, LaunchFailed."""
         account, place = self._accounts[connection], self.place(connection, provider)
         found = await account.ask(lambda: account.cloud.resources(provider))
-        tagged = [one for one in found if one.tags.get(SYSTEM_TAG) == ours.system]
+        tagged = [one for one in found if one.tags.get(clouds.SYSTEM_TAG) == ours.system]
         # The records are read after the listing: whatever was listed had its record before it was made.
         nodes = ours.known()
-        mine = [one for one in tagged if one.tags.get(NODE_TAG) in nodes or ours.made(one)]
+        mine = [one for one in tagged if one.tags.get(clouds.NODE_TAG) in nodes or ours.made(one)]
         strange = {_key(one) for one in tagged} - set(map(_key, mine))
         own = set(map(_key, mine))
         place.others = total(one.uses for one in found if _key(one) not in own)
-        lost = [one for one in mine if one.tags.get(NODE_TAG) not in nodes]
+        lost = [one for one in mine if one.tags.get(clouds.NODE_TAG) not in nodes]
         # One look is not enough: a record may go a moment before its cloud stops listing the machine.
         again, place.suspects = place.suspects, frozenset(map(_key, lost))
         for one in (one for one in lost if _key(one) in again):
             log.warning("connection %s: %s %s is nobody's, and is deleted", connection, one.kind, one.id)
             try:
                 await account.ask(lambda one=one: account.cloud.delete(provider, one))  # type: ignore[misc]
-            except (LaunchFailed, OverQuota) as error:
+            except (clouds.LaunchFailed, clouds.OverQuota) as error:
                 log.warning("connection %s: %s %s cannot be deleted: %s", connection, one.kind, one.id, error)
         now_s = asyncio.get_running_loop().time()
         if now_s >= place.limits_until_s:  # the last: where they cannot be read, what is lost is found all the same
@@ -210,11 +199,11 @@ class Hunting:
         return AccountSurvey(len(mine), frozenset(strange))
 
 
-def _key(one: Resource) -> str:
+def _key(one: clouds.Resource) -> str:
     return f"{one.kind}/{one.id}"
 
 
-def total(several: Iterable[Amounts]) -> dict[str, float]:
+def total(several: Iterable[clouds.Amounts]) -> dict[str, float]:
     """Return the sum of each kind."""
     found: dict[str, float] = {}
     for uses in several:
@@ -223,10 +212,10 @@ def total(several: Iterable[Amounts]) -> dict[str, float]:
     return found
 
 
-def wanted_of(node: MadeNode) -> MachineSpec:
+def wanted_of(node: MadeNode) -> clouds.MachineSpec:
     """Return the driver's description of a machine, as when it was made."""
     description = node.said
-    return MachineSpec(
+    return clouds.MachineSpec(
         node.id, description["label"], description["image"], description["flavor"], description["provider"], node.tags
     )
 
@@ -258,7 +247,7 @@ class Errands:
     async def _run(self, connection: str, work: Callable[[], Work]) -> float | None:
         try:
             return await work()
-        except CloudUnavailable as away:
+        except clouds.CloudUnavailable as away:
             return max(AWAY_MIN_S, away.after_s)
         finally:
             self._under_way[connection] -= 1
@@ -321,7 +310,7 @@ class Permitted:
     def _refusal(self, provider: FlatProvider, host: Mapping[str, Any]) -> str:
         account = self._accounts.get(provider.connection)
         # A driver without such a rule permits everything.
-        if account is None or not isinstance(account.cloud, MachineListing):
+        if account is None or not isinstance(account.cloud, clouds.MachineListing):
             return ""
         return account.cloud.refusal(provider.projects, host)
 

@@ -19,7 +19,7 @@ from headgate.inventory.leases import CLEANING, ObjectLease, level
 from headgate.inventory.model import HOST_KEY, ProviderType
 from headgate.inventory.names import Invalid
 from headgate.map.inventory.nodes import NodeAnswer, NodeClaim, NodeWait
-from headgate.ports.cloud import HOST_KEY_VARIABLE, Machine, MachineUnusable, Provider
+from headgate.ports.clouds import HOST_KEY_VARIABLE, Machine, MachineUnusable, Provider
 from headgate.recipes.codec import readable
 from headgate.recipes.lock import lock
 from headgate.services.configuration import Tenants

@@ -15,7 +15,7 @@ from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilte
 from headgate.inventory.health import MISSED_MAX, NONE, PROBE, PROBE_INTERVAL, interval_s
 from headgate.inventory.model import KIND, PROVIDER, STATIC, Object
 from headgate.inventory.permissions import PROVIDED
-from headgate.ports.cloud import Machine, MachineUnusable, Provider
+from headgate.ports.clouds import Machine, MachineUnusable, Provider
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.pool import MACHINE, HealthMonitor
 from headgate.services.nodes.search import LAUNCHER

@@ -13,7 +13,7 @@ from headgate.base.tasks import unless
 from headgate.config.machines import FlatProvider
 from headgate.config.model import FrozenJob, Nodeset
 from headgate.gate.builds.imagework import body_of
-from headgate.gate.state.work import BuildSpec
+from headgate.gate.state.works import BuildSpec
 from headgate.inventory.leases import PRECEDENCE
 from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
 from headgate.map.records import ComponentFacts, ComponentRecord, ZoneLabels

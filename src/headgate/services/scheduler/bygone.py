@@ -14,12 +14,11 @@ from headgate.config.assembly.inheritance import canonical
 from headgate.config.layout import Layout
 from headgate.gate.builds import report
 from headgate.gate.builds.imagework import body_of, images_of, said_of_images
-from headgate.gate.builds.report import artifacts_of, error_of, kind_of
 from headgate.gate.builds.reuse import lasting
 from headgate.gate.state.actions import Action, Record
 from headgate.gate.state.model import Build, BuildSet, Item, State
 from headgate.gate.state.returns import ReturnedArtifact, checked
-from headgate.gate.state.work import BuildOutcome
+from headgate.gate.state.works import BuildOutcome
 from headgate.gate.state.world import World
 from headgate.map.inventory.images import ImageFile, ImageReport
 from headgate.map.places import Map
@@ -113,7 +112,11 @@ class Bygone:
 
     def _builds(self, buildset: BuildSet, builds: Iterable[Build], *, final: bool) -> tuple[FinishedBuild, ...]:
         jobs = {job.id: job for job in buildset.jobs}
-        artifacts, line_comments, found = artifacts_of(buildset), report.for_history(buildset), list[FinishedBuild]()
+        artifacts, line_comments, found = (
+            report.artifacts_of(buildset),
+            report.for_history(buildset),
+            list[FinishedBuild](),
+        )
         for build in map(self._known, builds):
             job = jobs[build.job]
             own = artifacts.get(build.id, ())
@@ -141,7 +144,7 @@ class Bygone:
             start_ms=build.start_ms,
             end_ms=build.end_ms,
             log_url=build.log_url,
-            error=error_of(build),
+            error=report.error_of(build),
             nodeset=nodeset,
             artifacts=artifacts,
             provides=provides,
@@ -238,7 +241,7 @@ def _report(ended: Record, layout: Layout, world: World) -> ImageReport | None:
     item, body = ended.item, body_of(ended.item.change)
     if item.buildset is None or ended.refused:
         return None
-    verdict = said_of_images(world.pipeline, kind_of(ended.result, world))
+    verdict = said_of_images(world.pipeline, report.kind_of(ended.result, world))
     files = tuple(_files(item, layout))[:FILES_MAX] if verdict.built and ended.result == "SUCCESS" else ()
     upload = body.image_upload_uuid if body is not None and verdict.validated is not None else ""
     if not files and not upload:

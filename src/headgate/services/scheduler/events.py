@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from headgate.gate.state.change import TriggerEvent
 from headgate.gate.state.returns import Sealed
-from headgate.gate.state.work import Answer, BuildEnded, BuildOutcome, BuildPaused, MergeAnswer
+from headgate.gate.state.works import Answer, BuildEnded, BuildOutcome, BuildPaused, MergeAnswer
 from headgate.map.records import ForPipeline
 from headgate.recipes import blob
 from headgate.recipes.codec import decode

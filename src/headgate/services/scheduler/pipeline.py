@@ -24,7 +24,7 @@ from headgate.gate.rules.requirements import triggers
 from headgate.gate.state.actions import Action, Cancel, Faulty, Resume, Run
 from headgate.gate.state.change import EventKind, TriggerEvent, whose
 from headgate.gate.state.model import State
-from headgate.gate.state.work import Answer, BuildEnded, LayoutChanged
+from headgate.gate.state.works import Answer, BuildEnded, LayoutChanged
 from headgate.gate.state.world import World
 from headgate.map.places import PipelineEvents
 from headgate.map.records import ForPipeline, ManagementResult

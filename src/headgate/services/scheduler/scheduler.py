@@ -18,7 +18,7 @@ from headgate.base.tasks import end, run_until
 from headgate.config.operator.model import TenantFile
 from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, Tenant, TenantProject
-from headgate.gate.state.work import BuildEnded, BuildPaused
+from headgate.gate.state.works import BuildEnded, BuildPaused
 from headgate.map.records import RepositoryProblem
 from headgate.map.tree import unescape
 from headgate.ports.forge import ForgeWatch
@@ -28,17 +28,9 @@ from headgate.services.autohold import Expiring
 from headgate.services.configuration import Configuration, Tenancy, conf_of, readers
 from headgate.services.context import Context
 from headgate.services.quarantine import tended
+from headgate.services.scheduler import leftovers
 from headgate.services.scheduler.changestates import ChangeStates
 from headgate.services.scheduler.connection import ConnectionRunner
-from headgate.services.scheduler.leftovers import (
-    CONNECTION_LOOKS,
-    Disconnected,
-    Forsaken,
-    Leftovers,
-    ResultSweeper,
-    Unasked,
-    Unwanted,
-)
 from headgate.services.scheduler.occasions.runner import OccasionRunner
 from headgate.services.scheduler.pipeline import PipelineRunner
 from headgate.services.scheduler.tenant import TenantRunner
@@ -109,7 +101,7 @@ class Scheduler:
         self._change_states: dict[tuple[str, ...], ChangeStates] = {}
         self._running: dict[Work, _RunningWork] = {}
         self._known_rights: _Rights | None = None
-        self._left, self._gone = Leftovers(context, tenants), dict[str, VanishedConfiguration]()
+        self._left, self._gone = leftovers.Leftovers(context, tenants), dict[str, VanishedConfiguration]()
 
     @classmethod
     def of(
@@ -211,24 +203,26 @@ class Scheduler:
             self._context, " ".join((work[0], "/".join(work[1:]))).strip(), self._runner(work), session, tenant
         )
 
-    def _sweeper(self, kind: str) -> ResultSweeper:
+    def _sweeper(self, kind: str) -> leftovers.ResultSweeper:
         context, cleanup = self._context, self._context.map.cleanup
         match kind:
             case "builds":
-                return ResultSweeper(context, context.zones, cleanup.build_requests.path, self._apart)
+                return leftovers.ResultSweeper(context, context.zones, cleanup.build_requests.path, self._apart)
             case "merges":
-                return ResultSweeper(context, lambda: [context.merges], cleanup.merge_requests.path)
+                return leftovers.ResultSweeper(context, lambda: [context.merges], cleanup.merge_requests.path)
             case "connections":
-                gone = Disconnected(context, {*self._forges, *self._watched})
-                place, looks = cleanup.connection.path, CONNECTION_LOOKS
-                return ResultSweeper(context, lambda: [gone], place, looks=looks, locks=gone.locks)
+                gone = leftovers.Disconnected(context, {*self._forges, *self._watched})
+                place, looks = cleanup.connection.path, leftovers.CONNECTION_LOOKS
+                return leftovers.ResultSweeper(context, lambda: [gone], place, looks=looks, locks=gone.locks)
             case "nodes":
-                return ResultSweeper(context, lambda: [Unasked(context)], cleanup.node_request.path)
+                return leftovers.ResultSweeper(context, lambda: [leftovers.Unasked(context)], cleanup.node_request.path)
             case "semaphores":
-                forsaken = Forsaken(context)
-                return ResultSweeper(context, lambda: [forsaken], cleanup.sempahores.path, mended=forsaken.mended)
+                forsaken = leftovers.Forsaken(context)
+                return leftovers.ResultSweeper(
+                    context, lambda: [forsaken], cleanup.sempahores.path, mended=forsaken.mended
+                )
             case _:
-                return ResultSweeper(context, lambda: [Unwanted(context)], cleanup.general.path)
+                return leftovers.ResultSweeper(context, lambda: [leftovers.Unwanted(context)], cleanup.general.path)
 
     def _runner(self, work: Work) -> Callable[[Session], Coroutine[Any, Any, None]]:
         match work:

@@ -14,17 +14,9 @@ from headgate.config.operator.model import included
 from headgate.gate.items.enqueue import untaken
 from headgate.gate.rules.requirements import triggers
 from headgate.gate.state.change import HEADS, EventKind, TriggerEvent, whose
-from headgate.gate.state.work import CatAnswer, ReportRequest
+from headgate.gate.state.works import CatAnswer, ReportRequest
+from headgate.map import records
 from headgate.map.projects import layout_at, layout_ops
-from headgate.map.records import (
-    Finished,
-    ForPipeline,
-    LayoutRecord,
-    Management,
-    ManagementResult,
-    Reconfigure,
-    Reread,
-)
 from headgate.map.tree import Undecodable
 from headgate.recipes.calls import call
 from headgate.recipes.lock import lock, write_lock
@@ -34,14 +26,7 @@ from headgate.services.configuration import Configuration, protection, stored_br
 from headgate.services.context import Context
 from headgate.services.orders import state_of, tell
 from headgate.services.quarantine import TRY_AGAIN_S, Quarantine, Tries, error_text, transient
-from headgate.services.scheduler.tenantconfig import (
-    ConfigFileWriter,
-    Reading,
-    announcements,
-    expected,
-    in_force,
-    provider_ops,
-)
+from headgate.services.scheduler import tenantconfig
 from headgate.services.scheduler.turn import TurnPart, packed, together
 from headgate.store.store import Session
 from headgate.store.types import At, Delete, Op
@@ -65,13 +50,15 @@ UNREAD_RETRY_S = 30.0
 class TenantRunner:
     """Run one tenant. One process at a time calls `run`: the one that holds the locks of the tenant's two queues."""
 
-    def __init__(self, context: Context, configuration: Configuration, readings: dict[str, Reading]) -> None:
+    def __init__(
+        self, context: Context, configuration: Configuration, readings: dict[str, tenantconfig.Reading]
+    ) -> None:
         """Make a runner. `readings` maps each canonical project to how it is read for all its tenants."""
         self._context, self._configuration = context, configuration
         self._tenant = configuration.tenant
         self._readings = {p.project: readings[p.project] for p in self._tenant.projects}
         self._trusted = {p.project for p in self._tenant.projects if p.trusted}
-        self._files = ConfigFileWriter(context)
+        self._files = tenantconfig.ConfigFileWriter(context)
         self._events = context.map.events.tenant(self._tenant.name)
         self._unread: dict[str, str] = {}
         """Project that could not be read -> reason."""
@@ -128,14 +115,14 @@ class TenantRunner:
     def _behind(self) -> list[str]:
         """Return the projects whose stored texts differ from those that the layout record names."""
         record = self._record()
-        had = {p: expected(record, p) if record is not None else {} for p in self._readings}
+        had = {p: tenantconfig.expected(record, p) if record is not None else {} for p in self._readings}
         return [
             p
             for p in had
             if had[p] != {branch: one.digest for branch, one in stored_branches(self._context, p).items()}
         ]
 
-    def _record(self) -> LayoutRecord | None:
+    def _record(self) -> records.LayoutRecord | None:
         """Return the layout record as the mirror shows it, or None if it cannot be read."""
         return layout_at(self._context.map.layout(self._tenant.name).record, self._context.mirror)
 
@@ -235,10 +222,10 @@ class TenantRunner:
         meta = {"tenant": tenant, "pipeline": "", "change": change.id, "project": change.project}
         yield TurnPart(context.merges.submit(Request(id, meta=meta), msgspec.json.encode(work)))
         now_ms = context.now_ms()
-        finished = Finished(id, tenant, "", change, event.id, "NO_JOBS", why, event.at_ms or now_ms, now_ms)
+        finished = records.Finished(id, tenant, "", change, event.id, "NO_JOBS", why, event.at_ms or now_ms, now_ms)
         yield TurnPart(context.map.history.stream.append(finished))
 
-    def _configuration_in(self, event: TriggerEvent) -> Reconfigure | None:
+    def _configuration_in(self, event: TriggerEvent) -> records.Reconfigure | None:
         change = event.change
         source = self._tenant.find(change.project)
         if event.kind is not EventKind.REF_UPDATED or source is None or not change.ref.startswith(HEADS):
@@ -248,7 +235,7 @@ class TenantRunner:
         # A new or deleted branch brings or takes away all of its files.
         created_or_deleted = "0" * 40 in (change.old_commit, change.commit)
         if created_or_deleted or self._readings[change.project].touched_by(change.files, change.branch):
-            return Reconfigure({change.project: ()})
+            return records.Reconfigure({change.project: ()})
         return None
 
     async def _managed(self, session: Session, guard: At) -> bool:
@@ -273,7 +260,7 @@ class TenantRunner:
             await asyncio.sleep(TRY_AGAIN_S)
         return True
 
-    async def _manage(self, waiting: Sequence[Unread[Management]], session: Session, guard: At) -> None:
+    async def _manage(self, waiting: Sequence[Unread[records.Management]], session: Session, guard: At) -> None:
         ops: list[Op] = consumed(waiting)
         projects: dict[str, tuple[str, ...]] = {}
         answers: dict[str, str] = {}
@@ -282,12 +269,12 @@ class TenantRunner:
         """Path at which somebody waits -> projects."""
         for event in waiting:
             match event.event:
-                case Reconfigure(projects=named):
+                case records.Reconfigure(projects=named):
                     projects |= named
-                case Reread(projects=named, result=result):
+                case records.Reread(projects=named, result=result):
                     reread[result] = named or tuple(self._readings)
                     projects |= dict.fromkeys(reread[result], ())
-                case ForPipeline(pipeline=name, result=result):
+                case records.ForPipeline(pipeline=name, result=result):
                     known = name in self._configuration.layouts.landed.pipelines
                     if known:
                         ops += self._events.pipelines(name).management.stream.append(event.event)
@@ -303,7 +290,7 @@ class TenantRunner:
             answers[path] = "; ".join([*unread, *wrong])
         for path, why in answers.items():
             # A crash after the commit leaves the asker without an answer, but never with a wrong one.
-            await tell(self._context, path, ManagementResult(not why, why))
+            await tell(self._context, path, records.ManagementResult(not why, why))
         await self._context.mirror.gone(waiting[-1].entry)
 
     # --- configuration
@@ -328,12 +315,12 @@ class TenantRunner:
             # `in_force` reads the mirror, which may lack the texts that were just written.
             await self._files.seen([guard])
             before = self._record()
-            now = in_force(self._context, self._configuration, before, self._readings)
-            record = LayoutRecord(fresh(), name, self._context.now_ms(), ltime, *now)
+            now = tenantconfig.in_force(self._context, self._configuration, before, self._readings)
+            record = records.LayoutRecord(fresh(), name, self._context.now_ms(), ltime, *now)
             pieces, pointer, stale = layout_ops(self._context.map.layout(name).record, record, mirror)
             # These come before the record, or a crash would leave them untold; their ids are derived, so repeating them
             # is safe.
-            for commit in packed(announcements(self._context, self._configuration, before, now)):
+            for commit in packed(tenantconfig.announcements(self._context, self._configuration, before, now)):
                 await store.commit([], commit.ops, guards=[guard])
             # The pieces of a large record come before the pointer to them, so nobody sees half of it.
             for piece in pieces:
@@ -347,7 +334,7 @@ class TenantRunner:
     async def _tell_of_machines(self, session: Session) -> None:
         """Write what the configuration in effect says of providers, where launchers read it."""
         layout, name = self._configuration.layouts.landed, self._tenant.name
-        if layout is self._told_of or not (ops := provider_ops(self._context, name, layout)):
+        if layout is self._told_of or not (ops := tenantconfig.provider_ops(self._context, name, layout)):
             self._told_of = layout
             return
         place = self._context.map.locks.tenant(name).lock.path

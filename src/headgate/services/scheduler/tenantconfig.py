@@ -18,7 +18,7 @@ from headgate.config.model import ConfigError
 from headgate.config.operator.model import content_of, included
 from headgate.config.tenants import Protection, TenantProject
 from headgate.gate.state.change import HEADS, Change
-from headgate.gate.state.work import CatAnswer, CatRequest, ReportRequest
+from headgate.gate.state.works import CatAnswer, CatRequest, ReportRequest
 from headgate.map.projects import layout_at
 from headgate.map.records import ConfigBranch, ConfigRead, HeldConfiguration, LayoutRecord
 from headgate.map.tree import Address, Undecodable, escape, unescape

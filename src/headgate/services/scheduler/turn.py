@@ -36,7 +36,7 @@ from headgate.gate.state.actions import (
 )
 from headgate.gate.state.change import Change, ChangeState, Tell
 from headgate.gate.state.model import Item, State
-from headgate.gate.state.work import BuildOutcome, Dequeue
+from headgate.gate.state.works import BuildOutcome, Dequeue
 from headgate.map.places import Map
 from headgate.map.records import Finished, ForPipeline
 from headgate.map.state import writes

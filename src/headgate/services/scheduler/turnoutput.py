@@ -19,7 +19,7 @@ from headgate.base.ids import derived
 from headgate.base.tasks import about
 from headgate.base.texts import line
 from headgate.config.drivers import DIALECTS
-from headgate.config.files.check import as_list
+from headgate.config.files.checks import as_list
 from headgate.config.model import Pipeline
 from headgate.config.operator.model import Tenant
 from headgate.gate.builds.report import build_url, error_of, filled, kind_of, untested
@@ -28,7 +28,7 @@ from headgate.gate.state.actions import Action, Land, Merge, Record
 from headgate.gate.state.change import Change
 from headgate.gate.state.model import BuildSet, Item, State
 from headgate.gate.state.returns import FileComment
-from headgate.gate.state.work import LandRequest
+from headgate.gate.state.works import LandRequest
 from headgate.gate.state.world import World
 from headgate.map.outbox import Answered, BuildTold, OutboxMessage, PublishedEvent, QueueReport
 from headgate.services.context import Context, Outboxes

@@ -13,27 +13,13 @@ from typing import Any
 import msgspec
 from grpc import aio
 
+from headgate.store import types
 from headgate.store.etcd import keys
 from headgate.store.etcd.address import EtcdAddress, parse
 from headgate.store.etcd.commits import EtcdCommits
-from headgate.store.etcd.keys import EtcdKeys
 from headgate.store.etcd.link import KEEP_ALIVE, EtcdLink, EtcdTraffic
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.model import inside, order
-from headgate.store.types import (
-    At,
-    Backend,
-    Change,
-    Entry,
-    EntryChanged,
-    EntryGone,
-    Lease,
-    Op,
-    SessionLost,
-    Snapshot,
-    StoreError,
-    Unavailable,
-)
 
 FORMAT = 1
 _MARK = msgspec.json.encode({"headgate": FORMAT})
@@ -45,7 +31,7 @@ class EtcdBackend:
     def __init__(self, address: EtcdAddress) -> None:
         self.address = address
         self.traffic = EtcdTraffic()
-        self._keys = EtcdKeys(self.address.root)
+        self._keys = keys.EtcdKeys(self.address.root)
         self._link = EtcdLink(self.address, self.traffic)
         self._commits = EtcdCommits(self._link, self._keys)
         self._estimate = keys.PageEstimate()
@@ -71,18 +57,18 @@ class EtcdBackend:
         """
         return cls(replace(parse(url), root=root, bare=""))
 
-    async def get(self, path: str) -> Entry | None:
+    async def get(self, path: str) -> types.Entry | None:
         (found,) = (await self._read(pb.RangeRequest(key=self._keys.key(path))))[0]
         return self._keys.entry(found[0]) if found else None
 
-    async def list(self, prefix: str) -> Sequence[Entry]:
+    async def list(self, prefix: str) -> Sequence[types.Entry]:
         return (await self._list(prefix))[0]
 
-    async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
+    async def get_many(self, paths: Sequence[str]) -> Sequence[types.Entry | None]:
         found, _ = await self._read(*(pb.RangeRequest(key=self._keys.key(path)) for path in paths))
         return [self._keys.entry(kvs[0]) if kvs else None for kvs in found]
 
-    async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[Entry]:
+    async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[types.Entry]:
         first = self._keys.key(f"{directory}/{begins}")
         # A zero byte leads to the next possible key.
         start = max(first, self._keys.key(f"{directory}/{after}") + b"\0") if after else first
@@ -105,22 +91,22 @@ class EtcdBackend:
             self._estimate.learn(first, start, [one.key for one in found])
         return [self._keys.entry(one) for one in found]
 
-    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+    async def commit(self, checks: Sequence[types.At], ops: Sequence[types.Op]) -> Sequence[types.Entry | None]:
         return await self._commits.commit(checks, ops)
 
-    async def watch(self, prefix: str) -> AsyncIterator[Change]:
+    async def watch(self, prefix: str) -> AsyncIterator[types.Change]:
         changes = Watch(self._link, self._keys, prefix, self._list).changes()
         async with aclosing(changes):  # type: ignore[type-var]  # an async generator behind its protocol
             async for change in changes:
                 yield change
 
-    async def grant(self, ttl_s: float) -> Lease:
+    async def grant(self, ttl_s: float) -> types.Lease:
         # TTLs of etcd are whole seconds, and a lease may not be shorter than what was asked for.
         request = pb.LeaseGrantRequest(TTL=math.ceil(ttl_s))
         response = await self._link.ask("Lease/LeaseGrant", request, pb.LeaseGrantResponse)
-        return Lease(f"{response.ID:016x}")
+        return types.Lease(f"{response.ID:016x}")
 
-    async def keep_alive(self, lease: Lease) -> None:
+    async def keep_alive(self, lease: types.Lease) -> None:
         self.traffic.pings += 1
         channel, limit_s = await self._link.ready(), self._link.limit_s()
         try:
@@ -136,26 +122,26 @@ class EtcdBackend:
             raise self._link.translated(error) from error
         except TimeoutError:
             self._link.unanswered(channel, limit_s)
-            raise Unavailable(f"{self.address}: no answer for {limit_s:.1f} s") from None
+            raise types.Unavailable(f"{self.address}: no answer for {limit_s:.1f} s") from None
         if not isinstance(response, pb.LeaseKeepAliveResponse):
             self._link.unanswered(channel)
-            raise Unavailable(f"{self.address}: the server went away")
+            raise types.Unavailable(f"{self.address}: the server went away")
         self._link.answered(channel)
         if response.TTL <= 0:
-            raise SessionLost(f"the lease {lease} has run out")
+            raise types.SessionLost(f"the lease {lease} has run out")
 
-    async def revoke(self, lease: Lease) -> None:
+    async def revoke(self, lease: types.Lease) -> None:
         request = pb.LeaseRevokeRequest(ID=int(lease, 16))
-        with suppress(SessionLost):
+        with suppress(types.SessionLost):
             await self._link.ask("Lease/LeaseRevoke", request, pb.LeaseRevokeResponse)
 
     async def close(self) -> None:
         """Close the connections. Leases that were not revoked expire."""
-        with suppress(StoreError):
+        with suppress(types.StoreError):
             await self._commits.forget()
         await self._link.close()
 
-    async def _list(self, prefix: str) -> tuple[Sequence[Entry], int]:
+    async def _list(self, prefix: str) -> tuple[Sequence[types.Entry], int]:
         """Return the subtree, oldest first, and its revision."""
         begin, end = self._keys.below(prefix) if prefix else self._keys.tree_range
         own = [pb.RangeRequest(key=self._keys.key(prefix))] if prefix else []
@@ -181,7 +167,7 @@ class EtcdBackend:
             return
         if others and not self.address.shared:
             names = ", ".join(one.key.decode(errors="replace") for one in others)
-            raise StoreError(
+            raise types.StoreError(
                 f"{self.address}: something else lives here ({names}); nothing was written. "
                 f"Choose an empty root: {self.address}/headgate; or say that they are to live together: ?shared=yes"
             )
@@ -196,13 +182,15 @@ class EtcdBackend:
             found = int(document["headgate"])
         except (msgspec.DecodeError, LookupError, TypeError, ValueError):
             name = self._keys.mark.decode()
-            raise StoreError(f"{self.address}: {name} is not what Headgate writes there; nothing was written") from None
+            raise types.StoreError(
+                f"{self.address}: {name} is not what Headgate writes there; nothing was written"
+            ) from None
         if found > FORMAT:
             known = f"format {found}, this one knows {FORMAT}"
-            raise StoreError(f"{self.address}: written by a newer Headgate ({known}); upgrade")
+            raise types.StoreError(f"{self.address}: written by a newer Headgate ({known}); upgrade")
 
 
-async def connect(url: str) -> Backend:
+async def connect(url: str) -> types.Backend:
     """Open the tree that a URL names.  Raise what `EtcdBackend.open` raises."""
     return await EtcdBackend.open(url)
 
@@ -213,7 +201,7 @@ RESUME_S = 30.0
 """Time for which a broken watch tries to continue from its last revision."""
 RESUME_INTERVAL_S = 0.2
 
-List = Callable[[str], Awaitable[tuple[Sequence[Entry], int]]]
+List = Callable[[str], Awaitable[tuple[Sequence[types.Entry], int]]]
 """Returns a subtree and its revision."""
 
 
@@ -222,24 +210,24 @@ class Compacted(Exception):
 
 
 class Watch:
-    def __init__(self, link: EtcdLink, keys: EtcdKeys, prefix: str, listed: List) -> None:
+    def __init__(self, link: EtcdLink, keys: keys.EtcdKeys, prefix: str, listed: List) -> None:
         self._link, self._keys, self._prefix, self._listed = link, keys, prefix, listed
         self._seen = 0
         """The revision up to which every change is known."""
         self._begun_s: float | None = None
         """When the server accepted the watch on the latest connection, or None if it has not."""
 
-    async def changes(self) -> AsyncIterator[Change]:
+    async def changes(self) -> AsyncIterator[types.Change]:
         while True:
             entries, self._seen = await self._listed(self._prefix)
-            yield Snapshot(tuple(entries))
+            yield types.Snapshot(tuple(entries))
             try:
                 async for change in self._follow():
                     yield change
             except Compacted:
                 continue
 
-    async def _follow(self) -> AsyncIterator[Change]:
+    async def _follow(self) -> AsyncIterator[types.Change]:
         """Yield changes. Raise Compacted, or Unavailable if no server could be reached for long."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + RESUME_S
@@ -248,9 +236,9 @@ class Watch:
             try:
                 async for change in self._connected():
                     yield change
-            except (Unavailable, aio.AioRpcError) as error:
-                why = error if isinstance(error, Unavailable) else self._link.translated(error)
-                if not isinstance(why, Unavailable) or (loop.time() > until_s and not self._lasted()):
+            except (types.Unavailable, aio.AioRpcError) as error:
+                why = error if isinstance(error, types.Unavailable) else self._link.translated(error)
+                if not isinstance(why, types.Unavailable) or (loop.time() > until_s and not self._lasted()):
                     raise why from error
             # The time counts from the break: a watch may have had nothing to report for hours.
             if self._lasted():
@@ -261,7 +249,7 @@ class Watch:
         """Return whether the latest watch was more than an acceptance that was taken back at once."""
         return self._begun_s is not None and asyncio.get_running_loop().time() - self._begun_s > LASTED_S
 
-    async def _connected(self) -> AsyncIterator[Change]:
+    async def _connected(self) -> AsyncIterator[types.Change]:
         """Yield changes until the connection breaks."""
         channel = await self._link.ready()
         try:
@@ -271,7 +259,7 @@ class Watch:
             self._link.unanswered(channel)
             raise
 
-    async def _streamed(self, channel: aio.Channel) -> AsyncIterator[Change]:
+    async def _streamed(self, channel: aio.Channel) -> AsyncIterator[types.Change]:
         """Yield the changes that one watch reports. Raise Compacted, Unavailable or AioRpcError."""
         call = await self._link.stream(channel, "Watch/Watch", pb.WatchResponse)
         try:
@@ -286,7 +274,7 @@ class Watch:
                 if response.compact_revision:
                     raise Compacted
                 if response.canceled:
-                    raise Unavailable(f"{self._link.address}: the watch was ended: {response.cancel_reason}")
+                    raise types.Unavailable(f"{self._link.address}: the watch was ended: {response.cancel_reason}")
                 if self._begun_s is None:
                     self._begun_s = asyncio.get_running_loop().time()
                 if response.events:
@@ -311,8 +299,10 @@ class Watch:
             return self._keys.tree_range
         return self._keys.key(self._prefix), self._keys.below(self._prefix)[1]
 
-    def _change(self, event: pb.Event) -> Change | None:
+    def _change(self, event: pb.Event) -> types.Change | None:
         path = self._keys.path(event.kv)
         if self._prefix and not inside(path, self._prefix):
             return None
-        return EntryGone(path) if event.type == pb.Event.DELETE else EntryChanged(self._keys.entry(event.kv))
+        return (
+            types.EntryGone(path) if event.type == pb.Event.DELETE else types.EntryChanged(self._keys.entry(event.kv))
+        )

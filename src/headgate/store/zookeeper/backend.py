@@ -15,15 +15,7 @@ from headgate.store.zookeeper.commits import Sweeper, ZooKeeperCommits
 from headgate.store.zookeeper.nodes import Denied, Facts, Scan, claim, entry_of, glance, hidden, read
 from headgate.store.zookeeper.session import ZooKeeperLeaseTerm, ZooKeeperSession, attach
 from headgate.store.zookeeper.view import View
-from headgate.store.zookeeper.wire import jute
-from headgate.store.zookeeper.wire.jute import ANY_WATCH, Do, ZooKeeperNodeRead, ZooKeeperOperation, number, text
-from headgate.store.zookeeper.wire.link import (
-    ZooKeeperConnectionLost,
-    ZooKeeperLink,
-    ZooKeeperMultiResult,
-    ZooKeeperSessionIdentity,
-    ZooKeeperTraffic,
-)
+from headgate.store.zookeeper.wire import connection, jute
 
 T = TypeVar("T")
 
@@ -37,7 +29,7 @@ class ZooKeeperBackend:
 
     def __init__(self, url: str) -> None:
         self.address = parse(url)
-        self.traffic = ZooKeeperTraffic()
+        self.traffic = connection.ZooKeeperTraffic()
         self._session = ZooKeeperSession(self.address, self.traffic, self._on_event, self._attached, self._detached)
         self._facts = Facts()
         self._views: dict[str, View] = {}
@@ -150,9 +142,9 @@ class ZooKeeperBackend:
 
     # --- connections
 
-    async def _attached(self, link: ZooKeeperLink) -> None:
+    async def _attached(self, link: connection.ZooKeeperLink) -> None:
         """Make sure that no request on an earlier connection is still under way."""
-        await link.call(Do.SYNC, text(self.address.chroot or "/"))
+        await link.call(jute.Do.SYNC, jute.text(self.address.chroot or "/"))
         try:
             # Counters are read here before any node is, for the reason that `ZooKeeperCommits._learn` gives.
             await claim(link, self.address, self._facts)
@@ -175,7 +167,7 @@ class ZooKeeperBackend:
     def _saw(self, zxid: int) -> None:
         self._newest = max(self._newest, zxid)
 
-    async def _reading(self, ask: Callable[[ZooKeeperLink], Awaitable[T]]) -> T:
+    async def _reading(self, ask: Callable[[connection.ZooKeeperLink], Awaitable[T]]) -> T:
         """Read a state no older than any that this process knows, and repeat the read if the connection breaks."""
         await self._settled()
         for attempt in range(READ_ATTEMPTS_MAX):
@@ -187,11 +179,11 @@ class ZooKeeperBackend:
                         return found
                     # Not awaited: a server handles the requests of one connection in order, so the read that follows
                     # sees the sync.
-                    link.call(Do.SYNC, text(self.address.chroot or "/"))  # this server is behind
+                    link.call(jute.Do.SYNC, jute.text(self.address.chroot or "/"))  # this server is behind
                     return await ask(link)
             except Denied as denied:
                 raise StoreError(f"{self.address}: we may not read {denied}; its ACL is for somebody else") from denied
-            except ZooKeeperConnectionLost as lost:
+            except connection.ZooKeeperConnectionLost as lost:
                 if attempt == READ_ATTEMPTS_MAX - 1:
                     raise Unavailable(f"{self.address}: {lost}") from lost
             except TimeoutError:
@@ -200,33 +192,35 @@ class ZooKeeperBackend:
                 raise Unavailable(f"{self.address}: no answer for {ANSWER_S} s") from None
         raise AssertionError("the loop returns or raises")
 
-    async def _read_nodes(self, paths: Sequence[str], newest: bool) -> dict[str, ZooKeeperNodeRead | None]:
+    async def _read_nodes(self, paths: Sequence[str], newest: bool) -> dict[str, jute.ZooKeeperNodeRead | None]:
         """Read nodes; with `newest`, as of now, whichever server is connected."""
 
-        async def ask(link: ZooKeeperLink) -> dict[str, ZooKeeperNodeRead | None]:
+        async def ask(link: connection.ZooKeeperLink) -> dict[str, jute.ZooKeeperNodeRead | None]:
             if newest:
-                link.call(Do.SYNC, text(self.address.chroot or "/"))
+                link.call(jute.Do.SYNC, jute.text(self.address.chroot or "/"))
             return await read(link, self.address.chroot, paths)
 
         return await self._reading(ask)
 
-    async def _multi(self, parts: Sequence[ZooKeeperOperation]) -> ZooKeeperMultiResult:
+    async def _multi(self, parts: Sequence[jute.ZooKeeperOperation]) -> connection.ZooKeeperMultiResult:
         link = await self._session.link()
         try:
             async with asyncio.timeout(ANSWER_S):
-                return await link.multi(Do.MULTI, parts)
-        except (ZooKeeperConnectionLost, TimeoutError) as error:
+                return await link.multi(jute.Do.MULTI, parts)
+        except (connection.ZooKeeperConnectionLost, TimeoutError) as error:
             # The sync on the next connection (`_attached`) shows that nothing of this one is under way any more.
             link.abort("an answer did not come")
             raise Unavailable(f"{self.address}: the outcome of a commit is unknown: {error or 'no answer'}") from error
 
-    async def _leased(self, term: ZooKeeperLeaseTerm, parts: Sequence[ZooKeeperOperation]) -> ZooKeeperMultiResult:
+    async def _leased(
+        self, term: ZooKeeperLeaseTerm, parts: Sequence[jute.ZooKeeperOperation]
+    ) -> connection.ZooKeeperMultiResult:
         try:
             done = await term.multi(parts)
         except SessionLost:
             self._terms.pop(term.lease, None)
             raise
-        except ZooKeeperConnectionLost as error:
+        except connection.ZooKeeperConnectionLost as error:
             raise Unavailable(f"{self.address}: the outcome of a commit is unknown: {error}") from error
         self._saw(done.zxid)
         return done
@@ -280,7 +274,7 @@ class ZooKeeperBackend:
         """Wait until the view shows all changes that this process knows of or, with `always`, all that exist. Raise
         Unavailable."""
         if always or self._newest > self._session.identity.zxid:
-            await self._reading(lambda link: link.call(Do.SYNC, text(self.address.chroot or "/")))
+            await self._reading(lambda link: link.call(jute.Do.SYNC, jute.text(self.address.chroot or "/")))
         try:
             async with asyncio.timeout(ANSWER_S):
                 await view.calm()
@@ -297,25 +291,27 @@ class ZooKeeperBackend:
         # While the keeper ended, another caller may have begun a view here, which needs the watch.
         if link is not None and view.prefix not in self._views:
             where = self.address.chroot + view.prefix or "/"
-            link.call(Do.REMOVE_WATCHES, text(where) + number(ANY_WATCH))
+            link.call(jute.Do.REMOVE_WATCHES, jute.text(where) + jute.number(jute.ANY_WATCH))
 
     async def _compare(self, since: int, pieces: Sequence[Sequence[str]]) -> None:
         """Compare as `View` requires. This uses a session of its own: the servers keep each watch that is set so until
         the session ends. Raise ZooKeeperConnectionLost."""
-        identity = ZooKeeperSessionIdentity(int(self.address.session_s * 1000), zxid=self._session.identity.zxid)
+        identity = connection.ZooKeeperSessionIdentity(
+            int(self.address.session_s * 1000), zxid=self._session.identity.zxid
+        )
         link = await attach(self.address, identity, self.traffic, self._on_event)
         try:
             async with asyncio.timeout(ANSWER_S):
                 for paths in pieces:
-                    await link.call(Do.SET_WATCHES, jute.set_watches(since, paths))
-                with suppress(ZooKeeperConnectionLost):
-                    await link.call(Do.CLOSE)
+                    await link.call(jute.Do.SET_WATCHES, jute.set_watches(since, paths))
+                with suppress(connection.ZooKeeperConnectionLost):
+                    await link.call(jute.Do.CLOSE)
         except TimeoutError:
-            raise ZooKeeperConnectionLost(f"no answer for {ANSWER_S} s") from None
+            raise connection.ZooKeeperConnectionLost(f"no answer for {ANSWER_S} s") from None
         finally:
             link.close()
 
-    def _seen(self, path: str, found: ZooKeeperNodeRead | None) -> None:
+    def _seen(self, path: str, found: jute.ZooKeeperNodeRead | None) -> None:
         self._facts.know(path, found, asyncio.get_running_loop().time())
         if found is not None and found.value is None and not found.stat.children and path:
             self._sweeper.found(path, found.stat)

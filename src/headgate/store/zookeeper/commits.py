@@ -11,40 +11,31 @@ from contextlib import suppress
 from headgate.base.tasks import end
 from headgate.store.model import ancestors, check_commit
 from headgate.store.types import Append, At, Conflict, Entry, Op, Put, StoreError, Unavailable
+from headgate.store.zookeeper import nodes
 from headgate.store.zookeeper.address import ZooKeeperAddress
-from headgate.store.zookeeper.nodes import (
-    AGE_MAX_S,
-    BIRTHS,
-    LEASES,
-    OWN,
-    SWEEP_S,
-    Denied,
-    Fact,
-    Facts,
-    birth_path,
-    lease_path,
-    numbered_path,
-    read,
-)
 from headgate.store.zookeeper.plan import Plan, ZooKeeperUnread, failing, needs
 from headgate.store.zookeeper.session import ZooKeeperSession
 from headgate.store.zookeeper.view import View
 from headgate.store.zookeeper.wire import jute
-from headgate.store.zookeeper.wire.jute import Code, Do, Stat, ZooKeeperNodeRead, ZooKeeperOperation, acl
-from headgate.store.zookeeper.wire.link import ZooKeeperConnectionLost, ZooKeeperMultiResult
+from headgate.store.zookeeper.wire.connection import ZooKeeperConnectionLost, ZooKeeperMultiResult
 
 ATTEMPTS_MAX = 30
 """Limit of attempts at a commit whose nodes other processes keep changing."""
 
-Read = Callable[[Sequence[str], bool], Awaitable[dict[str, ZooKeeperNodeRead | None]]]
-Send = Callable[[Sequence[ZooKeeperOperation]], Awaitable[ZooKeeperMultiResult]]
+Read = Callable[[Sequence[str], bool], Awaitable[dict[str, jute.ZooKeeperNodeRead | None]]]
+Send = Callable[[Sequence[jute.ZooKeeperOperation]], Awaitable[ZooKeeperMultiResult]]
 
 
 class ZooKeeperCommits:
     """Write commits; `read` reads nodes, the newest if asked for, and `state` is the zxid last seen where it reads."""
 
     def __init__(
-        self, address: ZooKeeperAddress, facts: Facts, views: Mapping[str, View], read: Read, state: Callable[[], int]
+        self,
+        address: ZooKeeperAddress,
+        facts: nodes.Facts,
+        views: Mapping[str, View],
+        read: Read,
+        state: Callable[[], int],
     ) -> None:
         self._address, self._facts, self._views, self._read, self._state = address, facts, views, read, state
         self._emptied: list[tuple[str, int]] = []
@@ -72,7 +63,7 @@ class ZooKeeperCommits:
                 sure = True
                 continue
             introduced = owner in self._facts.introduced
-            root, rights = self._address.chroot, acl(self._address.user)
+            root, rights = self._address.chroot, jute.acl(self._address.user)
             plan = Plan(checks, ops, self._known, self._facts.counters, introduced, root, owner, rights)
             plan.build()
             if not plan.parts:
@@ -101,7 +92,7 @@ class ZooKeeperCommits:
             view.begin(paths)
         # After Unavailable, what is remembered may be outdated. A commit that rests on it fails as a whole, and reads
         # again.
-        done, found = None, dict[str, ZooKeeperNodeRead | None]()
+        done, found = None, dict[str, jute.ZooKeeperNodeRead | None]()
         try:
             done = await send(plan.parts)
             codes = {answer for answer in done.answers if isinstance(answer, int)}
@@ -126,7 +117,7 @@ class ZooKeeperCommits:
         nodes."""
         return next((self._making[path] for path in plan.made if path in self._making), None)
 
-    def _remember(self, found: Mapping[str, ZooKeeperNodeRead | None], zxid: int) -> None:
+    def _remember(self, found: Mapping[str, jute.ZooKeeperNodeRead | None], zxid: int) -> None:
         """Remember nodes that were read, unless they came by another connection and the counters were read after
         them."""
         at_s = asyncio.get_running_loop().time()
@@ -138,25 +129,25 @@ class ZooKeeperCommits:
 
     def _refuse(self, codes: set[int], ops: Sequence[Op]) -> None:
         """Raise an error that no retry can fix."""
-        if Code.NO_AUTH in codes:
+        if jute.Code.NO_AUTH in codes:
             raise StoreError(f"{self._address}: we may not write there: the ACL of a node is for somebody else")
         leased = [op.path for op in ops if isinstance(op, Put) and op.lease is not None]
-        blocked = Code.NOT_EMPTY in codes and any((f := self._known(p)) and f.stat.children for p in leased)
-        if Code.EPHEMERAL_PARENT in codes or blocked:
+        blocked = jute.Code.NOT_EMPTY in codes and any((f := self._known(p)) and f.stat.children for p in leased)
+        if jute.Code.EPHEMERAL_PARENT in codes or blocked:
             raise ValueError("an entry with a lease has nothing below it")
 
     # --- what is known
 
-    def _known(self, path: str) -> Fact | None:
+    def _known(self, path: str) -> nodes.Fact | None:
         views = [view for view in self._views.values() if view.covers(path)]
         settled = any(view.settled(path) for view in views)
         if path in self._facts.nodes:
             fact = self._facts.nodes[path]
             # Absence may be remembered for any time: the commit proves it by creating the node.
-            if settled or fact is None or asyncio.get_running_loop().time() - fact.at_s < AGE_MAX_S:
+            if settled or fact is None or asyncio.get_running_loop().time() - fact.at_s < nodes.AGE_MAX_S:
                 return fact
         # A view that is up to date knows every node below it, so what it lacks does not exist.
-        elif settled and OWN not in path and not any(view.has(path) for view in views):
+        elif settled and nodes.OWN not in path and not any(view.has(path) for view in views):
             return None
         raise ZooKeeperUnread(path)
 
@@ -164,9 +155,9 @@ class ZooKeeperCommits:
         """Read everything that the commit depends on, as it is now."""
         places = [*(check.path for check in checks), *(op.parent if isinstance(op, Append) else op.path for op in ops)]
         paths = dict.fromkeys(up for place in places for up in (place, *ancestors(place)))
-        counters = dict.fromkeys(birth_path(place) for place in places)
-        numbered = [numbered_path(op.parent) for op in ops if isinstance(op, Append)]
-        own = [lease_path(owner)] if owner else []
+        counters = dict.fromkeys(nodes.birth_path(place) for place in places)
+        numbered = [nodes.numbered_path(op.parent) for op in ops if isinstance(op, Append)]
+        own = [nodes.lease_path(owner)] if owner else []
         await self._learn([*counters, *own, *paths, *numbered], newest=True)
 
     async def _learn(self, paths: Sequence[str], *, newest: bool) -> None:
@@ -175,13 +166,13 @@ class ZooKeeperCommits:
         found = await self._read(list(dict.fromkeys(paths)), newest)
         counts = dict[str, int]()
         for path, node in found.items():
-            if path.startswith(f"{LEASES}/") and node is not None:
+            if path.startswith(f"{nodes.LEASES}/") and node is not None:
                 self._facts.introduced.add(node.stat.owner)
-            elif path.startswith(f"{BIRTHS}/") and node is not None:
+            elif path.startswith(f"{nodes.BIRTHS}/") and node is not None:
                 counts[path] = node.stat.version
         self._facts.recount(counts)
         for path, node in found.items():
-            if not path.startswith(f"{OWN}/"):
+            if not path.startswith(f"{nodes.OWN}/"):
                 self._facts.know(path, node, at_s)
 
 
@@ -195,7 +186,9 @@ class Sweeper:
     """Delete nodes without data and children. `later` and `found` name candidates, which are read again SWEEP_S
     later and deleted only if they are still empty."""
 
-    def __init__(self, chroot: str, facts: Facts, session: ZooKeeperSession, wait_s: float = SWEEP_S) -> None:
+    def __init__(
+        self, chroot: str, facts: nodes.Facts, session: ZooKeeperSession, wait_s: float = nodes.SWEEP_S
+    ) -> None:
         self._chroot, self._facts, self._session, self._wait_s = chroot, facts, session, wait_s
         self._due: dict[str, tuple[float, int]] = {}
         """Path -> time at which it is due, and zxid of the write that emptied it; soonest first."""
@@ -218,7 +211,7 @@ class Sweeper:
                 self._due[path] = at_s, zxid
                 self._some.set()
 
-    def found(self, path: str, stat: Stat) -> None:
+    def found(self, path: str, stat: jute.Stat) -> None:
         """Name a node that another process left empty as a candidate."""
         if path not in self._due:
             self.later([(path, stat.mzxid)])
@@ -232,20 +225,20 @@ class Sweeper:
             at_s = next(iter(self._due.values()))[0]
             # The random part keeps processes from sweeping the same nodes together, and paces attempts after an error.
             await asyncio.sleep(max(0.0, at_s - loop.time()) + random.uniform(0, self._wait_s / 10))
-            with suppress(ZooKeeperConnectionLost, Unavailable, Denied):
+            with suppress(ZooKeeperConnectionLost, Unavailable, nodes.Denied):
                 await self._sweep(loop.time())
 
     async def _sweep(self, now_s: float) -> None:
         link = await self._session.link()
         due = dict([one for one in self._due.items() if one[1][0] <= now_s][:AT_ONCE_MAX])
-        found = await read(link, self._chroot, list(due))
+        found = await nodes.read(link, self._chroot, list(due))
         good = [path for path, (_, zxid) in due.items() if _empty(found[path], zxid)]
         # The version proves that nobody has used the node since it was read.
         parts = [jute.delete(self._chroot + path, found[path].stat.version) for path in good]  # type: ignore[union-attr]  # _empty says it is there
         again = set[str]()
         if parts:
-            answers = (await link.multi(Do.MULTI, parts)).answers
-            refused = [path for path, answer in zip(good, answers, strict=True) if answer not in (None, Code.OK)]
+            answers = (await link.multi(jute.Do.MULTI, parts)).answers
+            refused = [path for path, answer in zip(good, answers, strict=True) if answer not in (None, jute.Code.OK)]
             if refused:
                 # A multi fails at its first bad part, and says nothing of those after it.
                 again, good = set(good) - {refused[0]}, []
@@ -262,10 +255,10 @@ class Sweeper:
     async def _look_at(self, parents: list[str]) -> None:
         """Note parents that became empty as candidates."""
         link = await self._session.link()
-        for path, found in (await read(link, self._chroot, parents)).items():
+        for path, found in (await nodes.read(link, self._chroot, parents)).items():
             if found is not None and _empty(found, found.stat.mzxid):
                 self.later([(path, found.stat.mzxid)])
 
 
-def _empty(found: ZooKeeperNodeRead | None, zxid: int) -> bool:
+def _empty(found: jute.ZooKeeperNodeRead | None, zxid: int) -> bool:
     return found is not None and found.value is None and not found.stat.children and found.stat.mzxid == zxid

@@ -32,16 +32,7 @@ import msgspec
 from headgate.store.types import Entry, Lease, StoreError
 from headgate.store.zookeeper.address import ZooKeeperAddress
 from headgate.store.zookeeper.wire import jute
-from headgate.store.zookeeper.wire.jute import (
-    MULTI_READS_MAX,
-    Answer,
-    Code,
-    Do,
-    Stat,
-    ZooKeeperNodeRead,
-    ZooKeeperOperation,
-)
-from headgate.store.zookeeper.wire.link import ZooKeeperLink
+from headgate.store.zookeeper.wire.connection import ZooKeeperLink
 
 OWN = "/~"
 LEASES = f"{OWN}/leases"
@@ -75,14 +66,14 @@ def lease_of(session: int) -> Lease:
     return Lease(f"{session & 0xFFFFFFFFFFFFFFFF:016x}")
 
 
-def entry_of(path: str, found: ZooKeeperNodeRead | None) -> Entry | None:
+def entry_of(path: str, found: jute.ZooKeeperNodeRead | None) -> Entry | None:
     if found is None or found.value is None or not path:
         return None
     stat = found.stat
     return Entry(path, found.value, stat.mzxid, stat.czxid, lease_of(stat.owner) if stat.owner else None)
 
 
-async def read(link: ZooKeeperLink, chroot: str, paths: Sequence[str]) -> dict[str, ZooKeeperNodeRead | None]:
+async def read(link: ZooKeeperLink, chroot: str, paths: Sequence[str]) -> dict[str, jute.ZooKeeperNodeRead | None]:
     """Return the nodes; None where there is none.  Up to MULTI_READS_MAX are read as of one moment.  Raise
     ZooKeeperConnectionLost, Denied."""
     answers = await _answers(link, [jute.get(chroot + path or "/") for path in paths])
@@ -91,14 +82,14 @@ async def read(link: ZooKeeperLink, chroot: str, paths: Sequence[str]) -> dict[s
 
 async def read_with_children(
     link: ZooKeeperLink, chroot: str, paths: Sequence[str]
-) -> dict[str, tuple[ZooKeeperNodeRead | None, list[str]]]:
+) -> dict[str, tuple[jute.ZooKeeperNodeRead | None, list[str]]]:
     """Return the nodes, each with the paths of its children, without hidden ones."""
-    parts: list[ZooKeeperOperation] = []
+    parts: list[jute.ZooKeeperOperation] = []
     for path in paths:
         where = chroot + path or "/"
         parts += [jute.get(where), jute.children(where)]
     answers = await _answers(link, parts)
-    found: dict[str, tuple[ZooKeeperNodeRead | None, list[str]]] = {}
+    found: dict[str, tuple[jute.ZooKeeperNodeRead | None, list[str]]] = {}
     for number, path in enumerate(paths):
         names = answers[2 * number + 1]
         below = [f"{path}/{name}" for name in names if name[:1] != "~"] if isinstance(names, list) else []
@@ -108,9 +99,9 @@ async def read_with_children(
     return found
 
 
-async def walk(link: ZooKeeperLink, chroot: str, roots: Iterable[str]) -> dict[str, ZooKeeperNodeRead]:
+async def walk(link: ZooKeeperLink, chroot: str, roots: Iterable[str]) -> dict[str, jute.ZooKeeperNodeRead]:
     """Return every node at and below `roots`, level by level: not as of one moment, unless there is a watch."""
-    nodes: dict[str, ZooKeeperNodeRead] = {}
+    nodes: dict[str, jute.ZooKeeperNodeRead] = {}
     level = list(roots)
     while level:
         found = await read_with_children(link, chroot, level)
@@ -119,11 +110,11 @@ async def walk(link: ZooKeeperLink, chroot: str, roots: Iterable[str]) -> dict[s
     return nodes
 
 
-async def glance(link: ZooKeeperLink, chroot: str, root: str) -> dict[str, ZooKeeperNodeRead] | None:
+async def glance(link: ZooKeeperLink, chroot: str, root: str) -> dict[str, jute.ZooKeeperNodeRead] | None:
     """Return every node at and below `root` as of one moment, read in one request; None when one request cannot hold
     them."""
     paths = [root]
-    while 2 * len(paths) <= MULTI_READS_MAX:
+    while 2 * len(paths) <= jute.MULTI_READS_MAX:
         found = await read_with_children(link, chroot, paths)
         below = [path for _, names in found.values() for path in names]
         # The paths are a guess from an earlier read. It is right if this one, made as of one moment, finds no others.
@@ -133,10 +124,10 @@ async def glance(link: ZooKeeperLink, chroot: str, root: str) -> dict[str, ZooKe
     return None
 
 
-async def _answers(link: ZooKeeperLink, parts: Sequence[ZooKeeperOperation]) -> list[Answer]:
-    pieces = [parts[n : n + MULTI_READS_MAX] for n in range(0, len(parts), MULTI_READS_MAX)]
-    answers: list[Answer] = []
-    for done in await asyncio.gather(*(link.multi(Do.MULTI_READ, piece) for piece in pieces)):
+async def _answers(link: ZooKeeperLink, parts: Sequence[jute.ZooKeeperOperation]) -> list[jute.Answer]:
+    pieces = [parts[n : n + jute.MULTI_READS_MAX] for n in range(0, len(parts), jute.MULTI_READS_MAX)]
+    answers: list[jute.Answer] = []
+    for done in await asyncio.gather(*(link.multi(jute.Do.MULTI_READ, piece) for piece in pieces)):
         answers += done.answers
     return answers
 
@@ -145,10 +136,10 @@ class Denied(Exception):
     """Report that the servers refuse access to a node."""
 
 
-def _found(path: str, answer: Answer) -> ZooKeeperNodeRead | None:
-    if isinstance(answer, ZooKeeperNodeRead):
+def _found(path: str, answer: jute.Answer) -> jute.ZooKeeperNodeRead | None:
+    if isinstance(answer, jute.ZooKeeperNodeRead):
         return answer
-    if answer == Code.NO_AUTH:
+    if answer == jute.Code.NO_AUTH:
         raise Denied(path)
     return None
 
@@ -162,7 +153,7 @@ NODES_MAX = 50_000
 class Fact:
     """Represent a node as it was at `at_s`."""
 
-    stat: Stat
+    stat: jute.Stat
     entry: bool
     """Whether the node has data, which makes it an entry."""
     at_s: float
@@ -177,7 +168,7 @@ class Facts:
     introduced: set[int] = field(default_factory=set)
     """Sessions whose `lease_path` exists."""
 
-    def know(self, path: str, found: ZooKeeperNodeRead | None, at_s: float) -> None:
+    def know(self, path: str, found: jute.ZooKeeperNodeRead | None, at_s: float) -> None:
         if len(self.nodes) >= NODES_MAX and path not in self.nodes:
             # A forgotten fact costs one read. Dropping a quarter at a time keeps the average cost of a new fact low.
             for old in list(self.nodes)[: NODES_MAX // 4]:
@@ -227,7 +218,7 @@ class Scan:
     def __init__(self, link: ZooKeeperLink, chroot: str, directory: str, *, begins: str, after: str) -> None:
         self._link, self._chroot, self._base = link, chroot, f"{directory}/"
         self._begins, self._after = begins, after
-        self._nodes: dict[str, tuple[ZooKeeperNodeRead | None, list[str]]] = {}
+        self._nodes: dict[str, tuple[jute.ZooKeeperNodeRead | None, list[str]]] = {}
         """Nodes that were read and not returned yet."""
         self._stops: list[Stop] = []
         self._top: list[str] = []
@@ -322,13 +313,13 @@ async def claim(link: ZooKeeperLink, address: ZooKeeperAddress, facts: Facts) ->
     facts.recount(counts)
 
 
-async def _begin(link: ZooKeeperLink, address: ZooKeeperAddress, root: ZooKeeperNodeRead | None) -> None:
+async def _begin(link: ZooKeeperLink, address: ZooKeeperAddress, root: jute.ZooKeeperNodeRead | None) -> None:
     if root is None:
         raise StoreError(
             f"{address}: there is no node {address.chroot}; create it first, "
             f"for example: zkCli.sh -server {address.hosts[0][0]}:{address.hosts[0][1]} create {address.chroot} ''"
         )
-    (names,) = (await link.multi(Do.MULTI_READ, [jute.children(address.chroot or "/")])).answers
+    (names,) = (await link.multi(jute.Do.MULTI_READ, [jute.children(address.chroot or "/")])).answers
     names = names if isinstance(names, list) else []
     known = {OWN.removeprefix("/"), *(() if address.chroot else ("zookeeper",))}  # another process may be making it
     if not address.adopt and (others := sorted(set(names) - known)):
@@ -341,7 +332,7 @@ async def _begin(link: ZooKeeperLink, address: ZooKeeperAddress, root: ZooKeeper
         jute.create(address.chroot + path, None, 0, jute.acl(address.user)) for path in (LEASES, BIRTHS, *_COUNTERS)
     ]
     # Another process may have begun the same tree first: then this fails as a whole, and the next read finds its mark.
-    if Code.NO_AUTH in (await link.multi(Do.MULTI, parts)).answers:
+    if jute.Code.NO_AUTH in (await link.multi(jute.Do.MULTI, parts)).answers:
         raise StoreError(f"{address}: we may not write here; the ACL of {address.chroot or '/'} is for somebody else")
 
 
@@ -350,12 +341,12 @@ async def _made(link: ZooKeeperLink, address: ZooKeeperAddress) -> None:
     names = address.chroot.removeprefix("/").split("/")
     for depth in range(len(names)):
         path = "/" + "/".join(names[: depth + 1])
-        (code,) = (await link.multi(Do.MULTI, [jute.create(path, None, 0, jute.acl(address.user))])).answers
-        if code is Code.NO_AUTH:
+        (code,) = (await link.multi(jute.Do.MULTI, [jute.create(path, None, 0, jute.acl(address.user))])).answers
+        if code is jute.Code.NO_AUTH:
             raise StoreError(f"{address}: we may not write here: {path} cannot be made")
 
 
-def _known(mark: ZooKeeperNodeRead | None, address: ZooKeeperAddress) -> None:
+def _known(mark: jute.ZooKeeperNodeRead | None, address: ZooKeeperAddress) -> None:
     try:
         document: Any = (
             msgspec.json.decode(mark.value or b"") if mark else None

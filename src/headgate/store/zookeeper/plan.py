@@ -10,15 +10,6 @@ from headgate.store.model import ancestors, inside
 from headgate.store.types import NAME_DIGITS, Append, At, Delete, Entry, Op, Put
 from headgate.store.zookeeper.nodes import Fact, birth_path, entry_of, lease_path, numbered_path
 from headgate.store.zookeeper.wire import jute
-from headgate.store.zookeeper.wire.jute import (
-    EPHEMERAL,
-    SEQUENTIAL,
-    Answer,
-    Do,
-    Stat,
-    ZooKeeperNodeRead,
-    ZooKeeperOperation,
-)
 
 _NUMBERED = re.compile(rf"[0-9]{{{NAME_DIGITS}}}$")
 
@@ -80,7 +71,7 @@ class Plan:
     owner: int
     """The session of the lease under which the commit is made, else 0."""
     acl: bytes
-    parts: list[ZooKeeperOperation] = field(default_factory=list)
+    parts: list[jute.ZooKeeperOperation] = field(default_factory=list)
     emptied: list[str] = field(default_factory=list)
     """Nodes that the commit leaves without data."""
     made: set[str] = field(default_factory=set)
@@ -172,7 +163,7 @@ class Plan:
             self._introduce()
         self._wrote[number] = len(self.parts), value
         self._nodes[len(self.parts)] = path, value
-        self.parts.append(jute.create(self._at(path), value, EPHEMERAL if owner else 0, self.acl))
+        self.parts.append(jute.create(self._at(path), value, jute.EPHEMERAL if owner else 0, self.acl))
         self.made.add(path)
 
     def _append(self, number: int, op: Append) -> None:
@@ -182,10 +173,10 @@ class Plan:
         numbered = numbered_path(op.parent)
         if numbered not in self.made and self.known(numbered) is None:
             self._make(numbered)
-        flags = SEQUENTIAL
+        flags = jute.SEQUENTIAL
         if op.lease is not None:
             self._introduce()
-            flags |= EPHEMERAL
+            flags |= jute.EPHEMERAL
         self._wrote[number] = len(self.parts), op.value
         self._nodes[len(self.parts)] = "", op.value
         self.parts.append(jute.create(self._at(f"{op.parent}/{op.prefix}"), op.value, flags, self.acl))
@@ -245,7 +236,7 @@ class Plan:
         path = lease_path(self.owner)
         if path not in self.made and not self.introduced:
             self.made.add(path)
-            self.parts.append(jute.create(self._at(path), None, EPHEMERAL, self.acl))
+            self.parts.append(jute.create(self._at(path), None, jute.EPHEMERAL, self.acl))
 
     def _count(self, counter: str) -> None:
         if counter not in self._counters:
@@ -258,7 +249,7 @@ class Plan:
 
     # --- the answers
 
-    def written(self, zxid: int, answers: Sequence[Answer]) -> list[Entry | None]:
+    def written(self, zxid: int, answers: Sequence[jute.Answer]) -> list[Entry | None]:
         """Return an entry per op, None for Delete."""
         found: list[Entry | None] = [None] * len(self.ops)
         for number, (part, _) in self._wrote.items():
@@ -266,32 +257,32 @@ class Plan:
             found[number] = entry_of(path, node)
         return found
 
-    def learned(self, zxid: int, answers: Sequence[Answer]) -> Iterator[tuple[str, ZooKeeperNodeRead | None]]:
+    def learned(self, zxid: int, answers: Sequence[jute.Answer]) -> Iterator[tuple[str, jute.ZooKeeperNodeRead | None]]:
         """Yield every node that was made, written or deleted, in its new state."""
         for part in self._nodes:
             yield self._node(part, zxid, answers)
         for path in self._gone:
             yield path, None
 
-    def counted(self, answers: Sequence[Answer]) -> Iterator[tuple[str, int]]:
+    def counted(self, answers: Sequence[jute.Answer]) -> Iterator[tuple[str, int]]:
         """Yield every counter that was written, and how often it has been."""
         for counter, part in self._counters.items():
             answer = answers[part]
-            yield counter, answer.version if isinstance(answer, Stat) else 0
+            yield counter, answer.version if isinstance(answer, jute.Stat) else 0
 
-    def _node(self, part: int, zxid: int, answers: Sequence[Answer]) -> tuple[str, ZooKeeperNodeRead]:
+    def _node(self, part: int, zxid: int, answers: Sequence[jute.Answer]) -> tuple[str, jute.ZooKeeperNodeRead]:
         path, value = self._nodes[part]
         answer = answers[part]
-        if isinstance(answer, Stat):
-            return path, ZooKeeperNodeRead(value, answer._replace(mzxid=zxid))
+        if isinstance(answer, jute.Stat):
+            return path, jute.ZooKeeperNodeRead(value, answer._replace(mzxid=zxid))
         assert isinstance(answer, str), "what is created answers with its path"
         kind = self.parts[part]
-        assert kind.kind is Do.CREATE, "what answers with a path was created"
+        assert kind.kind is jute.Do.CREATE, "what answers with a path was created"
         # The flags are the last of the four bytes that end a create.
-        ephemeral = kind.body[-1] & EPHEMERAL
+        ephemeral = kind.body[-1] & jute.EPHEMERAL
         owner = self.owner if ephemeral else 0
-        stat = Stat(zxid, zxid, 0, 0, 0, 0, 0, owner, len(value or b""), 0, zxid)
-        return answer.removeprefix(self.chroot), ZooKeeperNodeRead(value, stat)
+        stat = jute.Stat(zxid, zxid, 0, 0, 0, 0, 0, owner, len(value or b""), 0, zxid)
+        return answer.removeprefix(self.chroot), jute.ZooKeeperNodeRead(value, stat)
 
 
 def _puts(ops: Sequence[tuple[int, Op]]) -> list[tuple[int, Put]]:

@@ -13,17 +13,8 @@ from headgate.base.tasks import end
 from headgate.store.types import Lease, SessionLost, StoreError, Unavailable
 from headgate.store.zookeeper.address import ZooKeeperAddress
 from headgate.store.zookeeper.nodes import lease_of
+from headgate.store.zookeeper.wire import connection
 from headgate.store.zookeeper.wire.jute import Do, ZooKeeperOperation, text
-from headgate.store.zookeeper.wire.link import (
-    EventHandler,
-    ZooKeeperConnectionLost,
-    ZooKeeperLink,
-    ZooKeeperMultiResult,
-    ZooKeeperRefused,
-    ZooKeeperSessionExpired,
-    ZooKeeperSessionIdentity,
-    ZooKeeperTraffic,
-)
 
 log = logging.getLogger("headgate.store.zookeeper")
 
@@ -38,8 +29,11 @@ LOG_EVERY_S = 60.0
 
 
 async def attach(
-    address: ZooKeeperAddress, identity: ZooKeeperSessionIdentity, traffic: ZooKeeperTraffic, on_event: EventHandler
-) -> ZooKeeperLink:
+    address: ZooKeeperAddress,
+    identity: connection.ZooKeeperSessionIdentity,
+    traffic: connection.ZooKeeperTraffic,
+    on_event: connection.EventHandler,
+) -> connection.ZooKeeperLink:
     """Return a connection to the first server that answers.  Raises ZooKeeperConnectionLost saying why none did,
     ZooKeeperSessionExpired, ZooKeeperRefused."""
     tls = address.tls()
@@ -52,19 +46,21 @@ async def attach(
     for host, port in hosts:
         try:
             async with asyncio.timeout(try_s):
-                link = await ZooKeeperLink.open(host, port, tls, identity, traffic, on_event)
+                link = await connection.ZooKeeperLink.open(host, port, tls, identity, traffic, on_event)
                 await _logged_in(link, address)
                 return link
         except TimeoutError:
             reasons.append(f"{host}:{port} does not answer")
         except ssl.SSLCertVerificationError as error:
-            raise ZooKeeperRefused(f"the certificate of {host}:{port} is not good: {error.verify_message}") from error
-        except (OSError, ZooKeeperConnectionLost) as error:
+            raise connection.ZooKeeperRefused(
+                f"the certificate of {host}:{port} is not good: {error.verify_message}"
+            ) from error
+        except (OSError, connection.ZooKeeperConnectionLost) as error:
             reasons.append(f"{host}:{port}: {_hint(error, tls, met=identity.session != 0)}")
-    raise ZooKeeperConnectionLost("; ".join(sorted(reasons)))
+    raise connection.ZooKeeperConnectionLost("; ".join(sorted(reasons)))
 
 
-async def _logged_in(link: ZooKeeperLink, address: ZooKeeperAddress) -> None:
+async def _logged_in(link: connection.ZooKeeperLink, address: ZooKeeperAddress) -> None:
     try:
         if address.user:
             await link.login(address.user, address.password)
@@ -80,7 +76,7 @@ def _hint(error: Exception, tls: ssl.SSLContext | None, *, met: bool) -> str:
         return f"{error.reason or error}; {certain}"
     if isinstance(error, ConnectionRefusedError):
         return "nobody listens"
-    if isinstance(error, ZooKeeperConnectionLost | ConnectionError):
+    if isinstance(error, connection.ZooKeeperConnectionLost | ConnectionError):
         if met:
             return f"{error or 'closed by the server'}"
         if tls is None:
@@ -96,15 +92,15 @@ class ZooKeeperSession:
     def __init__(
         self,
         address: ZooKeeperAddress,
-        traffic: ZooKeeperTraffic,
-        on_event: EventHandler,
-        attached: Callable[[ZooKeeperLink], Awaitable[None]],
+        traffic: connection.ZooKeeperTraffic,
+        on_event: connection.EventHandler,
+        attached: Callable[[connection.ZooKeeperLink], Awaitable[None]],
         detached: Callable[[], None],
     ) -> None:
         self.address = address
-        self.identity = ZooKeeperSessionIdentity(int(address.session_s * 1000))
+        self.identity = connection.ZooKeeperSessionIdentity(int(address.session_s * 1000))
         self._traffic, self._on_event, self._attached, self._detached = traffic, on_event, attached, detached
-        self._link: ZooKeeperLink | None = None
+        self._link: connection.ZooKeeperLink | None = None
         self._ready = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
         self._why = "not yet connected"
@@ -117,40 +113,40 @@ class ZooKeeperSession:
             try:
                 link = await self._attach()
                 break
-            except ZooKeeperConnectionLost as lost:
+            except connection.ZooKeeperConnectionLost as lost:
                 if loop.time() > end_s:
                     raise Unavailable(f"{self.address}: no server can be used: {lost}") from lost
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, WAIT_MAX_S)
-            except ZooKeeperRefused as refused:
-                raise ZooKeeperRefused(f"{self.address}: {refused}") from refused
+            except connection.ZooKeeperRefused as refused:
+                raise connection.ZooKeeperRefused(f"{self.address}: {refused}") from refused
         self._runner = asyncio.ensure_future(self._run(link))
 
     async def close(self) -> None:
         if self._runner is not None:
             await end(self._runner)
         if self._link is not None and not self._link.lost.done():
-            with suppress(ZooKeeperConnectionLost, TimeoutError):
+            with suppress(connection.ZooKeeperConnectionLost, TimeoutError):
                 async with asyncio.timeout(1):
                     await self._link.call(Do.CLOSE)
             self._link.close()
         self._ready.clear()
 
     @property
-    def present(self) -> ZooKeeperLink | None:
+    def present(self) -> connection.ZooKeeperLink | None:
         """Return the present connection, or None if there is none."""
         if self._link is not None and self._link.lost.done():
             self._ready.clear()
         # Until the runner notices the loss, nobody else may use the dead connection.
         return self._link if self._ready.is_set() else None
 
-    async def connected(self) -> ZooKeeperLink:
+    async def connected(self) -> connection.ZooKeeperLink:
         """Return a connection; wait for one without a time limit."""
         while (link := self.present) is None:
             await self._ready.wait()
         return link
 
-    async def link(self) -> ZooKeeperLink:
+    async def link(self) -> connection.ZooKeeperLink:
         """Return the connection. Raise Unavailable when there is none for PATIENCE_S; then nothing was sent."""
         if self.present is None:
             try:
@@ -161,16 +157,16 @@ class ZooKeeperSession:
         assert self._link is not None, "ready means connected"
         return self._link
 
-    async def _attach(self) -> ZooKeeperLink:
+    async def _attach(self) -> connection.ZooKeeperLink:
         """Return a connection on which everything is restored, with a new session if the old one is gone."""
         try:
             link = await attach(self.address, self.identity, self._traffic, self._on_event)
-        except ZooKeeperSessionExpired:
+        except connection.ZooKeeperSessionExpired:
             # Only watches are lost with this session, and `attached` sets them again: leases have sessions of their
             # own.
             self.identity.session, self.identity.password = 0, b"\x00" * 16
             self.identity.timeout_ms = int(self.address.session_s * 1000)
-            raise ZooKeeperConnectionLost("the session has ended; a new one is begun") from None
+            raise connection.ZooKeeperConnectionLost("the session has ended; a new one is begun") from None
         try:
             async with self._alive(link):
                 # Pings go on meanwhile, because loading the views may take longer than the session lives.
@@ -179,17 +175,17 @@ class ZooKeeperSession:
             link.close()
             self._detached()
             # Servers that require a login end the connection at the first other request.
-            if isinstance(error, ZooKeeperConnectionLost) and not self.address.user:
-                raise ZooKeeperConnectionLost(f"{error}; does it want a login (user:password@)?") from error
+            if isinstance(error, connection.ZooKeeperConnectionLost) and not self.address.user:
+                raise connection.ZooKeeperConnectionLost(f"{error}; does it want a login (user:password@)?") from error
             raise
         self._link = link
         self._ready.set()
         return link
 
-    def _alive(self, link: ZooKeeperLink) -> _Pings:
+    def _alive(self, link: connection.ZooKeeperLink) -> _Pings:
         return _Pings(link, self.identity.timeout_ms / 1000)
 
-    async def _run(self, link: ZooKeeperLink) -> None:
+    async def _run(self, link: connection.ZooKeeperLink) -> None:
         """Serve the connection until cancelled."""
         loop, wait_s = asyncio.get_running_loop(), WAIT_FIRST_S
         while True:
@@ -206,7 +202,7 @@ class ZooKeeperSession:
                     log.info("%s: connected again, after %.1f s", self.address, loop.time() - lost_s)
                     wait_s = WAIT_FIRST_S
                     break
-                except (ZooKeeperConnectionLost, StoreError) as error:
+                except (connection.ZooKeeperConnectionLost, StoreError) as error:
                     self._why = str(error)
                     if loop.time() - logged_s >= LOG_EVERY_S:
                         log.warning("%s: not connected: %s", self.address, self._why)
@@ -220,7 +216,7 @@ class _Pings:
     """Keep a connection alive while the block runs, and end it if the server has been silent for two thirds of the
     session's time."""
 
-    def __init__(self, link: ZooKeeperLink, timeout_s: float) -> None:
+    def __init__(self, link: connection.ZooKeeperLink, timeout_s: float) -> None:
         self._link, self._timeout_s = link, timeout_s
         self._task: asyncio.Task[None] | None = None
 
@@ -250,11 +246,11 @@ class ZooKeeperLeaseTerm:
     """Represent one lease."""
 
     def __init__(
-        self, address: ZooKeeperAddress, traffic: ZooKeeperTraffic, ttl_s: float, saw: Callable[[int], None]
+        self, address: ZooKeeperAddress, traffic: connection.ZooKeeperTraffic, ttl_s: float, saw: Callable[[int], None]
     ) -> None:
-        self.identity = ZooKeeperSessionIdentity(int(ttl_s * 1000))
+        self.identity = connection.ZooKeeperSessionIdentity(int(ttl_s * 1000))
         self._address, self._traffic, self._ttl_s, self._saw = address, traffic, ttl_s, saw
-        self._link: ZooKeeperLink | None = None
+        self._link: connection.ZooKeeperLink | None = None
         self._connecting = asyncio.Lock()
         self._renewed_s = asyncio.get_running_loop().time()
         self._pinger: asyncio.Task[None] | None = None
@@ -279,7 +275,7 @@ class ZooKeeperLeaseTerm:
         await self._request(Do.PING, answer_s=min(ANSWER_S, max(self._ttl_s / 5, 0.2)))
         self._renewed_s = asyncio.get_running_loop().time()
 
-    async def multi(self, parts: Sequence[ZooKeeperOperation]) -> ZooKeeperMultiResult:
+    async def multi(self, parts: Sequence[ZooKeeperOperation]) -> connection.ZooKeeperMultiResult:
         """Send a multi on the lease's connection. Raise SessionLost; Unavailable if nothing was sent;
         ZooKeeperConnectionLost if the outcome is unknown. In the last case, and if the servers can be reached,
         everything under way has been applied or dropped by then."""
@@ -287,13 +283,13 @@ class ZooKeeperLeaseTerm:
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await link.multi(Do.MULTI, parts)
-        except (ZooKeeperConnectionLost, TimeoutError) as error:
+        except (connection.ZooKeeperConnectionLost, TimeoutError) as error:
             self.unsettled = True
             # `settle` moves the session to a new connection, which voids what this one may still carry.
             link.abort("an answer did not come")
             with suppress(Unavailable, SessionLost):
                 await self.settle()
-            raise ZooKeeperConnectionLost(str(error)) from error
+            raise connection.ZooKeeperConnectionLost(str(error)) from error
 
     async def settle(self) -> None:
         """Make sure that no commit of this lease can take effect after this returns. Raise Unavailable or
@@ -330,22 +326,22 @@ class ZooKeeperLeaseTerm:
         except TimeoutError as error:
             link.abort("an answer did not come")
             raise Unavailable(f"{self._address}: no answer for {answer_s:.1f} s") from error
-        except ZooKeeperConnectionLost as error:
+        except connection.ZooKeeperConnectionLost as error:
             raise Unavailable(f"{self._address}: {error}") from error
         self._saw(reply.zxid)
 
-    async def _connected(self) -> ZooKeeperLink:
+    async def _connected(self) -> connection.ZooKeeperLink:
         # A second connection would take the session away from the first, and break what is under way there.
         async with self._connecting:
             if self._link is not None and not self._link.lost.done():
                 return self._link
             try:
                 self._link = await attach(self._address, self.identity, self._traffic, lambda kind, path, number: None)
-            except ZooKeeperSessionExpired:
+            except connection.ZooKeeperSessionExpired:
                 raise SessionLost(f"the lease {self.lease} has run out") from None
-            except ZooKeeperRefused as error:
-                raise ZooKeeperRefused(f"{self._address}: {error}") from error
-            except ZooKeeperConnectionLost as error:
+            except connection.ZooKeeperRefused as error:
+                raise connection.ZooKeeperRefused(f"{self._address}: {error}") from error
+            except connection.ZooKeeperConnectionLost as error:
                 raise Unavailable(f"{self._address}: no server can be used: {error}") from error
             return self._link
 

@@ -16,8 +16,7 @@ from headgate.store.memory import Tree
 from headgate.store.model import inside
 from headgate.store.zookeeper.nodes import Denied, entry_of, hidden, read, read_with_children, walk
 from headgate.store.zookeeper.wire import jute
-from headgate.store.zookeeper.wire.jute import Do, ZooKeeperNodeRead, ZooKeeperWatchEvent, number, text
-from headgate.store.zookeeper.wire.link import ZooKeeperConnectionLost, ZooKeeperLink
+from headgate.store.zookeeper.wire.connection import ZooKeeperConnectionLost, ZooKeeperLink
 
 GATHER_S = 0.001
 """Time to gather events before their nodes are read together, because the events of one commit come one by one."""
@@ -33,7 +32,7 @@ class _Unread:
 
 
 UNREAD: Final = _Unread()
-Seen = Callable[[str, ZooKeeperNodeRead | None], None]
+Seen = Callable[[str, jute.ZooKeeperNodeRead | None], None]
 Compare = Callable[[int, Sequence[Sequence[str]]], Awaitable[None]]
 """Takes a zxid and full paths, in groups that each fit into one request."""
 
@@ -52,7 +51,7 @@ class View:
         self._chroot, self._seen, self._compare = chroot, seen, compare
         self._nodes: set[str] = set()
         """Paths of all nodes, whether or not they are entries."""
-        self._dirty: dict[str, ZooKeeperNodeRead | _Unread | None] = {}
+        self._dirty: dict[str, jute.ZooKeeperNodeRead | _Unread | None] = {}
         """Paths that events named, in the order of the last event of each, with the contents of the node."""
         self._numbers: dict[str, int] = {}
         """Path -> number of its last event."""
@@ -94,7 +93,7 @@ class View:
         if not self.covers(path) or hidden(path):
             return
         # Recursive watches never report this; it comes only from the watches that `_compare` sets.
-        if kind == ZooKeeperWatchEvent.CHILDREN:
+        if kind == jute.ZooKeeperWatchEvent.CHILDREN:
             if not self.current:
                 self._parents.add(path)
             return
@@ -109,7 +108,7 @@ class View:
         for path in paths:
             self._own[path] = self._own.get(path, 0) + 1
 
-    def end(self, paths: list[str], written: Mapping[str, ZooKeeperNodeRead | None], events: int) -> None:
+    def end(self, paths: list[str], written: Mapping[str, jute.ZooKeeperNodeRead | None], events: int) -> None:
         """Note the answer to a commit, which came after `events` events."""
         for path in paths:
             if path in self._own:
@@ -134,10 +133,10 @@ class View:
         root = self._chroot + self.prefix or "/"
         self._dirty = dict.fromkeys(self._dirty, UNREAD)  # their connection broke before they were shown
         if not self.loaded.is_set():
-            await self._request(link, Do.ADD_WATCH, text(root) + number(jute.PERSISTENT_RECURSIVE))
+            await self._request(link, jute.Do.ADD_WATCH, jute.text(root) + jute.number(jute.PERSISTENT_RECURSIVE))
             # The watch is set first: what changes during the walk is reported, and what the walk read of it does not
             # count.
-            found: Mapping[str, ZooKeeperNodeRead | None] = await walk(link, self._chroot, [self.prefix])
+            found: Mapping[str, jute.ZooKeeperNodeRead | None] = await walk(link, self._chroot, [self.prefix])
         else:
             # The watch of the lost connection is gone, and what changed since has left no events.
             found = await self._missed(link, root)
@@ -153,14 +152,14 @@ class View:
         self.loaded.set()
         self.tree.gap()
 
-    async def _missed(self, link: ZooKeeperLink, root: str) -> dict[str, ZooKeeperNodeRead | None]:
+    async def _missed(self, link: ZooKeeperLink, root: str) -> dict[str, jute.ZooKeeperNodeRead | None]:
         """Read everything that changed since the connection was lost, apart from changes that events will report."""
-        await self._request(link, Do.ADD_WATCH, text(root) + number(jute.PERSISTENT_RECURSIVE))
+        await self._request(link, jute.Do.ADD_WATCH, jute.text(root) + jute.number(jute.PERSISTENT_RECURSIVE))
         known = _pieces(sorted({*self._nodes, self.prefix}))
         await self._compare(self._since, [[self._chroot + path or "/" for path in some] for some in known])
         suspects = [path for path in {*self._dirty, *self._parents, self.prefix} if not hidden(path)]
         self._parents.clear()
-        found: dict[str, ZooKeeperNodeRead | None] = {}
+        found: dict[str, jute.ZooKeeperNodeRead | None] = {}
         below = await read_with_children(link, self._chroot, suspects)
         # Servers report nothing of nodes that were made meanwhile, only that the children of their parent changed.
         fresh = {child for _, children in below.values() for child in children if child not in self._nodes}
@@ -168,7 +167,7 @@ class View:
         found.update(await walk(link, self._chroot, sorted(fresh - set(suspects))))
         return found
 
-    async def _request(self, link: ZooKeeperLink, kind: Do, body: bytes) -> None:
+    async def _request(self, link: ZooKeeperLink, kind: jute.Do, body: bytes) -> None:
         reply = await link.call(kind, body)
         if reply.code == jute.Code.NO_AUTH:
             raise Denied(self.prefix)

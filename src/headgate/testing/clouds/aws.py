@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 
 from headgate.adapters.nodes.clouds.aws.api import AwsKeySource
 from headgate.adapters.nodes.clouds.aws.driver import Aws
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, MachineSpec
+from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, MachineSpec
 from headgate.testing.servers.faults import Fault, FaultAnswer, Faults, Pass, ReceivedRequest, answers
 
 REGION = "us-east-1"

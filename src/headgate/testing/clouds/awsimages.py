@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from headgate.adapters.nodes.clouds.aws.api import AwsKeySource
 from headgate.adapters.nodes.clouds.aws.driver import Aws
-from headgate.ports.cloud import SYSTEM_TAG
+from headgate.ports.clouds import SYSTEM_TAG
 from headgate.testing.clouds.aws import ACCESS, ACCOUNT, REGION, SECRET, call
 from headgate.testing.clouds.awscalls import Arguments, EbsCalls, Ec2Calls, Ec2Refusal, Record, Tree, refusal
 from headgate.testing.logstores import bucket

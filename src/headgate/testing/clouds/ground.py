@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
-from headgate.ports.cloud import Cloud, MachinePending, MachineSpec, Made, State
+from headgate.ports.clouds import Cloud, MachinePending, MachineSpec, Made, State
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.servers.faults import Fault, Faults, ReceivedRequest
 

@@ -11,7 +11,7 @@ from typing import Any
 from headgate.adapters.nodes.clouds.kubernetes.driver import Kubernetes
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster, KubernetesUser
 from headgate.adapters.nodes.clouds.kubernetes.objects import tags_of
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, MachineSpec
+from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, MachineSpec
 from headgate.testing.servers.faults import Fault, Faults, ReceivedRequest, answers
 from headgate.testing.servers.kubernetes.server import FakeKubernetesServer, kubernetes
 from headgate.testing.servers.kubernetes.state import No

@@ -15,7 +15,7 @@ import httpx
 from headgate.adapters.nodes.clouds.openstack.api import address_tags
 from headgate.adapters.nodes.clouds.openstack.config import Place
 from headgate.adapters.nodes.clouds.openstack.driver import Machines
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, MachineSpec
+from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, MachineSpec
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.clouds.glance import Glance, json_answer
 from headgate.testing.servers.faults import Fault, FaultAnswer, Faults, Pass, ReceivedRequest, answers

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pygit2
 
 from headgate.base.tasks import end
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.work import Contact
 from headgate.testing.day.plan import CONFIG, DayPlan, DayProject, DayProposal, central, own
 

@@ -11,21 +11,9 @@ from typing import Any
 from headgate.base.tasks import end
 from headgate.config.model import FrozenJob, Node, Nodeset
 from headgate.gate.state.change import Change
-from headgate.gate.state.work import BuildEnded, BuildSpec, RepoState
+from headgate.gate.state.works import BuildEnded, BuildSpec, RepoState
 from headgate.map.places import Map
-from headgate.ports.cloud import (
-    NODE_TAG,
-    SYSTEM_TAG,
-    Amounts,
-    CloudUnavailable,
-    LaunchFailed,
-    MachinePending,
-    MachineSpec,
-    Made,
-    OverQuota,
-    Resource,
-    State,
-)
+from headgate.ports import clouds
 from headgate.recipes.codec import decode, encode
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Request
@@ -122,7 +110,7 @@ class CloudFaults:
 
 @dataclass(slots=True)
 class Sky:
-    """See `ports.cloud.Cloud`.  One account; machines are `instances`."""
+    """See `ports.clouds.Cloud`.  One account; machines are `instances`."""
 
     chance: random.Random
     faults: CloudFaults
@@ -134,26 +122,26 @@ class Sky:
     made: int = 0
     calls: int = 0
 
-    async def uses(self, wanted: MachineSpec) -> Amounts:
+    async def uses(self, wanted: clouds.MachineSpec) -> clouds.Amounts:
         """Return the resources that one machine takes."""
         await self._call()
         if "flavor" in wanted.flavor:
-            raise LaunchFailed(f"there is no flavor {wanted.flavor['flavor']}")
+            raise clouds.LaunchFailed(f"there is no flavor {wanted.flavor['flavor']}")
         return {"instances": 1}
 
-    async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
+    async def advance(self, wanted: clouds.MachineSpec, state: clouds.State) -> clouds.MachinePending | clouds.Made:
         """Make it, or look how far it is; a machine of this node that is there already is taken."""
         await self._call()
         now_s = asyncio.get_running_loop().time()
         # Even if it is not listed yet, as with the token of a call: a node is made once.
-        own = next((one for one in self.instances.values() if one.tags[NODE_TAG] == wanted.node), None)
+        own = next((one for one in self.instances.values() if one.tags[clouds.NODE_TAG] == wanted.node), None)
         if own is None and state:
-            raise LaunchFailed("the machine is gone")
+            raise clouds.LaunchFailed("the machine is gone")
         if own is None:
             if self.chance.random() < self.faults.refused:
-                raise LaunchFailed("no host was found for it")
+                raise clouds.LaunchFailed("no host was found for it")
             if len(self.instances) + self.others >= self.most:
-                raise OverQuota("instances")
+                raise clouds.OverQuota("instances")
             self.made += 1
             own = Instance(
                 f"{self.name}-{self.made}",
@@ -165,43 +153,43 @@ class Sky:
             self.instances[own.id] = own
         self._lose()
         if now_s < own.ready_s:
-            return MachinePending({"id": own.id}, "the instance is pending")
+            return clouds.MachinePending({"id": own.id}, "the instance is pending")
         if own.broken:
-            raise LaunchFailed("the instance is in error")
-        return Made(own.id, {"id": own.id}, {"ansible_host": own.id, "ansible_connection": "ssh"}, {"az": "one"})
+            raise clouds.LaunchFailed("the instance is in error")
+        return clouds.Made(own.id, {"id": own.id}, {"ansible_host": own.id, "ansible_connection": "ssh"}, {"az": "one"})
 
-    async def remove(self, wanted: MachineSpec, state: State) -> bool:
+    async def remove(self, wanted: clouds.MachineSpec, state: clouds.State) -> bool:
         """Delete what is known of, or listed."""
         await self._call()
         now_s = asyncio.get_running_loop().time()
         for one in list(self.instances.values()):
-            listed = one.tags[NODE_TAG] == wanted.node and one.listed_s <= now_s
+            listed = one.tags[clouds.NODE_TAG] == wanted.node and one.listed_s <= now_s
             if listed or one.id == state.get("id"):
                 del self.instances[one.id]
                 self._lose()
                 return False
         return True
 
-    async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
+    async def resources(self, provider: Mapping[str, Any]) -> list[clouds.Resource]:
         """Return what is listed by now."""
         await self._call()
         now_s = asyncio.get_running_loop().time()
         listed = [one for one in self.instances.values() if one.listed_s <= now_s]
         # Without tags: they count against the limit, and a launcher that deletes one trips the assertion in `delete`.
-        strange = [Resource(f"s-{number}", "instance", {}, {"instances": 1}) for number in range(self.others)]
-        return [Resource(one.id, "instance", one.tags, {"instances": 1}) for one in listed] + strange
+        strange = [clouds.Resource(f"s-{number}", "instance", {}, {"instances": 1}) for number in range(self.others)]
+        return [clouds.Resource(one.id, "instance", one.tags, {"instances": 1}) for one in listed] + strange
 
-    async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
+    async def delete(self, provider: Mapping[str, Any], resource: clouds.Resource) -> None:
         """Delete resources that nobody needs; foreign ones stay."""
         await self._call()
-        assert resource.tags.get(SYSTEM_TAG), "not ours"
+        assert resource.tags.get(clouds.SYSTEM_TAG), "not ours"
         self.instances.pop(resource.id, None)
 
-    async def limits(self, provider: Mapping[str, Any]) -> Amounts:
+    async def limits(self, provider: Mapping[str, Any]) -> clouds.Amounts:
         """Return how many there may be."""
         await self._call()
         if self.faults.secret:
-            raise CloudUnavailable("the limits are nobody's business")
+            raise clouds.CloudUnavailable("the limits are nobody's business")
         return {"instances": self.most}
 
     async def close(self) -> None:
@@ -211,11 +199,11 @@ class Sky:
         self.calls += 1
         await asyncio.sleep(self.chance.random() * self.faults.slow_s)
         if self.chance.random() < self.faults.away:
-            raise CloudUnavailable("no answer")
+            raise clouds.CloudUnavailable("no answer")
         if self.chance.random() < self.faults.throttled:
-            raise CloudUnavailable("slower, please", 5.0)
+            raise clouds.CloudUnavailable("slower, please", 5.0)
 
     def _lose(self) -> None:
         """Perform the call, and lose its answer."""
         if self.chance.random() < self.faults.lost:
-            raise CloudUnavailable("the answer was lost")
+            raise clouds.CloudUnavailable("the answer was lost")

@@ -23,18 +23,7 @@ from headgate.map.inventory.images import UNDER_WAY, ImageFile, ImageOrder, Imag
 from headgate.map.inventory.nodes import MadeNode
 from headgate.map.places import Map
 from headgate.map.records import BranchCache
-from headgate.ports.cloud import (
-    SYSTEM_TAG,
-    UPLOAD_TAG,
-    CloudUnavailable,
-    LaunchFailed,
-    NoFile,
-    Resource,
-    Sending,
-    Sent,
-    State,
-    WantedImage,
-)
+from headgate.ports import clouds
 from headgate.recipes.codec import decode
 from headgate.recipes.lock import lock
 from headgate.recipes.mirror import Mirror
@@ -68,7 +57,7 @@ class AccountImage:
 
 @dataclass(slots=True)
 class Gallery:
-    """See `ports.cloud.ImageCloud`.  One account."""
+    """See `ports.clouds.ImageCloud`.  One account."""
 
     chance: random.Random
     faults: CloudFaults
@@ -79,16 +68,18 @@ class Gallery:
     sent: int = 0
     wrong: list[str] = field(default_factory=list)
 
-    async def send(self, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
+    async def send(
+        self, wanted: clouds.WantedImage, state: clouds.State, file: Path | None
+    ) -> clouds.Sending | clouds.Sent:
         """Take it, or say how far it is; what is there of this upload is taken."""
         await self._call()
         now_s = asyncio.get_running_loop().time()
-        own = next((id for id, one in self.there.items() if one.tags[UPLOAD_TAG] == wanted.upload), "")
+        own = next((id for id, one in self.there.items() if one.tags[clouds.UPLOAD_TAG] == wanted.upload), "")
         if not own and file is None:
-            return Sending({}, "its file is needed", lacks_file=True)
+            return clouds.Sending({}, "its file is needed", lacks_file=True)
         if not own:
             if self.chance.random() < self.faults.refused:
-                raise LaunchFailed("it is refused")
+                raise clouds.LaunchFailed("it is refused")
             self.sent += 1
             own = f"{self.name}-{self.sent}"
             broken = self.chance.random() < self.faults.broken
@@ -98,17 +89,17 @@ class Gallery:
             self.there[own] = AccountImage("broken" if broken else str(file), dict(wanted.tags), ready_s, late_s)
             self._lose()
         if now_s < self.there[own].ready_s:
-            return Sending({"id": own}, "it is saved")
+            return clouds.Sending({"id": own}, "it is saved")
         if self.there[own].sha256 != wanted.sha256:
             del self.there[own]
-            raise LaunchFailed("it is not what was sent")
-        return Sent(own, {"id": own})
+            raise clouds.LaunchFailed("it is not what was sent")
+        return clouds.Sent(own, {"id": own})
 
-    async def withdraw(self, wanted: WantedImage, state: State) -> bool:
+    async def withdraw(self, wanted: clouds.WantedImage, state: clouds.State) -> bool:
         """Delete it."""
         await self._call()
         for id, one in list(self.there.items()):
-            if one.tags[UPLOAD_TAG] == wanted.upload:
+            if one.tags[clouds.UPLOAD_TAG] == wanted.upload:
                 self._delete(id)
                 self._lose()
                 return False
@@ -116,19 +107,22 @@ class Gallery:
 
     def _delete(self, id: str) -> None:
         # Compared with the store itself, not with a launcher's mirror, which may lag.
-        if self.used(self.there[id].tags[UPLOAD_TAG]):
+        if self.used(self.there[id].tags[clouds.UPLOAD_TAG]):
             self.wrong.append(f"{id} is deleted although a machine is made of it")
         del self.there[id]
 
-    async def listed(self, provider: Mapping[str, Any]) -> list[Resource]:
+    async def listed(self, provider: Mapping[str, Any]) -> list[clouds.Resource]:
         """Return what is listed by now, and what is not ours."""
         await self._call()
         now_s = asyncio.get_running_loop().time()
-        found = [Resource(id, "image", one.tags, {}) for id, one in self.there.items() if one.listed_s <= now_s]
+        found = [clouds.Resource(id, "image", one.tags, {}) for id, one in self.there.items() if one.listed_s <= now_s]
         # In every list, so each look of the launcher has the chance to delete what belongs to others.
-        return [*found, Resource("strange", "image", {UPLOAD_TAG: "other", SYSTEM_TAG: "theirs"}, {})]
+        return [
+            *found,
+            clouds.Resource("strange", "image", {clouds.UPLOAD_TAG: "other", clouds.SYSTEM_TAG: "theirs"}, {}),
+        ]
 
-    async def discard(self, provider: Mapping[str, Any], resource: Resource) -> None:
+    async def discard(self, provider: Mapping[str, Any], resource: clouds.Resource) -> None:
         """Delete images that nobody needs; foreign ones stay."""
         await self._call()
         if resource.id == "strange":
@@ -139,11 +133,11 @@ class Gallery:
     async def _call(self) -> None:
         await asyncio.sleep(self.chance.random() * self.faults.slow_s)
         if self.chance.random() < self.faults.away:
-            raise CloudUnavailable("no answer")
+            raise clouds.CloudUnavailable("no answer")
 
     def _lose(self) -> None:
         if self.chance.random() < self.faults.lost:
-            raise CloudUnavailable("the answer was lost")
+            raise clouds.CloudUnavailable("the answer was lost")
 
 
 class ImageTakingCloud(Sky):
@@ -154,7 +148,7 @@ class ImageTakingCloud(Sky):
 
 @dataclass(slots=True)
 class Shelf:
-    """See `ports.cloud.ImageFiles`: what is fetched is slow, fails, and goes when the process does."""
+    """See `ports.clouds.ImageFiles`: what is fetched is slow, fails, and goes when the process does."""
 
     chance: random.Random
     files: set[str] = field(default_factory=set)
@@ -167,7 +161,7 @@ class Shelf:
         """Fetch it, mostly."""
         await asyncio.sleep(self.chance.random() * 120)
         if self.chance.random() < 0.1:
-            raise NoFile("its server answers 503")
+            raise clouds.NoFile("its server answers 503")
         self.files.add(sha256)
         return Path(sha256)
 
@@ -371,7 +365,9 @@ class ImagingSimulation:
                 await running
             records = [decode(one.value, ImageUpload) for one in backend.tree.under(map.image_uploads.uploads.path)]
             known = {one.id for one in records}
-            lost = [id for h in halls.values() for id, i in h.images.there.items() if i.tags[UPLOAD_TAG] not in known]
+            lost = [
+                id for h in halls.values() for id, i in h.images.there.items() if i.tags[clouds.UPLOAD_TAG] not in known
+            ]
             busy = [one for one in records if one.state in (*UNDER_WAY, "deleting") or _open(one)]
             left = list(backend.tree.under(map.images.reports.path))
             many = [name for name in halls if sum(one.usable and one.connection == name for one in records) > RETAIN]

@@ -19,12 +19,12 @@ from typing import Any
 
 from headgate.base.tasks import run_until
 from headgate.config.operator.model import Label, Tenant
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.inventory.leases import HELD, ObjectLease
 from headgate.inventory.model import ADMIN, Caller, Object, Partition, ProviderType
 from headgate.map.inventory.places import InventoryMap
 from headgate.map.places import Map
-from headgate.ports.cloud import Machine, MachineUnusable, Provider
+from headgate.ports.clouds import Machine, MachineUnusable, Provider
 from headgate.ports.work import Contact
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context

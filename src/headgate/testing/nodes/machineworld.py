@@ -19,10 +19,10 @@ from headgate.base.tasks import run_until, unless
 from headgate.config.machines import STATIC, FlatLabel, FlatProvider
 from headgate.config.operator.model import Tenant
 from headgate.gate.state.returns import Sealed
-from headgate.gate.state.work import BuildOutcome, BuildSpec, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.nodes import Installation, MadeNode, NodeWait
 from headgate.map.places import Map
-from headgate.ports.cloud import NODE_TAG, Cloud, MachineUnusable
+from headgate.ports.clouds import NODE_TAG, Cloud, MachineUnusable
 from headgate.ports.work import Contact
 from headgate.recipes.codec import decode
 from headgate.recipes.lock import lock

@@ -31,8 +31,9 @@ from headgate.queueing.policy import Policy, Routing, RoutingRule
 from headgate.store.store import Store
 from headgate.store.types import Backend, SessionLost
 from headgate.testing.clock import DEADLINE_S
+from headgate.web.peers.connections import Tls
 from headgate.web.routes.pages import MESSAGE_PAGES
-from headgate.web.server import Tls, serve
+from headgate.web.server import serve
 
 APP, KEY = "sync", "cafe1234cafe"
 OTHER_APP, OTHER_KEY = "mail", "other-key"

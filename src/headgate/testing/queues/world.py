@@ -10,15 +10,7 @@ from dataclasses import dataclass, field
 
 from headgate.map.workers import Application
 from headgate.ports.messages import MessageNews, NewMessage, PartitionBacklog, QueueGone, SourceDown
-from headgate.queueing.ids import (
-    TICKS_A_SECOND,
-    UNIX_EPOCH_TICKS,
-    Position,
-    make_id,
-    position_of,
-    ticks_of_unix_ns,
-    unix_text,
-)
+from headgate.queueing import ids
 from headgate.queueing.message import DeadLetter, Message, dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
 from headgate.queueing.policy import Policy
@@ -104,14 +96,14 @@ class StrandOracle:
         )
 
 
-BEGINNING_TICKS = ticks_of_unix_ns(10**18) >> 32 << 32
+BEGINNING_TICKS = ids.ticks_of_unix_ns(10**18) >> 32 << 32
 """Clock value whose ids are in text order for the next seven minutes."""
 
 
 def now_ms() -> int:
     """Return the time in this world, in milliseconds since 1970."""
     elapsed_ms = int(asyncio.get_running_loop().time() * 1000)
-    return (BEGINNING_TICKS - UNIX_EPOCH_TICKS) // 10_000 + elapsed_ms
+    return (BEGINNING_TICKS - ids.UNIX_EPOCH_TICKS) // 10_000 + elapsed_ms
 
 
 def begun_max(policy: Policy) -> int:
@@ -144,7 +136,7 @@ class QueueWorld:
     dead: set[str] = field(default_factory=set)
     running: dict[QueuePartition, str] = field(default_factory=dict)
     """Partition -> the worker that runs one of its messages."""
-    furthest: dict[QueuePartition, Position] = field(default_factory=dict)
+    furthest: dict[QueuePartition, ids.Position] = field(default_factory=dict)
     """Partition -> position of the latest message whose first attempt has begun."""
     listeners: list[asyncio.Event] = field(default_factory=list)
     announced: set[QueuePartition] = field(default_factory=set)
@@ -162,11 +154,11 @@ class QueueWorld:
         self._tell()
 
     def post(self, partition: QueuePartition) -> Message:
-        elapsed = int(asyncio.get_running_loop().time() * TICKS_A_SECOND)
+        elapsed = int(asyncio.get_running_loop().time() * ids.TICKS_A_SECOND)
         # Ids must rise within a partition, also for messages of the same moment.
         self._ticks = max(self._ticks + self.chance.randrange(1, 100), BEGINNING_TICKS + elapsed)
-        id = make_id(self._ticks, 0, 1)
-        message = Message(id, f"body {id}", partition.number, unix_text(self._ticks), partition.queue)
+        id = ids.make_id(self._ticks, 0, 1)
+        message = Message(id, f"body {id}", partition.number, ids.unix_text(self._ticks), partition.queue)
         self.messages[partition].append(message)
         self.posted_s[id] = asyncio.get_running_loop().time()
         self._tell()
@@ -203,7 +195,7 @@ class QueueWorld:
         self.running[partition] = worker
         recorded = self.recorded(partition)
         parked = {one.id for one in recorded.parked}
-        late = position(recorded) >= position_of(id) and id not in parked
+        late = position(recorded) >= ids.position_of(id) and id not in parked
         self.must(not late, f"{partition}: {id} is begun again although recorded as done")
         self.must(self.begun[id] <= begun_max(self.policy), f"{id} was begun {self.begun[id]} times")
         if self.begun[id] > 1:
@@ -289,7 +281,7 @@ class QueueWorld:
         return [
             partition
             for partition, some in self.messages.items()
-            if some and (position(now := self.recorded(partition)) < position_of(some[-1].message_id) or now.parked)
+            if some and (position(now := self.recorded(partition)) < ids.position_of(some[-1].message_id) or now.parked)
         ]
 
 
@@ -314,11 +306,11 @@ class SimSource:
             partition.queue: self.world.priorities for partition in self.world.messages if self.world.priorities > 1
         }
 
-    async def read(self, partition: QueuePartition, after: Position, limit: int) -> Sequence[Message]:
+    async def read(self, partition: QueuePartition, after: ids.Position, limit: int) -> Sequence[Message]:
         await self._step()
         if partition not in self.world.messages:
             raise QueueGone(str(partition))
-        return [m for m in self.world.messages[partition] if position_of(m.message_id) > after][:limit]
+        return [m for m in self.world.messages[partition] if ids.position_of(m.message_id) > after][:limit]
 
     async def get(self, partition: QueuePartition, id: str) -> Message | None:
         await self._step()
@@ -333,7 +325,7 @@ class SimSource:
     async def create(self, queue: str, partitions: int = 1) -> None:
         await self._step()
 
-    async def backlog(self, partition: QueuePartition, after: Position) -> PartitionBacklog:
+    async def backlog(self, partition: QueuePartition, after: ids.Position) -> PartitionBacklog:
         return PartitionBacklog(len(await self.read(partition, after, 1_000)), "", "")
 
     async def happenings(self) -> AsyncIterator[MessageNews]:

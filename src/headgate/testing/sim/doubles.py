@@ -14,24 +14,9 @@ from headgate.base.tasks import unless
 from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts
 from headgate.config.operator.model import content_of
 from headgate.config.tenants import TenantProject
+from headgate.gate.state import works
 from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.gate.state.gitwork import Trees
-from headgate.gate.state.work import (
-    BuildOutcome,
-    BuildSpec,
-    CatAnswer,
-    CatRequest,
-    LandAnswer,
-    Landing,
-    LandRequest,
-    MergeAnswer,
-    MergerAnswer,
-    MergeRequest,
-    MergerWork,
-    ReportAnswer,
-    ReportRequest,
-    RepoState,
-)
 from headgate.ports.forge import Hint, Sighting
 from headgate.ports.work import Contact
 from headgate.testing.sim.world import (
@@ -156,32 +141,32 @@ class SimGit:
 
     world: SimWorld
 
-    async def do(self, work: MergerWork) -> MergerAnswer:
+    async def do(self, work: works.MergerWork) -> works.MergerAnswer:
         await asyncio.sleep(self.world.chance.random() * 0.2)
         match work:
-            case MergeRequest():
+            case works.MergeRequest():
                 return self._merge(work)
-            case LandRequest():
+            case works.LandRequest():
                 try:
                     return self._land(work)
                 # Recorded as well as raised: a service would set the request aside, and go on.
                 except InvariantBroken as broken:
                     self.world.broken = broken
                     raise
-            case CatRequest():
+            case works.CatRequest():
                 head = self.world.seen[work.project] = self.world.heads[work.project]
-                return CatAnswer(
+                return works.CatAnswer(
                     work.project,
                     True,
                     branches={BRANCH: head},
                     files={BRANCH: self.world.files(work.project, head, work.paths)},
                 )
-            case ReportRequest():
-                return ReportAnswer(True)
+            case works.ReportRequest():
+                return works.ReportAnswer(True)
             case _:
                 raise AssertionError("nobody reviews in a simulated world")
 
-    def _merge(self, work: MergeRequest) -> MergeAnswer:
+    def _merge(self, work: works.MergeRequest) -> works.MergeAnswer:
         for harm in (self.world.harms.get(item.commit) for item in work.chain):
             if harm is not None and harm.merging is not None:
                 raise harm.merging.with_traceback(None)  # raised anew each time, it would remember all of them
@@ -194,7 +179,7 @@ class SimGit:
             head = results.get(item.project, {}).get(BRANCH, self.world.heads[item.project])
             landed = set(commits(head))
             if item.commit not in landed and any(item.commit in p and p & landed for p in self.world.unmergeable):
-                return MergeAnswer(work.buildset, False, item.item, f"conflicts in {item.commit}")
+                return works.MergeAnswer(work.buildset, False, item.item, f"conflicts in {item.commit}")
             results[item.project] = {BRANCH: merged(head, item)}
             if item.item == work.chain[-1].item:
                 bases.setdefault(item.project, {BRANCH: tree(head)})
@@ -206,31 +191,31 @@ class SimGit:
         if work.at is not None and work.at.ref != HEAD:
             heads[work.at.project][work.at.ref] = work.at.commit
             containing = (BRANCH,)
-        state = RepoState(work.chain, heads, results, dict.fromkeys(projects, "sim"), work.landed, containing)
+        state = works.RepoState(work.chain, heads, results, dict.fromkeys(projects, "sim"), work.landed, containing)
         if work.given:
             trees = {project: {BRANCH: tree(found[BRANCH])} for project, found in results.items()}
             before = {project: {BRANCH: tree(self.world.heads[project])} for project in work.given}
             state = replace(state, trees=trees, known=Trees(before, bases))
-        return MergeAnswer(work.buildset, True, state=state, config=unknown)
+        return works.MergeAnswer(work.buildset, True, state=state, config=unknown)
 
-    def _land(self, work: LandRequest) -> LandAnswer:
+    def _land(self, work: works.LandRequest) -> works.LandAnswer:
         change, world = work.change, self.world
         own = change.project if work.later or work.rest else ""
         # Asked again after an answer was lost: to say yes once more is right, for the same buildset only.
         if work.commit in _history(world.heads[change.project]):
             if world.landed_by.get(change.commit, work.buildset) != work.buildset:
                 raise InvariantBroken(f"{change.key} is asked to land, and has landed already")
-            return LandAnswer(work.buildset, True, project=own)
+            return works.LandAnswer(work.buildset, True, project=own)
         if work.shut:
-            return LandAnswer(work.buildset, False, shut=True, project=own)
+            return works.LandAnswer(work.buildset, False, shut=True, project=own)
         for part in (*work.parts, *work.later):
             error, moved = self._obstacle(part, work.state)
             if error or moved:
-                return LandAnswer(work.buildset, False, moved=moved, error=error, project=own)
+                return works.LandAnswer(work.buildset, False, moved=moved, error=error, project=own)
         world.land(work)
-        return LandAnswer(work.buildset, True, project=own)
+        return works.LandAnswer(work.buildset, True, project=own)
 
-    def _obstacle(self, part: Landing, state: RepoState) -> tuple[str, bool]:
+    def _obstacle(self, part: works.Landing, state: works.RepoState) -> tuple[str, bool]:
         """Return why a part cannot land now (empty if nothing but its branch is in the way), and whether its branch has
         moved.  Raise InvariantBroken if it is to land as another commit though nobody else moved the branch."""
         change, world = part.change, self.world
@@ -249,7 +234,7 @@ class SimGit:
         return "", made != part.commit
 
 
-def _still_said(work: Landing, now: ChangeState) -> bool:
+def _still_said(work: works.Landing, now: ChangeState) -> bool:
     """Return whether the server still holds the approvals that a landing needs, and no veto that counts."""
     refs = {word.ref for word in now.approvals if word.commit == work.change.commit}
     return not (work.approved and not now.is_approved) and refs >= set(work.leases) and not (work.vetoed and now.vetoes)
@@ -276,8 +261,8 @@ class SimRunner:
     flaky: float = 0.05
 
     async def run(  # noqa: C901 - one outcome after the other
-        self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact
-    ) -> BuildOutcome:
+        self, spec: works.BuildSpec, state: works.RepoState, cancel: asyncio.Event, contact: Contact
+    ) -> works.BuildOutcome:
         """Run a build.  The job `serves` pauses, and the jobs after it need it until they have ended."""
         if (occasion := spec.change.occasion) is not None:
             self.world.posts.ran.setdefault(occasion.ordering_key, []).append(occasion.id)
@@ -292,18 +277,18 @@ class SimRunner:
             slow_s = FAILING_S if self.world.reusing and self._fails(spec, state) else 0.0
             async with asyncio.timeout(0.1 + self.world.chance.random() + slow_s):
                 await cancel.wait()
-            return BuildOutcome(build=spec.build, result="CANCELED")
+            return works.BuildOutcome(build=spec.build, result="CANCELED")
         except TimeoutError:
             pass
         if harm is not None:
             return _harmful(spec, harm)
         if self.world.chance.random() < self.flaky:
-            return BuildOutcome(build=spec.build, result=None, error="the node went away")
+            return works.BuildOutcome(build=spec.build, result=None, error="the node went away")
         if self._fails(spec, state):
             self.world.failed[spec.build] = self._present(spec, state) - {spec.change.commit}
-            return BuildOutcome(build=spec.build, result="FAILURE")
+            return works.BuildOutcome(build=spec.build, result="FAILURE")
         if not served or (spec.job.name in self.world.served and server not in self.world.serving):
-            return BuildOutcome(build=spec.build, result="FAILURE", error=UNSERVED)
+            return works.BuildOutcome(build=spec.build, result="FAILURE", error=UNSERVED)
         if spec.job.name == "serves":
             self.world.serving.add(server)
             try:
@@ -311,15 +296,15 @@ class SimRunner:
             finally:
                 self.world.serving.discard(server)
         if cancel.is_set():
-            return BuildOutcome(build=spec.build, result="CANCELED")
+            return works.BuildOutcome(build=spec.build, result="CANCELED")
         self.world.passes(spec.pipeline, spec.job.name, spec.change.project, state)
-        return BuildOutcome(build=spec.build, result="SUCCESS", data=self.world.returned, narrow=spec.job.reuse)
+        return works.BuildOutcome(build=spec.build, result="SUCCESS", data=self.world.returned, narrow=spec.job.reuse)
 
-    def _fails(self, spec: BuildSpec, state: RepoState) -> bool:
+    def _fails(self, spec: works.BuildSpec, state: works.RepoState) -> bool:
         present = self._present(spec, state)
         return any(bad <= present for bad in self.world.conflicting)
 
-    def _present(self, spec: BuildSpec, state: RepoState) -> set[str]:
+    def _present(self, spec: works.BuildSpec, state: works.RepoState) -> set[str]:
         """Return the commits that the build is given."""
         if spec.job.name in self.world.reusing:
             heads = list(self.world.handed(spec.job.name, spec.change.project, state).values())
@@ -328,8 +313,8 @@ class SimRunner:
         return {commit for head in heads for commit in commits(head)}
 
 
-def _harmful(spec: BuildSpec, harm: Harm) -> BuildOutcome:
+def _harmful(spec: works.BuildSpec, harm: Harm) -> works.BuildOutcome:
     """Return what an executor answers that believes whatever the job returned.  Raise what the harm says."""
     if harm.running is not None:
         raise harm.running.with_traceback(None)  # raised anew each time, it would remember all of them
-    return BuildOutcome(build=spec.build, result=harm.result, data=harm.returned)
+    return works.BuildOutcome(build=spec.build, result=harm.result, data=harm.returned)

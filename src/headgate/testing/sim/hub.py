@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, ProgramStatus, Rule, Vote
 from headgate.gate.state.change import Change, ChangeState, EventKind, numbered
-from headgate.gate.state.work import Landing, LandRequest
+from headgate.gate.state.works import Landing, LandRequest
 from headgate.testing.sim.judge import Notes
 from headgate.testing.sim.world import BRANCH, HEAD, HOST, PROJECTS, InvariantBroken, SimWorld
 

@@ -17,19 +17,9 @@ from headgate.base.ids import derived
 from headgate.config.forges.facts import ForgeEvent
 from headgate.config.tenants import TenantProject
 from headgate.gate.state.change import ZEROS, Change, ChangeState, EventKind, TriggerEvent
-from headgate.gate.state.work import Landing, LandRequest
+from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.outbox import OutboxMessage
-from headgate.ports.forge import (
-    Abilities,
-    Hint,
-    Ignored,
-    MergeLanded,
-    NotLanded,
-    ReporterAway,
-    ReportPutOff,
-    Sighting,
-    is_tested_on,
-)
+from headgate.ports import forge
 from headgate.testing.sim.hub import NAME, SimForgeHub, SimPull, named
 from headgate.testing.sim.world import BRANCH, CONFIG, HEAD, InvariantBroken, SimWorld
 
@@ -50,7 +40,7 @@ class Still:
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
         """Ignore the projects: the world has its own."""
 
-    def stir(self, hint: Hint) -> None:
+    def stir(self, hint: forge.Hint) -> None:
         """Ignore hints."""
 
     async def sightings(
@@ -58,8 +48,8 @@ class Still:
         known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
-    ) -> AsyncIterator[Sighting]:
-        yield Sighting(heads={CONFIG: {HEAD: self._world.heads[CONFIG]}})
+    ) -> AsyncIterator[forge.Sighting]:
+        yield forge.Sighting(heads={CONFIG: {HEAD: self._world.heads[CONFIG]}})
         await asyncio.Event().wait()
 
 
@@ -67,26 +57,26 @@ class SimHub:
     """See `ports.forge.Forge`; of one process, which forgets what it was told when it dies."""
 
     name = NAME
-    can = Abilities(lands="merge", votes=True, labels=True, statuses=True, webhooks=True)
+    can = forge.Abilities(lands="merge", votes=True, labels=True, statuses=True, webhooks=True)
 
     def __init__(self, hub: SimForgeHub, chance: random.Random) -> None:
         self._hub, self._chance = hub, chance
         self._projects: set[str] = set()
-        self._hints: list[Hint] = []
+        self._hints: list[forge.Hint] = []
         self._stirred = asyncio.Event()
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
         self._projects = set(projects)
 
-    def stir(self, hint: Hint) -> None:
+    def stir(self, hint: forge.Hint) -> None:
         self._hints.append(hint)
         self._stirred.set()
 
-    def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
+    def webhook(self, headers: Mapping[str, str], body: bytes) -> forge.Hint | forge.Ignored:
         delivery = json.loads(body)
         if delivery["number"]:
-            return Hint(delivery["id"], delivery["project"], str(delivery["number"]))
-        return Hint(delivery["id"], delivery["project"], ref=HEAD)
+            return forge.Hint(delivery["id"], delivery["project"], str(delivery["number"]))
+        return forge.Hint(delivery["id"], delivery["project"], ref=HEAD)
 
     def named(self, url: str) -> str:
         return named(url)
@@ -103,7 +93,7 @@ class SimHub:
         known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
-    ) -> AsyncIterator[Sighting]:
+    ) -> AsyncIterator[forge.Sighting]:
         loop, next_complete_s = asyncio.get_running_loop(), 0.0
         while True:
             self._stirred.clear()
@@ -114,8 +104,8 @@ class SimHub:
                 async for sighting in self._look(known, heads, hints, complete=complete):
                     yield sighting
                 if hints:
-                    yield Sighting(answered=tuple(hint.id for hint in hints))
-            except ReporterAway as away:
+                    yield forge.Sighting(answered=tuple(hint.id for hint in hints))
+            except forge.ReporterAway as away:
                 # Nothing is forgotten when the forge is away; hints are acknowledged only after the look that they
                 # asked for.
                 self._hints = [*hints, *self._hints]
@@ -131,10 +121,10 @@ class SimHub:
         self,
         known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
-        hints: list[Hint],
+        hints: list[forge.Hint],
         *,
         complete: bool,
-    ) -> AsyncIterator[Sighting]:
+    ) -> AsyncIterator[forge.Sighting]:
         if complete or any(hint.ref for hint in hints):
             await self._ask()
             now = {project: refs for project, refs in self._hub.heads().items() if project in self._projects}
@@ -143,7 +133,7 @@ class SimHub:
                 self._updated(project, heads[project], refs) for project, refs in moved.items() if project in heads
             ]
             if moved:
-                yield Sighting(heads=moved, events=tuple(found))
+                yield forge.Sighting(heads=moved, events=tuple(found))
         hinted = {(hint.project, hint.number) for hint in hints}
         for pull in list(self._hub.pulls.values()):
             if pull.project in self._projects and (complete or (pull.project, str(pull.number)) in hinted):
@@ -152,7 +142,7 @@ class SimHub:
                 if sighting is not None:
                     yield sighting
 
-    def _seen(self, pull: SimPull, known: ChangeState | None) -> Sighting | None:
+    def _seen(self, pull: SimPull, known: ChangeState | None) -> forge.Sighting | None:
         """Return what is new of one pull request."""
         details = known.details if known is not None else None
         known_count = int(details.mark) if details is not None and details.mark else 0
@@ -161,7 +151,7 @@ class SimHub:
             now = _carrying(now, known)
         if now == known and not happened:
             return None
-        return Sighting((now,), tuple(_event(now.change, *one) for one in happened))
+        return forge.Sighting((now,), tuple(_event(now.change, *one) for one in happened))
 
     def _updated(self, project: str, before: Mapping[str, str], now: Mapping[str, str]) -> TriggerEvent:
         old, new = before.get(HEAD, ZEROS), now[HEAD]
@@ -182,22 +172,22 @@ class SimHub:
         self._hub.pulls[change.key].reported.add(outgoing.key)
         self._late()
 
-    async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
+    async def land(self, work: LandRequest, part: Landing) -> forge.MergeLanded | forge.NotLanded:
         await self._ask()
         hub, change = self._hub, part.change
         pull = hub.pulls[change.key]
         # The answer to an earlier request was lost: the merge is not asked for twice.
         if pull.merged and pull.head == change.commit:
-            return MergeLanded(pull.merged)
+            return forge.MergeLanded(pull.merged)
         # Between the last look and the merge: the moment at which a real forge can still change.
         hub.meddles(pull)
         if why := hub.refuses(pull, change.commit):
-            return NotLanded(why)
+            return forge.NotLanded(why)
         if pull.undecided:
             pull.undecided -= 1
-            raise ReportPutOff("whether it can be merged is not known yet")
-        if not is_tested_on(work, change, hub.world.heads[pull.project]):
-            return NotLanded(f"{BRANCH} has moved", moved=True)
+            raise forge.ReportPutOff("whether it can be merged is not known yet")
+        if not forge.is_tested_on(work, change, hub.world.heads[pull.project]):
+            return forge.NotLanded(f"{BRANCH} has moved", moved=True)
         try:
             merged = hub.land(pull, work, part)
         except InvariantBroken as broken:
@@ -205,21 +195,21 @@ class SimHub:
             raise
         # After the merge: the driver must find out by itself that it has happened.
         self._late(UNHEARD)
-        return MergeLanded(merged)
+        return forge.MergeLanded(merged)
 
     async def _ask(self) -> None:
         """Raise ReporterAway while it does not answer."""
         await asyncio.sleep(self._chance.random() * 0.2)
         left_s = self._hub.away_until_s - asyncio.get_running_loop().time()
         if left_s > 0:
-            raise ReporterAway("the limit is used up", left_s)
+            raise forge.ReporterAway("the limit is used up", left_s)
         self._late(SILENT)
         self._hub.calls += 1
 
     def _late(self, chance: float = SILENT) -> None:
         """Lose the answer now and then, whatever was done."""
         if not self._hub.faithful and self._chance.random() < chance:
-            raise ReporterAway("no answer")
+            raise forge.ReporterAway("no answer")
 
 
 def _carrying(now: ChangeState, known: ChangeState) -> ChangeState:

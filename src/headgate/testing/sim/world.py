@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from headgate.config.forges.facts import Word
 from headgate.gate.state.change import Change, ChangeState
 from headgate.gate.state.gitwork import MergeItem
-from headgate.gate.state.work import LandRequest, RepoState
+from headgate.gate.state.works import LandRequest, RepoState
 from headgate.testing.sim.posts import SimPosts
 
 HOST = "sim"

@@ -9,23 +9,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from headgate.store import types
 from headgate.store.model import Model, ancestors, inside, order
-from headgate.store.types import (
-    Append,
-    At,
-    Backend,
-    Conflict,
-    Delete,
-    Entry,
-    EntryChanged,
-    EntryGone,
-    Lease,
-    Op,
-    Put,
-    SessionLost,
-    Snapshot,
-    Unavailable,
-)
 from headgate.testing.backends import UnsureBackend
 from headgate.testing.clock import DEADLINE_S
 
@@ -34,9 +19,9 @@ from headgate.testing.clock import DEADLINE_S
 class WatcherView:
     """Hold what a watcher knows."""
 
-    backend: Backend
+    backend: types.Backend
     prefix: str
-    known: dict[str, Entry] = field(default_factory=dict)
+    known: dict[str, types.Entry] = field(default_factory=dict)
     snapshots: int = 0
     moved: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Future[object] | None = None
@@ -47,21 +32,21 @@ class WatcherView:
         async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
             async for change in watch:
                 match change:
-                    case Snapshot(entries):
+                    case types.Snapshot(entries):
                         assert list(entries) == sorted(entries, key=order), "a snapshot is in order"
                         self.known = {entry.path: entry for entry in entries}
                         self.snapshots += 1
                         newest = 0
-                    case EntryChanged(entry):
+                    case types.EntryChanged(entry):
                         assert entry.version >= newest, f"{entry} was told after version {newest}"
                         newest = entry.version
                         self.known[entry.path] = entry
-                    case EntryGone(path):
+                    case types.EntryGone(path):
                         assert path in self.known, f"{path} is gone, and was never there"
                         del self.known[path]
                 self.moved.set()
 
-    async def shows(self, entries: Sequence[Entry]) -> None:
+    async def shows(self, entries: Sequence[types.Entry]) -> None:
         """Wait until the watcher shows these entries."""
         wanted = {entry.path: entry for entry in entries}
         assert self.task is not None, "it is watching"
@@ -81,13 +66,13 @@ class WatcherView:
 
 @dataclass(slots=True)
 class Twin:
-    backend: Backend
+    backend: types.Backend
     model: Model = field(default_factory=Model)
     names: dict[str, str] = field(default_factory=dict)
     """Appended path in the model -> path in the backend."""
-    leases: list[tuple[Lease, Lease]] = field(default_factory=list)
+    leases: list[tuple[types.Lease, types.Lease]] = field(default_factory=list)
     """Leases that are alive: the model's, the backend's."""
-    dead: list[tuple[Lease, Lease]] = field(default_factory=list)
+    dead: list[tuple[types.Lease, types.Lease]] = field(default_factory=list)
     views: list[WatcherView] = field(default_factory=list)
     _versions: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """Path -> all its versions so far: the model's, the backend's."""
@@ -104,29 +89,29 @@ class Twin:
         known = self._versions.get(self._name(path), [])
         return None if age is None or not known else known[-1 - age % len(known)][0]
 
-    def at(self, path: str) -> At:
+    def at(self, path: str) -> types.At:
         """Return a check that holds."""
         entry = self.model.entries.get(path)
-        return At(path, entry.version if entry else None)
+        return types.At(path, entry.version if entry else None)
 
-    async def commit(self, checks: Sequence[At], ops: Sequence[Op], fate: str = "answers") -> None:
+    async def commit(self, checks: Sequence[types.At], ops: Sequence[types.Op], fate: str = "answers") -> None:
         """Commit to both. `checks` and `ops` are in the model's terms; `fate` is as in UnsureBackend."""
         unsure = UnsureBackend(self.backend)
         unsure.next_commit = fate
-        theirs = [At(self._name(check.path), self._theirs(check)) for check in checks]
+        theirs = [types.At(self._name(check.path), self._theirs(check)) for check in checks]
         lost = any(lease in self.dead for op in ops if (lease := self._lease_of(op)) is not None)
         try:
             after, expected = self.model.commit(checks, ops)
-        except Conflict as conflict:
+        except types.Conflict as conflict:
             await self._conflicts(theirs, ops, theirs[list(checks).index(conflict.check)])
             return
         try:
             written = await unsure.commit(theirs, [self._op(op) for op in ops])
             assert fate == "answers" and not lost, f"a commit must fail: {fate=} {lost=}"
             self._adopt(after, ops, expected, written)
-        except SessionLost:
+        except types.SessionLost:
             assert lost, "the lease was said to be lost, and is not"
-        except Unavailable:
+        except types.Unavailable:
             assert fate != "answers", "nothing stood in the way"
             if fate == "unanswered":
                 self._adopt(after, ops, expected, await self._found(expected))
@@ -155,15 +140,15 @@ class Twin:
         assert await self.backend.get(path) == next((e for e in everything if e.path == path), None)
 
     async def grant(self, ttl_s: float) -> None:
-        self.leases.append((Lease(f"lease {len(self.leases) + len(self.dead)}"), await self.backend.grant(ttl_s)))
+        self.leases.append((types.Lease(f"lease {len(self.leases) + len(self.dead)}"), await self.backend.grant(ttl_s)))
 
-    def end(self, pair: tuple[Lease, Lease]) -> None:
+    def end(self, pair: tuple[types.Lease, types.Lease]) -> None:
         """End a lease in the model; the caller ends the backend's."""
         self.leases.remove(pair)
         self.dead.append(pair)
         self.model = self.model.expire(pair[0])
 
-    async def revoke(self, pair: tuple[Lease, Lease]) -> None:
+    async def revoke(self, pair: tuple[types.Lease, types.Lease]) -> None:
         await self.backend.revoke(pair[1])
         self.end(pair)
         await self.compare()
@@ -185,27 +170,31 @@ class Twin:
             view.task.cancel()
             await asyncio.gather(view.task, return_exceptions=True)
 
-    async def _conflicts(self, checks: Sequence[At], ops: Sequence[Op], failed: At) -> None:
+    async def _conflicts(self, checks: Sequence[types.At], ops: Sequence[types.Op], failed: types.At) -> None:
         try:
             await self.backend.commit(checks, [self._op(op) for op in ops])
-        except Conflict as conflict:
+        except types.Conflict as conflict:
             assert conflict.check == failed
         else:
             raise AssertionError(f"{failed} does not hold, and was committed")
         await self.compare()
 
-    async def _found(self, expected: Sequence[Entry | None]) -> list[Entry | None]:
+    async def _found(self, expected: Sequence[types.Entry | None]) -> list[types.Entry | None]:
         """Read back what an unanswered commit wrote."""
         return [None if entry is None else await self.backend.get(self._name(entry.path)) for entry in expected]
 
     def _adopt(
-        self, after: Model, ops: Sequence[Op], expected: Sequence[Entry | None], written: Sequence[Entry | None]
+        self,
+        after: Model,
+        ops: Sequence[types.Op],
+        expected: Sequence[types.Entry | None],
+        written: Sequence[types.Entry | None],
     ) -> None:
         for op, ours, theirs in zip(ops, expected, written, strict=True):
             assert (ours is None) == (theirs is None), f"{op} wrote {theirs}"
             if ours is None or theirs is None:
                 continue
-            if isinstance(op, Append):
+            if isinstance(op, types.Append):
                 self._name_appended(op, ours.path, theirs.path)
             assert theirs.path == self._name(ours.path) and theirs.value == ours.value
             old = self.model.entries.get(ours.path)
@@ -220,7 +209,7 @@ class Twin:
             self._unordered.update(self._name(up) for up in ancestors(ours.path))
         self.model = after
 
-    def _name_appended(self, op: Append, ours: str, theirs: str) -> None:
+    def _name_appended(self, op: types.Append, ours: str, theirs: str) -> None:
         start = f"{op.parent}/{op.prefix}"
         number = theirs.removeprefix(start)
         assert theirs.startswith(start) and len(number) == 10 and number.isdigit(), f"{theirs} was appended"
@@ -231,17 +220,17 @@ class Twin:
     def _name(self, path: str) -> str:
         return self.names.get(path, path)
 
-    def _theirs(self, check: At) -> int | None:
+    def _theirs(self, check: types.At) -> int | None:
         pairs: Mapping[int, int] = dict(self._versions.get(self._name(check.path), []))
         return None if check.version is None else pairs[check.version]
 
-    def _lease_of(self, op: Op) -> tuple[Lease, Lease] | None:
-        ours = None if isinstance(op, Delete) else op.lease
+    def _lease_of(self, op: types.Op) -> tuple[types.Lease, types.Lease] | None:
+        ours = None if isinstance(op, types.Delete) else op.lease
         return next((pair for pair in (*self.leases, *self.dead) if pair[0] == ours), None)
 
-    def _op(self, op: Op) -> Op:
-        if isinstance(op, Delete):
-            return Delete(self._name(op.path))
+    def _op(self, op: types.Op) -> types.Op:
+        if isinstance(op, types.Delete):
+            return types.Delete(self._name(op.path))
         pair = self._lease_of(op)
         op = replace(op, lease=pair[1] if pair else None)
-        return replace(op, path=self._name(op.path)) if isinstance(op, Put) else op
+        return replace(op, path=self._name(op.path)) if isinstance(op, types.Put) else op

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from headgate.base.ids import fresh
-from headgate.gate.state.work import BuildEnded, BuildOutcome
+from headgate.gate.state.works import BuildEnded, BuildOutcome
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Owner, Request

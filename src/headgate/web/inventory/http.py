@@ -14,19 +14,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc import StatusCode
 
-from headgate import __version__
+from headgate import __version__, rest
 from headgate.inventory.names import Invalid
-from headgate.rest import (
-    Handler,
-    HTTPException,
-    HttpRequest,
-    NotFoundException,
-    Response,
-    StreamResponse,
-    WebApplication,
-    get,
-)
-from headgate.rest import route as serve
 from headgate.web.answers import document, static_file
 from headgate.web.inventory.identity import InventoryCall
 from headgate.web.inventory.rpc import CALL_MAX_S, RpcStatus, methods, status
@@ -179,19 +168,19 @@ FILES = ("inventory.js", "live.js", "page.js", "style.css", "icon.svg")
 """Static files that the page needs; they are served even without a gate."""
 
 
-@get("/", include_in_schema=False)
-async def inventory_page() -> Response[str]:
+@rest.get("/", include_in_schema=False)
+async def inventory_page() -> rest.Response[str]:
     """Return the page; its files are found beside it, wherever the inventory is served."""
     text = document("inventory", "Inventory").replace('"/static/', '"static/').replace('href="/"', 'href="?"')
-    return Response(text, media_type="text/html", headers={"Cache-Control": "no-cache"})
+    return rest.Response(text, media_type="text/html", headers={"Cache-Control": "no-cache"})
 
 
-@get(["/static/{name:str}", "/static/{edition:str}/{name:str}"], include_in_schema=False)
-async def inventory_file(request: HttpRequest, name: str, edition: str = "") -> Response[bytes | None]:
+@rest.get(["/static/{name:str}", "/static/{edition:str}/{name:str}"], include_in_schema=False)
+async def inventory_file(request: rest.HttpRequest, name: str, edition: str = "") -> rest.Response[bytes | None]:
     """Serve one of the files that the page is made of."""
     headers = request.headers
     if name not in FILES:
-        raise NotFoundException(f"there is no {name}")
+        raise rest.NotFoundException(f"there is no {name}")
     return static_file(name, edition, headers.get("accept-encoding", ""), headers.get("if-none-match", ""))
 
 
@@ -256,26 +245,26 @@ _HTTP = {
 }
 
 
-def create_app(parts: Sequence[object]) -> WebApplication:
+def create_app(parts: Sequence[object]) -> rest.WebApplication:
     """Create the application. `parts` answer the methods, as for gRPC."""
     answers = methods(V1, parts)
     handlers = [_handler(route, *answers[route.method]) for route in ROUTES]
-    return WebApplication([*handlers, _openapi(), *PAGES], body_max_bytes=REQUEST_SIZE_MAX_BYTES)
+    return rest.WebApplication([*handlers, _openapi(), *PAGES], body_max_bytes=REQUEST_SIZE_MAX_BYTES)
 
 
-def _openapi() -> Handler:
+def _openapi() -> rest.Handler:
     text = json.dumps(openapi_document(ROUTES, V1), indent=1)
 
-    async def openapi() -> Response[bytes]:
-        return Response(text.encode(), media_type="application/json")
+    async def openapi() -> rest.Response[bytes]:
+        return rest.Response(text.encode(), media_type="application/json")
 
-    return get("/openapi.json", include_in_schema=False)(openapi)
+    return rest.get("/openapi.json", include_in_schema=False)(openapi)
 
 
-def _handler(route: HttpRoute, method: MethodDescriptor, answer: Callable[..., Any]) -> Handler:  # of any message
+def _handler(route: HttpRoute, method: MethodDescriptor, answer: Callable[..., Any]) -> rest.Handler:  # of any message
     made = GetMessageClass(method.input_type)
 
-    async def handle(request: HttpRequest) -> Response[Any] | StreamResponse:
+    async def handle(request: rest.HttpRequest) -> rest.Response[Any] | rest.StreamResponse:
         try:
             headers = {key.lower(): value for key, value in request.headers.items()}
             call = InventoryCall(headers, request.scope["state"].get(CLIENT_CERTIFICATE, b""))
@@ -284,18 +273,18 @@ def _handler(route: HttpRoute, method: MethodDescriptor, answer: Callable[..., A
                 return await _stream(answer(call, message))
             async with asyncio.timeout(CALL_MAX_S):
                 return _json(await answer(call, message), 200)
-        except HTTPException as refused:
+        except rest.HTTPException as refused:
             body = _status_body(RpcStatus(StatusCode.INVALID_ARGUMENT, refused.detail))
-            return Response(body, status_code=refused.status_code)
+            return rest.Response(body, status_code=refused.status_code)
         except Exception as error:
             return _refusal(status(error))
 
     handle.__name__ = route.method
     path = route.path.replace("}", ":str}")
-    return serve(path, (route.verb,), include_in_schema=False)(handle)
+    return rest.route(path, (route.verb,), include_in_schema=False)(handle)
 
 
-async def _read(route: HttpRoute, request: HttpRequest, message: Message) -> Message:
+async def _read(route: HttpRoute, request: rest.HttpRequest, message: Message) -> Message:
     """Read the request into the message. Raise Invalid."""
     fields: dict[str, Any] = {}  # JSON
     if route.has_body:
@@ -337,7 +326,7 @@ def _flags(fields: dict[str, Any], message: Message) -> dict[str, Any]:  # JSON
     return {k: words.get(v, v) if k in flags and isinstance(v, str) else v for k, v in fields.items()}
 
 
-async def _stream(messages: AsyncIterator[Message]) -> StreamResponse:
+async def _stream(messages: AsyncIterator[Message]) -> rest.StreamResponse:
     """Stream one line of JSON per message. An immediate refusal is answered with its status."""
     # The status line can be chosen only before the first piece; later errors are a line of the stream.
     first = await anext(messages)
@@ -350,7 +339,7 @@ async def _stream(messages: AsyncIterator[Message]) -> StreamResponse:
         except Exception as error:
             yield _line(_status_body(status(error)))
 
-    return StreamResponse(lines(), media_type="application/x-ndjson")
+    return rest.StreamResponse(lines(), media_type="application/x-ndjson")
 
 
 def _line(mapping: dict[str, Any]) -> bytes:  # JSON
@@ -361,13 +350,13 @@ def _dict(message: Message) -> dict[str, Any]:  # JSON
     return dict(MessageToDict(message, preserving_proto_field_name=True))
 
 
-def _json(message: Message, code: int) -> Response[Any]:  # JSON
-    return Response(_dict(message), status_code=code)
+def _json(message: Message, code: int) -> rest.Response[Any]:  # JSON
+    return rest.Response(_dict(message), status_code=code)
 
 
 def _status_body(found: RpcStatus) -> dict[str, str]:
     return {"status": found.code.name, "detail": found.detail}
 
 
-def _refusal(found: RpcStatus) -> Response[Any]:  # JSON
-    return Response(_status_body(found), status_code=_HTTP.get(found.code, 500))
+def _refusal(found: RpcStatus) -> rest.Response[Any]:  # JSON
+    return rest.Response(_status_body(found), status_code=_HTTP.get(found.code, 500))

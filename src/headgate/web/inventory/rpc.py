@@ -11,7 +11,6 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
-from grpc import StatusCode
 
 from headgate.inventory.names import Invalid
 from headgate.map.tree import Undecodable
@@ -26,28 +25,28 @@ DETAIL_SIZE_MAX_CHARS = 1_000
 
 
 class RpcStatus(NamedTuple):
-    code: StatusCode
+    code: grpc.StatusCode
     detail: str
 
 
-_CODES: tuple[tuple[type[Exception], StatusCode], ...] = (
-    (Invalid, StatusCode.INVALID_ARGUMENT),
-    (errors.NotFound, StatusCode.NOT_FOUND),
-    (errors.AlreadyExists, StatusCode.ALREADY_EXISTS),
-    (errors.PermissionDenied, StatusCode.PERMISSION_DENIED),
-    (errors.Unauthenticated, StatusCode.UNAUTHENTICATED),
-    (errors.Stale, StatusCode.ABORTED),
-    (errors.Unmet, StatusCode.FAILED_PRECONDITION),
-    (errors.Broad, StatusCode.RESOURCE_EXHAUSTED),
-    (errors.MomentExpired, StatusCode.OUT_OF_RANGE),
-    (DecodeError, StatusCode.INVALID_ARGUMENT),
-    (TooLarge, StatusCode.INVALID_ARGUMENT),
-    (Conflict, StatusCode.ABORTED),
-    (Unavailable, StatusCode.UNAVAILABLE),
-    (Corrupt, StatusCode.DATA_LOSS),
-    (Undecodable, StatusCode.DATA_LOSS),
-    (StoreError, StatusCode.UNAVAILABLE),
-    (TimeoutError, StatusCode.DEADLINE_EXCEEDED),
+_CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
+    (Invalid, grpc.StatusCode.INVALID_ARGUMENT),
+    (errors.NotFound, grpc.StatusCode.NOT_FOUND),
+    (errors.AlreadyExists, grpc.StatusCode.ALREADY_EXISTS),
+    (errors.PermissionDenied, grpc.StatusCode.PERMISSION_DENIED),
+    (errors.Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
+    (errors.Stale, grpc.StatusCode.ABORTED),
+    (errors.Unmet, grpc.StatusCode.FAILED_PRECONDITION),
+    (errors.Broad, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (errors.MomentExpired, grpc.StatusCode.OUT_OF_RANGE),
+    (DecodeError, grpc.StatusCode.INVALID_ARGUMENT),
+    (TooLarge, grpc.StatusCode.INVALID_ARGUMENT),
+    (Conflict, grpc.StatusCode.ABORTED),
+    (Unavailable, grpc.StatusCode.UNAVAILABLE),
+    (Corrupt, grpc.StatusCode.DATA_LOSS),
+    (Undecodable, grpc.StatusCode.DATA_LOSS),
+    (StoreError, grpc.StatusCode.UNAVAILABLE),
+    (TimeoutError, grpc.StatusCode.DEADLINE_EXCEEDED),
 )
 
 
@@ -57,7 +56,9 @@ def status(error: Exception) -> RpcStatus:
         if isinstance(error, kind):
             return RpcStatus(code, _short(str(error) or code.value[1]))
     log.error("a request failed in a way nobody foresaw", exc_info=error)
-    return RpcStatus(StatusCode.INTERNAL, _short(f"this should not happen: {type(error).__name__}; the log says more"))
+    return RpcStatus(
+        grpc.StatusCode.INTERNAL, _short(f"this should not happen: {type(error).__name__}; the log says more")
+    )
 
 
 def _short(text: str) -> str:

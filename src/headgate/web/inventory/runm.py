@@ -11,7 +11,6 @@ from headgate.base.ids import fresh
 from headgate.inventory import names
 from headgate.inventory.filters import Expression, Filter, PropertyConditions, PropertyFilter, Sort
 from headgate.inventory.model import PROVIDER, Caller, Definition, Object, ObjectType, Partition, ProviderType
-from headgate.inventory.names import Invalid
 from headgate.inventory.permissions import redacted
 from headgate.inventory.wire import runm_pb2 as pb
 from headgate.services.inventory.admin import DefinitionScope
@@ -33,7 +32,7 @@ class _Request(Protocol):
 def session_of(request: _Request) -> SessionInfo:
     """Return the session. Raise Invalid if the request has none."""
     if not request.HasField("session"):
-        raise Invalid("the request has no session")
+        raise names.Invalid("the request has no session")
     return SessionInfo(request.session.user, request.session.project, request.session.partition)
 
 
@@ -45,14 +44,14 @@ def chosen(
     # Sorting is stable, so sorting by the least significant field first leaves the elements in the order of all.
     for sort in reversed(options.sort_fields):
         if sort.field not in fields:
-            raise Invalid(f"sorting by {sort.field!r} is not possible; it is {' or '.join(fields)}")
+            raise names.Invalid(f"sorting by {sort.field!r} is not possible; it is {' or '.join(fields)}")
         name = sort.field
         several.sort(key=lambda one: str(getattr(one, name)), reverse=sort.direction == pb.DESC)
     if options.marker:
         keys = [key(one) for one in several]
         marker = names.normal(options.marker) if names.is_uuid(options.marker) else options.marker
         if marker not in keys:
-            raise Invalid(f"marker {options.marker!r} is none of what was found")
+            raise names.Invalid(f"marker {options.marker!r} is none of what was found")
         several = several[keys.index(marker) + 1 :]
     return several[: options.limit or None]
 
@@ -94,7 +93,7 @@ class RunmPartitions:
         session = session_of(request) if request.HasField("session") else SessionInfo()
         caller = await self._sessions.anybody(call, SessionInfo(session.user, session.project))
         if not request.HasField("partition"):
-            raise Invalid("the request has no partition")
+            raise names.Invalid("the request has no partition")
         uuid = names.uuid(request.partition.uuid) if request.partition.uuid else fresh()
         created, _ = await self._inventory.admin.create_partition(caller, Partition(uuid, request.partition.name))
         return pb.PartitionCreateResponse(partition=pb.Partition(uuid=created.uuid, name=created.name))
@@ -214,7 +213,7 @@ class RunmDefinitions:
     ) -> pb.ObjectDefinitionSetResponse:
         await self._sessions.caller(call, session_of(request))
         if not request.HasField("object_definition"):
-            raise Invalid("the request has no definition")
+            raise names.Invalid("the request has no definition")
         place, caller = await self._place(call, session_of(request), request.partition_uuid, request.provider_type_code)
         given = Definition.of(request.object_definition)
         uuid = names.uuid(given.uuid) if given.uuid else fresh()
@@ -266,17 +265,17 @@ class RunmObjects:
     async def object_create(self, call: InventoryCall, request: pb.ObjectCreateRequest) -> pb.ObjectCreateResponse:
         caller = await self._sessions.caller(call, session_of(request))
         if not request.HasField("object"):
-            raise Invalid("the request has no object")
+            raise names.Invalid("the request has no object")
         given = request.object
         names.name(given.object_type, "object type")
         if not given.partition:
-            raise Invalid("the object has no partition")
+            raise names.Invalid("the object has no partition")
         keys = [one.key for one in given.properties]
         # Counting is quadratic, so it is done only within the limit; what exceeds it is refused below.
         if twice := sorted({key for key in keys if keys.count(key) > 1} if len(keys) <= names.ATTRIBUTES_MAX else ()):
-            raise Invalid(f"property {twice[0]} is given twice")
+            raise names.Invalid(f"property {twice[0]} is given twice")
         if len(keys) > names.ATTRIBUTES_MAX:
-            raise Invalid(f"the object has {len(keys)} properties; at most {names.ATTRIBUTES_MAX} are allowed")
+            raise names.Invalid(f"the object has {len(keys)} properties; at most {names.ATTRIBUTES_MAX} are allowed")
         created = Object.of(given)
         per_project = await self._per_project(created.type)
         # An operator's object belongs to no project unless its type requires one; anybody else's belongs to their own.
@@ -295,9 +294,9 @@ class RunmObjects:
     ) -> pb.DeleteResponse:
         caller = await self._sessions.caller(call, session_of(request))
         if not request.uuids:
-            raise Invalid("there are no uuids")
+            raise names.Invalid("there are no uuids")
         if len(request.uuids) > DELETED_MAX:
-            raise Invalid(f"there are {len(request.uuids)} uuids; at most {DELETED_MAX} are deleted at once")
+            raise names.Invalid(f"there are {len(request.uuids)} uuids; at most {DELETED_MAX} are deleted at once")
         uuids = [names.uuid(one) for one in request.uuids]
         return pb.DeleteResponse(num_deleted=await self._inventory.remove(caller, uuids))
 
@@ -307,7 +306,7 @@ class RunmObjects:
         options = request.options
         for sort in options.sort_fields:
             if sort.field not in _SORTS:
-                raise Invalid(f"sorting by {sort.field!r} is not possible; it is {', '.join(_SORTS)}")
+                raise names.Invalid(f"sorting by {sort.field!r} is not possible; it is {', '.join(_SORTS)}")
         sorts = [Sort(_SORTS[one.field], one.direction == pb.DESC) for one in options.sort_fields]
         every = self._inventory.every(caller, filters, limit=options.limit, marker=options.marker, sorts=sorts)
         async for found in every:

@@ -24,8 +24,7 @@ from headgate.web.inventory.rpc import calls
 from headgate.web.inventory.runm import RunmDefinitions, RunmObjects, RunmPartitions, RunmTypes
 from headgate.web.inventory.v1 import Additions, Administration
 from headgate.web.inventory.v1leases import LeaseRoutes
-from headgate.web.peers.connections import peer_of
-from headgate.web.server import Tls
+from headgate.web.peers.connections import Tls, peer_of
 
 STREAMS_IN_ALL_MAX = 500
 """Limit on the streams of all connections: half of the calls that may run at a time."""

@@ -8,21 +8,9 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 
 from headgate.base.ids import fresh
-from headgate.inventory import names
+from headgate.inventory import model, names
 from headgate.inventory.filters import Expression, Filter, PropertyConditions, PropertyFilter, Sort, parse
 from headgate.inventory.journal import ObjectChange, message, of
-from headgate.inventory.model import (
-    READ,
-    WRITE,
-    Caller,
-    Definition,
-    Object,
-    ObjectType,
-    Partition,
-    Permission,
-    ProviderType,
-)
-from headgate.inventory.names import Invalid
 from headgate.inventory.permissions import redacted
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.services.inventory.admin import PARTITIONS_MAX, DefinitionScope
@@ -94,19 +82,19 @@ class Additions:
         caller = await self._caller(call, request.session)
         most = PARTED_STEPS_MAX if request.in_parts else STEPS_MAX
         if len(request.steps) > most:
-            raise Invalid(f"there are {len(request.steps)} steps; at most {most} are done at once")
+            raise names.Invalid(f"there are {len(request.steps)} steps; at most {most} are done at once")
         if request.in_parts:
             return await self._in_parts(caller, request)
         steps = [await self._step(caller, one) for one in request.steps]
         written = await self._inventory.apply(caller, steps, validate_only=request.validate_only)
         return pb.ApplyResponse(objects=[message(*one) for one in written.objects], revision=written.revision)
 
-    async def _in_parts(self, caller: Caller, request: pb.ApplyRequest) -> pb.ApplyResponse:
+    async def _in_parts(self, caller: model.Caller, request: pb.ApplyRequest) -> pb.ApplyResponse:
         """Raise Invalid when nothing of it can be done."""
         if request.validate_only:
-            raise Invalid("validate_only is for steps that are done together, not in parts")
+            raise names.Invalid("validate_only is for steps that are done together, not in parts")
         if not request.steps:
-            raise Invalid("there is nothing to do: give at least one step")
+            raise names.Invalid("there is nothing to do: give at least one step")
         steps: list[Step] = []
         numbers: list[int] = []
         failures: dict[int, Exception] = {}
@@ -115,7 +103,7 @@ class Additions:
                 steps.append(await self._step(caller, one))
                 numbers.append(number)
             # Parts are independent: a step that cannot be read fails alone, under its own number.
-            except (InventoryError, Invalid) as error:
+            except (InventoryError, names.Invalid) as error:
                 failures[number] = error
         outcomes, revision = await self._inventory.apply_in_parts(caller, steps)
         objects = [pb.Object() for _ in request.steps]
@@ -123,7 +111,7 @@ class Additions:
             if isinstance(outcome, tuple):
                 objects[number] = message(*outcome)
             else:
-                failures[number] = outcome or Invalid("nothing became of it")
+                failures[number] = outcome or names.Invalid("nothing became of it")
         statuses = [(number, status(error)) for number, error in sorted(failures.items())]
         refusals = [pb.Failure(step=number, status=one.code.name, detail=one.detail) for number, one in statuses]
         return pb.ApplyResponse(objects=objects, revision=revision, failures=refusals)
@@ -144,18 +132,18 @@ class Additions:
         async for changes, revision in batches:
             yield pb.WatchResponse(changes=[_change(*one) for one in changes], revision=revision)
 
-    async def _caller(self, call: InventoryCall, session: pb.Session) -> Caller:
+    async def _caller(self, call: InventoryCall, session: pb.Session) -> model.Caller:
         return await self._sessions.caller(call, session_info(session))
 
-    async def _filters(self, caller: Caller, any: Sequence[pb.Filter], texts: Sequence[str] = ()) -> list[Filter]:
+    async def _filters(self, caller: model.Caller, any: Sequence[pb.Filter], texts: Sequence[str] = ()) -> list[Filter]:
         if (count := len(any) + len(texts)) > FILTERS_MAX:
-            raise Invalid(f"there are {count} filters; at most {FILTERS_MAX} are allowed")
+            raise names.Invalid(f"there are {count} filters; at most {FILTERS_MAX} are allowed")
         expressions = [expression(one) for one in any]
         for one in texts:
             expressions.append(parse(names.value(one, "filter", size_max_bytes=FILTER_SIZE_MAX_BYTES)))
         return [await self._inventory.filter(caller, one) for one in expressions]
 
-    async def _step(self, caller: Caller, step: pb.Step) -> Step:
+    async def _step(self, caller: model.Caller, step: pb.Step) -> Step:
         """Convert a step. Raise Invalid, Unmet."""
         match step.WhichOneof("step"):
             case "create":
@@ -165,9 +153,9 @@ class Additions:
             case "delete":
                 return Remove(names.uuid(step.delete.uuid), step.delete.expected_generation)
             case _:
-                raise Invalid("a step neither creates nor updates nor deletes")
+                raise names.Invalid("a step neither creates nor updates nor deletes")
 
-    async def _created(self, caller: Caller, object: Object) -> Object:
+    async def _created(self, caller: model.Caller, object: model.Object) -> model.Object:
         names.name(object.type, "type")
         types = {one.code: one for one in await self._inventory.facts.object_types()}
         per_project = object.type in types and types[object.type].per_project
@@ -182,7 +170,7 @@ class Additions:
 def _update(patch: pb.Patch) -> Update:
     both = sorted(set(patch.set_properties) & set(patch.remove_properties))
     if both:
-        raise Invalid(f"property {both[0]} is both set and removed")
+        raise names.Invalid(f"property {both[0]} is both set and removed")
     return Update(
         names.uuid(patch.uuid),
         patch.expected_generation,
@@ -202,7 +190,7 @@ def expression(wire_filter: pb.Filter) -> Expression:
     )  # fmt: skip
     for name in lists:
         if (count := len(getattr(wire_filter, name))) > VALUES_MAX:
-            raise Invalid(f"{name} has {count} values; at most {VALUES_MAX} are allowed")
+            raise names.Invalid(f"{name} has {count} values; at most {VALUES_MAX} are allowed")
     wanted = PropertyConditions(
         require_items=_items(wire_filter.require_items),
         require_keys=tuple(wire_filter.require_keys),
@@ -234,7 +222,7 @@ def _items(items: Sequence[pb.Item]) -> tuple[PropertyFilter, ...]:
 def _order(order: pb.Item.Order) -> str:
     """Return the sign.  Raise Invalid."""
     if order not in ORDERS:
-        raise Invalid(f"{order} is no order of numbers; it is one of {', '.join(pb.Item.Order.keys())}")
+        raise names.Invalid(f"{order} is no order of numbers; it is one of {', '.join(pb.Item.Order.keys())}")
     return ORDERS[order]
 
 
@@ -262,7 +250,7 @@ class Administration:
     async def ListPartitions(self, call: InventoryCall, request: pb.ListPartitionsRequest) -> pb.ListPartitionsResponse:
         caller = await self._sessions.anybody(call, session_info(request.session))
         if request.limit > PARTITIONS_MAX:
-            raise Invalid(f"limit is {request.limit}; an answer has at most {PARTITIONS_MAX} partitions")
+            raise names.Invalid(f"limit is {request.limit}; an answer has at most {PARTITIONS_MAX} partitions")
         after = names.uuid(request.page_token, "page token") if request.page_token else ""
         found, token = await self._admin.open_partitions(caller, after, request.limit or PARTITIONS_MAX)
         return pb.ListPartitionsResponse(partitions=[_partition(*one) for one in found], next_page_token=token)
@@ -276,8 +264,8 @@ class Administration:
                 *await self._admin.rename_partition(caller, uuid, given.name, request.expected_generation)
             )
         if request.expected_generation:
-            raise Invalid(f"there is no partition {uuid}; expected_generation is for one there is")
-        return _partition(*await self._admin.create_partition(caller, Partition(uuid, given.name)))
+            raise names.Invalid(f"there is no partition {uuid}; expected_generation is for one there is")
+        return _partition(*await self._admin.create_partition(caller, model.Partition(uuid, given.name)))
 
     async def DeletePartition(self, call: InventoryCall, request: pb.DeletePartitionRequest) -> pb.Empty:
         caller = await self._sessions.anybody(call, session_info(request.session))
@@ -302,9 +290,11 @@ class Administration:
         caller = await self._sessions.anybody(call, session_info(request.session))
         given = request.type
         if given.provider:
-            await self._admin.set_provider_type(caller, ProviderType(given.code, given.description))
+            await self._admin.set_provider_type(caller, model.ProviderType(given.code, given.description))
         else:
-            await self._admin.set_object_type(caller, ObjectType(given.code, given.description, given.per_project))
+            await self._admin.set_object_type(
+                caller, model.ObjectType(given.code, given.description, given.per_project)
+            )
         return given
 
     async def DeleteType(self, call: InventoryCall, request: pb.DeleteTypeRequest) -> pb.Empty:
@@ -327,7 +317,7 @@ class Administration:
         await self._admin.delete_definition(caller, place)
         return pb.Empty()
 
-    async def _place(self, call: InventoryCall, request: _OfPlace) -> tuple[DefinitionScope, Caller]:
+    async def _place(self, call: InventoryCall, request: _OfPlace) -> tuple[DefinitionScope, model.Caller]:
         """Return the place, and the caller as it is there.  Raise Invalid, Unmet, Denied, Unauthenticated."""
         given = request.place
         caller = await self._sessions.at(call, session_info(request.session), given.partition)
@@ -336,22 +326,26 @@ class Administration:
         return DefinitionScope(given.type, caller.partition, given.kind), caller
 
 
-def _partition(partition: Partition, generation: int) -> pb.Partition:
+def _partition(partition: model.Partition, generation: int) -> pb.Partition:
     return pb.Partition(uuid=partition.uuid, name=partition.name, generation=generation)
 
 
-def _definition(given: pb.Definition) -> Definition:
-    rules: dict[str, tuple[Permission, ...]] = {}
+def _definition(given: pb.Definition) -> model.Definition:
+    rules: dict[str, tuple[model.Permission, ...]] = {}
     for one in given.permissions:
-        mask = READ * one.read | WRITE * one.write
-        rules[one.key] = (*rules.get(one.key, ()), Permission(one.project, one.role, mask))
-    return Definition(names.uuid(given.uuid) if given.uuid else fresh(), given.schema, rules)
+        mask = model.READ * one.read | model.WRITE * one.write
+        rules[one.key] = (*rules.get(one.key, ()), model.Permission(one.project, one.role, mask))
+    return model.Definition(names.uuid(given.uuid) if given.uuid else fresh(), given.schema, rules)
 
 
-def _answer(place: DefinitionScope, found: Definition) -> pb.DefinitionResponse:
+def _answer(place: DefinitionScope, found: model.Definition) -> pb.DefinitionResponse:
     permissions = [
         pb.Permission(
-            key=key, project=one.project, role=one.role, read=bool(one.mask & READ), write=bool(one.mask & WRITE)
+            key=key,
+            project=one.project,
+            role=one.role,
+            read=bool(one.mask & model.READ),
+            write=bool(one.mask & model.WRITE),
         )
         for key, rules in found.permissions.items()
         for one in rules

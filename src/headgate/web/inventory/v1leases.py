@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 
 from headgate.inventory import leases, names
-from headgate.inventory.leases import ObjectLease, Quota
 from headgate.inventory.model import Caller
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.services.inventory.errors import NotFound
@@ -35,7 +34,7 @@ class LeaseRoutes:
 
     async def AskLease(self, call: InventoryCall, request: pb.AskLeaseRequest) -> pb.Lease:
         caller = await self._caller(call, request.session)
-        wanted = ObjectLease(
+        wanted = leases.ObjectLease(
             id="", user="", project="", partition="", asked_ms=0,
             search=request.search,
             duration_s=request.duration_s,
@@ -64,7 +63,7 @@ class LeaseRoutes:
     async def SetQuota(self, call: InventoryCall, request: pb.SetQuotaRequest) -> pb.Quota:
         caller = await self._caller(call, request.session)
         given = request.quota
-        return _quota(await self._quotas.set(caller, Quota(
+        return _quota(await self._quotas.set(caller, leases.Quota(
             given.name, caller.partition, given.project, given.user, given.search, given.property, given.most,
             given.hours, given.window_hours,
         )))  # fmt: skip
@@ -117,7 +116,7 @@ class LeaseRoutes:
         return await self._sessions.caller(call, session_info(session))
 
 
-def _lease(one: ObjectLease, ahead: int = 0) -> pb.Lease:
+def _lease(one: leases.ObjectLease, ahead: int = 0) -> pb.Lease:
     """Convert a lease, without the properties of its machine, which may be hidden."""
     return pb.Lease(
         id=one.id,
@@ -141,7 +140,7 @@ def _lease(one: ObjectLease, ahead: int = 0) -> pb.Lease:
     )
 
 
-def _quota(one: Quota) -> pb.Quota:
+def _quota(one: leases.Quota) -> pb.Quota:
     return pb.Quota(
         name=one.name,
         project=one.project,

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from headgate.gate.state.gitwork import PatchRequest, RemarksRequest, ReviewWork, SayRequest
-from headgate.gate.state.work import MergerAnswer
+from headgate.gate.state.works import MergerAnswer
 from headgate.map.tree import union
 from headgate.recipes.calls import call
 from headgate.recipes.codec import decode

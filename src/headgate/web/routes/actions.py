@@ -7,7 +7,6 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -271,7 +270,7 @@ class RefusedWrites:
 
     def _bearer(self, scope: Any) -> Bearer | None:
         """Return the caller; None for strangers, and for foreign pages that use somebody's login."""
-        with suppress(HTTPException):
+        with contextlib.suppress(HTTPException):
             return self._site.access.bearer(HttpRequest(scope))
         return None
 

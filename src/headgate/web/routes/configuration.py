@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from headgate.config.explain import answers
 from headgate.config.explain.origins import explained
 from headgate.config.explain.variants import branches_of, parent_of, variant
-from headgate.config.files.check import as_list, deep_plain
+from headgate.config.files.checks import as_list, deep_plain
 from headgate.config.files.source import nearest
 from headgate.config.freeze.sections import FreezeTarget
 from headgate.config.layout import Layout
@@ -65,8 +64,8 @@ def _name(layout: Layout, name: str, stanzas: list[Stanza]) -> JobName:
     variants = ({"parent": parent_of(layout, s), "branches": branches_of(s)} for s in stanzas)
     return JobName(
         name,
-        lines[0] if lines else UNSET,
-        tuple(tags) or UNSET,
+        lines[0] if lines else msgspec.UNSET,
+        tuple(tags) or msgspec.UNSET,
         tuple({key: value for key, value in one.items() if value} for one in variants),
     )
 

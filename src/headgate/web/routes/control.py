@@ -14,7 +14,7 @@ from headgate.config.freeze.sections import completed, unaccepted
 from headgate.gate.rules.refs import is_parametrised, update
 from headgate.gate.state.change import CancelBuild, RerunBuild, is_called, numbered
 from headgate.gate.state.model import Build, Item
-from headgate.gate.state.work import ByHand, Dequeue, Enqueue, Promote
+from headgate.gate.state.works import ByHand, Dequeue, Enqueue, Promote
 from headgate.map.queues import ReadAnew
 from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, post
 from headgate.services.membership import want

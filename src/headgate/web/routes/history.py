@@ -10,16 +10,7 @@ from msgspec.structs import replace
 
 from headgate.config.files.source import nearest
 from headgate.map.projects import layout_at
-from headgate.ports.history import (
-    LIMIT_MAX,
-    WILD,
-    HistoryQuery,
-    JobHealth,
-    PastBuild,
-    PastBuildset,
-    ResetCost,
-    time_text,
-)
+from headgate.ports import history
 from headgate.ports.statistics import Throughput
 from headgate.rest import HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.builds import Builds
@@ -55,7 +46,7 @@ DAYS = QueryParameter("days", "How far to look back; 30.", {"type": "integer", "
 
 def question(
     site: Site, tenant: str, request: HttpRequest, filters: Iterable[QueryParameter] = FILTERS
-) -> HistoryQuery | None:
+) -> history.HistoryQuery | None:
     """Return the query that a request makes, or None if no row can match. `filters` are the allowed parameters. Raise
     HTTPException (400) for an unknown filter or a value that is not allowed.
     """
@@ -78,15 +69,15 @@ def question(
             wanted = [_canonical(site, tenant, v) if name == "project" else _bounded(name, v) for v in values if v]
             equal[name] = [v for v in wanted if v in equal.get(name, wanted)]
     limit, skip = (number(request, name, default) for name, default in (("limit", 50), ("skip", 0)))
-    if limit > LIMIT_MAX:
-        raise HTTPException(f"limit is at most {LIMIT_MAX}", status_code=400)
+    if limit > history.LIMIT_MAX:
+        raise HTTPException(f"limit is at most {history.LIMIT_MAX}", status_code=400)
     unequal["result"] = [*request.query.all("exclude_result")]
     # A filter without any remaining value matches nothing, so the history is not asked.
     if not all(equal.values()):
         return None
     least, most = (number(request, n, 0) if n in request.query else None for n in ("idx_min", "idx_max"))
     nonempty = {name: values for name, values in unequal.items() if values}
-    return HistoryQuery(equal, nonempty, limit, skip, (least, most))
+    return history.HistoryQuery(equal, nonempty, limit, skip, (least, most))
 
 
 def must_be_known(request: HttpRequest, filters: Collection[str]) -> None:
@@ -98,7 +89,7 @@ def must_be_known(request: HttpRequest, filters: Collection[str]) -> None:
 
 def _bounded(name: str, value: str) -> str:
     """Raise 400 for a value that is dear to compare."""
-    if name in WILD and value.count("*") > STARS_MAX:
+    if name in history.WILD and value.count("*") > STARS_MAX:
         raise HTTPException(f"{name}: at most {STARS_MAX} `*` in one value", status_code=400)
     return value
 
@@ -129,7 +120,7 @@ def number(request: HttpRequest, name: str, default: int) -> int:
 
 
 @get("/api/tenant/{tenant:str}/builds", opt={"query": FILTERS})
-async def builds(site: Site, request: HttpRequest, tenant: str) -> list[PastBuild]:
+async def builds(site: Site, request: HttpRequest, tenant: str) -> list[history.PastBuild]:
     """Return builds: first those in progress, then those that have ended, latest first. Several values of one filter
     are alternatives. `exclude_result` also leaves out builds in progress. `*` stands for any text in project, pipeline,
     branch and job_name.
@@ -140,7 +131,7 @@ async def builds(site: Site, request: HttpRequest, tenant: str) -> list[PastBuil
 
 
 @get("/api/tenant/{tenant:str}/build/{uuid:str}")
-async def build(site: Site, request: HttpRequest, tenant: str, uuid: str) -> PastBuild:
+async def build(site: Site, request: HttpRequest, tenant: str, uuid: str) -> history.PastBuild:
     """Return one build, finished or in progress, whatever its attempt; while it is in progress, `final` is false."""
     found = await Builds.of(site, tenant, request).build(uuid)
     if found is None:
@@ -149,7 +140,7 @@ async def build(site: Site, request: HttpRequest, tenant: str, uuid: str) -> Pas
 
 
 @get("/api/tenant/{tenant:str}/buildsets", opt={"query": OF_SETS})
-async def buildsets(site: Site, request: HttpRequest, tenant: str) -> list[PastBuildset]:
+async def buildsets(site: Site, request: HttpRequest, tenant: str) -> list[history.PastBuildset]:
     """Return buildsets: first those in progress, then ended ones, latest first. Filters work as for builds."""
     of = Builds.of(site, tenant, request)
     query = question(of.site, tenant, request, OF_SETS)
@@ -157,7 +148,7 @@ async def buildsets(site: Site, request: HttpRequest, tenant: str) -> list[PastB
 
 
 @get("/api/tenant/{tenant:str}/buildset/{uuid:str}")
-async def buildset(site: Site, request: HttpRequest, tenant: str, uuid: str) -> PastBuildset:
+async def buildset(site: Site, request: HttpRequest, tenant: str, uuid: str) -> history.PastBuildset:
     """Return one buildset, finished or in progress, with its builds and, once it has ended, their earlier attempts."""
     found = await Builds.of(site, tenant, request).buildset(uuid)
     if found is None:
@@ -214,7 +205,7 @@ async def build_times(site: Site, request: HttpRequest, tenant: str) -> list[Bui
     return [_time(one) for one in found]
 
 
-def _time(build: PastBuild) -> BuildTime:
+def _time(build: history.PastBuild) -> BuildTime:
     return BuildTime(
         id=build.id,
         uuid=build.uuid,
@@ -277,21 +268,25 @@ async def system_events(site: Site, request: HttpRequest, tenant: str) -> list[S
     least, most = number(request, "idx_min", 0), number(request, "idx_max", NUMBER_MAX)
     found = [
         SystemEvent(
-            one.at_ms, one.id, time_text(one.at_ms) or "", RECONFIGURED, f"{one.who} had {one.subject} read anew"
+            one.at_ms,
+            one.id,
+            history.time_text(one.at_ms) or "",
+            RECONFIGURED,
+            f"{one.who} had {one.subject} read anew",
         )
-        for one in await site.history.actions(tenant, limit=LIMIT_MAX)
+        for one in await site.history.actions(tenant, limit=history.LIMIT_MAX)
         if one.verb == "reconfigure"
     ]
     layout = layout_at(site.context.map.layout(tenant).record, site.context.mirror)
     if layout is not None:
         why = f"the configuration {layout.uuid} is in force"
-        found.append(SystemEvent(layout.at_ms, layout.uuid, time_text(layout.at_ms) or "", RECONFIGURED, why))
+        found.append(SystemEvent(layout.at_ms, layout.uuid, history.time_text(layout.at_ms) or "", RECONFIGURED, why))
     ordered = sorted((one for one in found if least <= one.id <= most), key=lambda one: one.id, reverse=True)
     return ordered[skip:][:limit] if RECONFIGURED in wanted else []
 
 
 @get("/api/tenant/{tenant:str}/job-health", opt={"query": (*FILTERS, DAYS)})
-async def job_health(site: Site, request: HttpRequest, tenant: str) -> list[JobHealth]:
+async def job_health(site: Site, request: HttpRequest, tenant: str) -> list[history.JobHealth]:
     """Return how reliable jobs are, the flakiest first. Filters work as for builds; `days` limits how far to look back
     (30). A job is flaky on a tree where it failed and later passed. Only the latest 20,000 builds count. Headgate only.
     """
@@ -301,7 +296,7 @@ async def job_health(site: Site, request: HttpRequest, tenant: str) -> list[JobH
 
 
 @get("/api/tenant/{tenant:str}/reset-costs", opt={"query": (*OF_SETS, DAYS)})
-async def reset_costs(site: Site, request: HttpRequest, tenant: str) -> list[ResetCost]:
+async def reset_costs(site: Site, request: HttpRequest, tenant: str) -> list[history.ResetCost]:
     """Return the cost of testing changes again, the highest first. Filters work as for buildsets; `days` limits how far
     to look back (30). Only the latest 20,000 buildsets count. Headgate only.
     """

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from headgate.base.ids import fresh
 from headgate.config.machines import FlatProvider
@@ -87,7 +86,7 @@ class ImageShape(msgspec.Struct, frozen=True):
     branch: str
     type: str
     """zuul | cloud"""
-    build_artifacts: tuple[ArtifactShape, ...] | UnsetType = UNSET
+    build_artifacts: tuple[ArtifactShape, ...] | msgspec.UnsetType = msgspec.UNSET
     """The builds of an image that jobs build, the newest first."""
 
 
@@ -101,7 +100,7 @@ async def images(site: Site, tenant: str) -> list[ImageShape]:
 
 def _image(stanza: Stanza, found: dict[str, list[ArtifactShape]]) -> ImageShape:
     name, type = canonical_of(stanza), stanza.body.get("type", "zuul")
-    built = tuple(found.get(name, ())) if type == "zuul" else UNSET
+    built = tuple(found.get(name, ())) if type == "zuul" else msgspec.UNSET
     return ImageShape(stanza.name, name, stanza.source.project, stanza.source.branch, type, built)
 
 

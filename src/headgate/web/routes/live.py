@@ -12,19 +12,10 @@ from headgate.map.tree import unescape
 from headgate.map.workers import QueueMap
 from headgate.queue.workers.progress import PartitionShape, partition_statuses, shape, workers
 from headgate.rest import HttpRequest, Response, StreamResponse, get
+from headgate.web import shapes
 from headgate.web.answers import matches, takes_gzip
 from headgate.web.peers.connections import peer_of
 from headgate.web.server import HANDOVER
-from headgate.web.shapes import (
-    ComponentShape,
-    ConnectionShape,
-    ItemShape,
-    ProblemShape,
-    QueueShape,
-    SemaphoreShape,
-    StatusShape,
-    TenantName,
-)
 from headgate.web.site import Site, must_read
 from headgate.web.status import timed_queue
 
@@ -39,25 +30,25 @@ async def health(site: Site) -> dict[str, Any]:  # JSON
 
 
 @get("/api/tenants")
-async def tenants(site: Site, request: HttpRequest) -> list[TenantName]:
+async def tenants(site: Site, request: HttpRequest) -> list[shapes.TenantName]:
     """Return every tenant that the caller may read."""
     bearer = site.access.reader(request)
     return [
-        TenantName(name, len(found.tenant.projects), sum(1 for _ in await site.items(name)))
+        shapes.TenantName(name, len(found.tenant.projects), sum(1 for _ in await site.items(name)))
         for name, found in sorted(site.tenants.items())
         if site.access.may_read(bearer, found.tenant)
     ]
 
 
 @get("/api/components")
-async def components(site: Site, request: HttpRequest) -> dict[str, list[ComponentShape]]:
+async def components(site: Site, request: HttpRequest) -> dict[str, list[shapes.ComponentShape]]:
     """Return every running component, by kind."""
     must_read(site, request)
     return site.status.components()
 
 
 @get("/api/troubles")
-async def problems(site: Site, request: HttpRequest) -> list[ProblemShape]:
+async def problems(site: Site, request: HttpRequest) -> list[shapes.ProblemShape]:
     """Return the problems that concern every tenant: the store is unavailable, or no component does the work. Headgate
     only.
     """
@@ -66,14 +57,14 @@ async def problems(site: Site, request: HttpRequest) -> list[ProblemShape]:
 
 
 @get("/api/connections")
-async def connections(site: Site, request: HttpRequest) -> list[ConnectionShape]:
+async def connections(site: Site, request: HttpRequest) -> list[shapes.ConnectionShape]:
     """Return every configured connection."""
     must_read(site, request)
     return list(site.connections)
 
 
 @get("/api/tenant/{tenant:str}/status")
-async def status(site: Site, request: HttpRequest, tenant: str) -> Response[StatusShape | None]:
+async def status(site: Site, request: HttpRequest, tenant: str) -> Response[shapes.StatusShape | None]:
     """Return the queues. The entity tag changes when something happens, but not with the passage of time; times may be
     one second old.
     """
@@ -90,14 +81,14 @@ async def status(site: Site, request: HttpRequest, tenant: str) -> Response[Stat
 
 
 @get("/api/tenant/{tenant:str}/status/change/{rest:path}", opt={"rest": ("{change}",)})
-async def status_change(site: Site, tenant: str, rest: str) -> list[ItemShape]:
+async def status_change(site: Site, tenant: str, rest: str) -> list[shapes.ItemShape]:
     """Return the items of one change under any of its names: `NAME` or `BRANCH/NAME`, either with `,PATCHSET`, or
     its ref or commit."""
     name = rest.strip("/")
     keys = {c.key for c in _changes(site, tenant) if name in (c.ref, c.commit) or is_called(c, name)}
     now_ms, status = site.context.now_ms(), (await site.shot(tenant)).status
 
-    def of(queue: QueueShape) -> list[ItemShape]:
+    def of(queue: shapes.QueueShape) -> list[shapes.ItemShape]:
         return [i for head in queue.heads for i in head if any(ref.key in keys for ref in i.refs)]
 
     queues = [queue for pipeline in status.pipelines for queue in pipeline.change_queues if of(queue)]
@@ -128,7 +119,7 @@ async def events(site: Site, request: HttpRequest, tenant: str) -> StreamRespons
 
 
 @get("/api/tenant/{tenant:str}/semaphores")
-async def semaphores(site: Site, tenant: str) -> list[SemaphoreShape]:
+async def semaphores(site: Site, tenant: str) -> list[shapes.SemaphoreShape]:
     """Return the semaphores and their holders."""
     site.tenant(tenant)
     return site.status.semaphores(tenant)

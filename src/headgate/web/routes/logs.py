@@ -12,17 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from headgate.rest import (
-    HTTPException,
-    HttpRequest,
-    NotFoundException,
-    Response,
-    StreamResponse,
-    WebSocket,
-    WebSocketDisconnect,
-    get,
-    websocket,
-)
+from headgate import rest
 from headgate.web.access import Bearer
 from headgate.web.buildlogs import NoLogs
 from headgate.web.builds import MANIFEST
@@ -44,24 +34,24 @@ async def checked(site: Site, tenant: str, build: str) -> str:
     """Return the id of a build of this tenant.  Raise 404."""
     # The id becomes part of a path, and only its tenant decides who may read it.
     if not build.isalnum() or not build.isascii() or not await site.owns(tenant, build):
-        raise NotFoundException(f"Build not found: tenant {tenant} has no build {build}")
+        raise rest.NotFoundException(f"Build not found: tenant {tenant} has no build {build}")
     return build
 
 
-def _stranger(site: Site, request: HttpRequest, tenant: str) -> Response[str] | None:
+def _stranger(site: Site, request: rest.HttpRequest, tenant: str) -> rest.Response[str] | None:
     """Return the page that asks with the token of who logged in: a browser that follows a link brings none.  Raise 401,
     403 for programs."""
     try:
         must_read(site, request, tenant)
-    except HTTPException as refused:
+    except rest.HTTPException as refused:
         if refused.status_code == 401 and "text/html" in request.headers.get("accept", ""):
             return page("log", "Log", status=401)
         raise
     return None
 
 
-@get("/t/{tenant:str}/logs/{build:str}", opt={OPEN: True, "answers": ("text/html",)})
-async def log_index(site: Site, request: HttpRequest, tenant: str, build: str) -> Response[str]:
+@rest.get("/t/{tenant:str}/logs/{build:str}", opt={OPEN: True, "answers": ("text/html",)})
+async def log_index(site: Site, request: rest.HttpRequest, tenant: str, build: str) -> rest.Response[str]:
     """Return the files of a build's logs as a page of links."""
     if (asking := _stranger(site, request, tenant)) is not None:
         return asking
@@ -76,7 +66,7 @@ async def log_index(site: Site, request: HttpRequest, tenant: str, build: str) -
         for one in files
     )
     warning = f"<p>Not all of them are here: {escape(lost)}</p>\n" if lost else ""
-    return Response(_INDEX.format(build=build, rows=rows, said=warning), media_type="text/html", headers=ASKED)
+    return rest.Response(_INDEX.format(build=build, rows=rows, said=warning), media_type="text/html", headers=ASKED)
 
 
 def _below(tenant: str, build: str) -> str:
@@ -94,25 +84,25 @@ _INDEX = """\
 """
 
 
-@get(
-    "/t/{tenant:str}/logs/{build:str}/{rest:path}",
+@rest.get(
+    "/t/{tenant:str}/logs/{build:str}/{path:path}",
     opt={OPEN: True, "answers": ("*/*",), "alike": (206,), "bare": (304, 416)},
 )
 async def log_file(
-    site: Site, request: HttpRequest, tenant: str, build: str, rest: str
-) -> StreamResponse | Response[Any]:
+    site: Site, request: rest.HttpRequest, tenant: str, build: str, path: str
+) -> rest.StreamResponse | rest.Response[Any]:
     """Return one file of a build's logs, or a range of it, with its own content type; `zuul-manifest.json` lists the
     files. A browser that follows a link brings no token. Where a token is needed, it gets a page that repeats the
     request with the token of the person who is logged in.
     """
     if (asking := _stranger(site, request, tenant)) is not None:
         return asking
-    if rest.strip("/") == MANIFEST:
-        return Response(manifest(await log_files.fn(site, tenant, build)), headers=ASKED)
-    return await site.logs.file(await checked(site, tenant, build), rest.lstrip("/"), request.headers)
+    if path.strip("/") == MANIFEST:
+        return rest.Response(manifest(await log_files.fn(site, tenant, build)), headers=ASKED)
+    return await site.logs.file(await checked(site, tenant, build), path.lstrip("/"), request.headers)
 
 
-@get("/api/tenant/{tenant:str}/build/{build:str}/logs")
+@rest.get("/api/tenant/{tenant:str}/build/{build:str}/logs")
 async def log_files(site: Site, tenant: str, build: str) -> list[LogFile]:
     """Return the files of a build's logs."""
     return await site.logs.files(await checked(site, tenant, build), _below(tenant, build))
@@ -132,8 +122,8 @@ class LogRequest(msgspec.Struct, frozen=True):
     """The token that Headgate's pages send for a logged-in person. Headgate only."""
 
 
-@websocket("/api/tenant/{tenant:str}/console-stream")
-async def console(socket: WebSocket, site: Site, tenant: str) -> None:
+@rest.websocket("/api/tenant/{tenant:str}/console-stream")
+async def console(socket: rest.WebSocket, site: Site, tenant: str) -> None:
     """Send the log of the build that the client names, as it is written, then close the connection (1000)."""
     # Accepted before anything is checked, as the token arrives in the
     # first message: browsers send no header with sockets.
@@ -144,7 +134,7 @@ async def console(socket: WebSocket, site: Site, tenant: str) -> None:
     except (TimeoutError, msgspec.MsgspecError):
         await socket.close(4000, 'say which build: {"uuid": ..., "logfile": "console.log"}')
         return
-    except WebSocketDisconnect:
+    except rest.WebSocketDisconnect:
         return
     try:
         if wanted.token:
@@ -158,13 +148,13 @@ async def console(socket: WebSocket, site: Site, tenant: str) -> None:
                 raise site.access.refused(403, f"tenant {tenant} may not be read any more")
             await socket.send_text(text)
         await socket.close(1000, "No more data")
-    except HTTPException as refused:
+    except rest.HTTPException as refused:
         error = refused.extra.get("error", "") if isinstance(refused.extra, dict) else ""
         reason = f"{error}: {refused.detail}" if error else refused.detail
         await socket.close(4011 if refused.status_code == 404 else 4000, _cut(reason))
     except NoLogs as missing:
         await socket.close(4011, _cut(str(missing)))
-    except WebSocketDisconnect:
+    except rest.WebSocketDisconnect:
         return
 
 
@@ -174,13 +164,13 @@ def _cut(reason: str) -> str:
     return reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore")
 
 
-def _follower(site: Site, socket: WebSocket, tenant: str, wanted: LogRequest) -> Bearer | None:
+def _follower(site: Site, socket: rest.WebSocket, tenant: str, wanted: LogRequest) -> Bearer | None:
     """Return who follows a log.  A token that is not good, and a page that lacks the token of who is logged in, count
     only where not everybody may read.  Raise 401, 403."""
     try:
         return site.access.of_token(wanted.token) if wanted.token else site.access.bearer(socket, wanted.csrf)
-    except HTTPException as refused:
-        with suppress(HTTPException):
+    except rest.HTTPException as refused:
+        with suppress(rest.HTTPException):
             site.readable(tenant, None)
             return None
         raise refused

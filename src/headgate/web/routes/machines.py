@@ -8,11 +8,10 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from headgate.config.assembly.providers import PARTS, attached
-from headgate.config.files.check import as_list
+from headgate.config.files.checks import as_list
 from headgate.config.files.document import Table
 from headgate.config.layout import Layout
 from headgate.config.parse import Stanza
@@ -44,9 +43,9 @@ class LabelShape(msgspec.Struct, frozen=True):
     """Describe a label that jobs may ask for."""
 
     name: str
-    canonical_name: str | UnsetType = UNSET
+    canonical_name: str | msgspec.UnsetType = msgspec.UNSET
     """The canonical name of a label that the configuration defines."""
-    description: str | UnsetType | None = UNSET
+    description: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class FlavorShape(msgspec.Struct, frozen=True):

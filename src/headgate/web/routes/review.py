@@ -7,19 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from headgate.gate.state import gitwork
 from headgate.gate.state.change import Change
-from headgate.gate.state.gitwork import (
-    FILES_A_PAGE,
-    DiffLine,
-    PatchAnswer,
-    PatchRequest,
-    RemarksAnswer,
-    RemarksRequest,
-    ReviewAnswer,
-    ReviewCommit,
-    ReviewFile,
-    ReviewRequest,
-)
 from headgate.ports.history import HistoryQuery, HistoryUnavailable, named
 from headgate.rest import HTTPException, HttpRequest, NotFoundException, get
 from headgate.web.access import APPROVE, COMMENT, Bearer
@@ -151,7 +140,7 @@ class ReviewShape(msgspec.Struct, frozen=True, kw_only=True):
     """The commit that it is compared with; empty if there is none."""
     landed: bool
     """Whether the change has landed; then only its last commit is shown."""
-    commits: tuple[ReviewCommit, ...]
+    commits: tuple[gitwork.ReviewCommit, ...]
     """The commits, newest first, at most 100; only on the first page."""
     more_commits: bool
     files: tuple[FileShape, ...]
@@ -167,7 +156,7 @@ class PatchShape(msgspec.Struct, frozen=True, kw_only=True):
     """Hold one part of the differences of a file."""
 
     binary: bool
-    lines: tuple[DiffLine, ...]
+    lines: tuple[gitwork.DiffLine, ...]
     """[kind, line before, line after, text, number of bytes that are not shown]"""
     more: bool
     ends: str
@@ -185,13 +174,13 @@ class RemarksShape(msgspec.Struct, frozen=True, kw_only=True):
     """Number of lines in the notes that are not remarks on this change."""
 
 
-async def _review(call: ReviewCall, one: str, page: int) -> ReviewAnswer:
+async def _review(call: ReviewCall, one: str, page: int) -> gitwork.ReviewAnswer:
     change = call.change
     known = call.site.status.change_states(call.tenant).now()
     below = tuple(known[key].change.commit for key in change.bases if key in known)
     where = {"project": change.project, "connection": change.connection, "branch": change.branch}
-    work = ReviewRequest(**where, ref=change.ref, commit=change.commit, below=below, one=one, page=page)
-    answer = await call.site.review.answer(call.who, work, ReviewAnswer)
+    work = gitwork.ReviewRequest(**where, ref=change.ref, commit=change.commit, below=below, one=one, page=page)
+    answer = await call.site.review.answer(call.who, work, gitwork.ReviewAnswer)
     if not answer.ok:
         raise HTTPException(f"{change.key} cannot be shown: {answer.error}", status_code=409)
     return answer
@@ -216,7 +205,7 @@ async def review(site: Site, request: HttpRequest, tenant: str) -> ReviewShape:
         landed=answer.landed,
         commits=answer.commits,
         more_commits=answer.more_commits,
-        files=tuple(_file(page * FILES_A_PAGE + n, one) for n, one in enumerate(answer.files)),
+        files=tuple(_file(page * gitwork.FILES_A_PAGE + n, one) for n, one in enumerate(answer.files)),
         total=answer.total,
         approving=approving(call),
         may_comment=not nobody(call) and (call.may(COMMENT) or call.may(APPROVE)),
@@ -224,7 +213,7 @@ async def review(site: Site, request: HttpRequest, tenant: str) -> ReviewShape:
     )
 
 
-def _file(number: int, file: ReviewFile) -> FileShape:
+def _file(number: int, file: gitwork.ReviewFile) -> FileShape:
     return FileShape(
         number=number,
         path=file.path,
@@ -257,15 +246,15 @@ async def patch(site: Site, request: HttpRequest, tenant: str) -> PatchShape:
     which, part = number(request, "file", 0), number(request, "part", 0)
     # Files are asked for by their number in the change: a name or an
     # object id could ask for anything in the repository.
-    listed = (await _review(call, query.get("commit", ""), which // FILES_A_PAGE)).files
-    if which % FILES_A_PAGE >= len(listed):
+    listed = (await _review(call, query.get("commit", ""), which // gitwork.FILES_A_PAGE)).files
+    if which % gitwork.FILES_A_PAGE >= len(listed):
         raise NotFoundException(f"the change has no file {which}")
-    file, change = listed[which % FILES_A_PAGE], call.change
+    file, change = listed[which % gitwork.FILES_A_PAGE], call.change
     # 160000 is git's mode of a submodule: its commit is in another repository, so there is nothing to compare.
     if "160000" in (file.old_mode, file.new_mode) or file.old == file.new:
         return PatchShape(binary=False, lines=(), more=False, ends="")
-    work = PatchRequest(change.project, change.connection, change.ref, change.commit, file.old, file.new, part)
-    answer = await call.site.review.answer(call.who, work, PatchAnswer)
+    work = gitwork.PatchRequest(change.project, change.connection, change.ref, change.commit, file.old, file.new, part)
+    answer = await call.site.review.answer(call.who, work, gitwork.PatchAnswer)
     if not answer.ok:
         raise HTTPException(answer.error, status_code=409)
     return PatchShape(binary=answer.binary, lines=answer.lines, more=answer.more, ends=answer.ends)
@@ -280,8 +269,8 @@ async def remarks(site: Site, request: HttpRequest, tenant: str) -> RemarksShape
     query = request.query
     call = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
     change, secret = call.change, await site.review.secret()
-    work = RemarksRequest(change.project, change.connection, (change.commit, *await _earlier(call)))
-    answer = await site.review.answer(call.who, work, RemarksAnswer)
+    work = gitwork.RemarksRequest(change.project, change.connection, (change.commit, *await _earlier(call)))
+    answer = await site.review.answer(call.who, work, gitwork.RemarksAnswer)
     if not answer.ok:
         raise HTTPException(f"what was said of {change.key} cannot be read: {answer.error}", status_code=409)
     read_ones = [read(secret, change.key, commit, lines) for commit, lines in answer.lines.items()]

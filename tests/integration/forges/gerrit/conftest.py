@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate.adapters.forges.gerrit.api import GerritRest as Rest
+from headgate.adapters.forges.gerrit.api import gerrit_client
 from headgate.adapters.forges.gerrit.driver import GerritForge, git_connection
-from headgate.adapters.forges.gerrit.rest import GerritRest as Rest
-from headgate.adapters.forges.gerrit.rest import gerrit_client
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.gerrit.watchlist import GerritPace
 from headgate.adapters.git.engine import GitEngine

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from headgate.adapters.forges.gerrit import rest as module
-from headgate.adapters.forges.gerrit.rest import (
+from headgate.adapters.forges.gerrit import api as module
+from headgate.adapters.forges.gerrit.api import (
     GerritAway,
     GerritConflict,
     GerritDenied,

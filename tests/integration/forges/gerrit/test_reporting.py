@@ -15,7 +15,7 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.gate.state.change import Change, ChangeState, numbered
 from headgate.gate.state.gitwork import MergeItem
 from headgate.gate.state.returns import FileComment
-from headgate.gate.state.work import Landing, LandRequest, MergeAnswer, MergeRequest
+from headgate.gate.state.works import Landing, LandRequest, MergeAnswer, MergeRequest
 from headgate.map.outbox import OutboxMessage, QueueReport
 from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.ports.reporter import ReporterAway, ReportRefused

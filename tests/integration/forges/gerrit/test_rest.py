@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from headgate.adapters.forges.gerrit.api import GerritConflict, GerritDenied, GerritNotThere, GerritRest, gerrit_client
 from headgate.adapters.forges.gerrit.entities import moment
-from headgate.adapters.forges.gerrit.rest import GerritConflict, GerritDenied, GerritNotThere, GerritRest, gerrit_client
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.testing.servers.gerritpeople import Clone, ReviewingPeople
 

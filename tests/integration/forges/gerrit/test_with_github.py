@@ -18,14 +18,14 @@ from headgate.adapters.git import engine
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.state.change import numbered
 from headgate.gate.state.model import Item
-from headgate.gate.state.work import BuildOutcome, BuildSpec, Landing, LandRequest, RepoState
+from headgate.gate.state.works import BuildOutcome, BuildSpec, Landing, LandRequest, RepoState
 from headgate.map.state import load
 from headgate.ports.forge import Forge as Driver
 from headgate.ports.forge import MergeLanded, NotLanded
 from headgate.services import courier
 from headgate.store.memory import MemoryBackend
+from headgate.testing.forges.github.model import FakeGitHubPull
 from headgate.testing.forges.github.people import GitHub
-from headgate.testing.forges.github.state import FakeGitHubPull
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers.gerritpeople import Clone, ReviewingChange, ReviewingPeople

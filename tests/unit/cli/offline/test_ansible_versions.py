@@ -7,7 +7,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from headgate.adapters.ansible.environments import LOCKS, MARK, PYTHON, Environments
+from headgate.adapters.ansible.versions import LOCKS, MARK, PYTHON, Environments
 from headgate.cli.main import group
 
 TENANTS = """

@@ -13,16 +13,9 @@ from typing import Any
 import pygit2
 from msgspec.structs import asdict
 
+from headgate.adapters.forges.gerrit import api
 from headgate.adapters.forges.gerrit.entities import ChangeInfo, moment
 from headgate.adapters.forges.gerrit.poll import Looker
-from headgate.adapters.forges.gerrit.rest import (
-    GerritAway,
-    GerritConflict,
-    GerritNotThere,
-    GerritRefused,
-    GerritRest,
-    gerrit_client,
-)
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.gerrit.stream import ssh_options
 from headgate.adapters.forges.gerrit.watch import Watcher
@@ -36,19 +29,9 @@ from headgate.base.texts import visible
 from headgate.config.tenants import TenantProject
 from headgate.gate.state.change import HEADS, Change, ChangeState
 from headgate.gate.state.returns import FileComment
-from headgate.gate.state.work import Landing, LandRequest
+from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.outbox import OutboxMessage
-from headgate.ports.forge import (
-    Abilities,
-    Hint,
-    Ignored,
-    MergeLanded,
-    Misdelivered,
-    NotLanded,
-    Sighting,
-    is_tested_on,
-    tested_tree,
-)
+from headgate.ports import forge
 from headgate.ports.reporter import ReporterAway, ReportRefused
 
 log = logging.getLogger("headgate.gerrit")
@@ -57,7 +40,7 @@ log = logging.getLogger("headgate.gerrit")
 class GerritForge:
     """Connect to one Gerrit server. The only state is where to look next."""
 
-    can = Abilities(
+    can = forge.Abilities(
         lands="merge", votes=True, labels=True, topics=True, hashtags=True, drafts=True, threads=True,
         file_comments=True,
     )  # fmt: skip
@@ -65,7 +48,7 @@ class GerritForge:
     def __init__(
         self,
         server: Server,
-        rest: GerritRest,
+        rest: api.GerritRest,
         engine: Callable[[], GitEngine],
         *,
         pace: GerritPace | None = None,
@@ -91,7 +74,7 @@ class GerritForge:
         known: Mapping[str, ChangeState],
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
-    ) -> AsyncIterator[Sighting]:
+    ) -> AsyncIterator[forge.Sighting]:
         """See `ports.forge.Watch`."""
         watcher = Watcher(
             self._rest, self._server, self._engine(), self._looker, self._wanted, self._projects, self._pace,
@@ -100,13 +83,13 @@ class GerritForge:
         async for sighting in watcher.sightings(known, heads, refs):
             yield sighting
 
-    def stir(self, hint: Hint) -> None:
+    def stir(self, hint: forge.Hint) -> None:
         """See `ports.forge.Forge`."""
         self._wanted.add(*wanted_of(hint), hint.id)
 
-    def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
+    def webhook(self, headers: Mapping[str, str], body: bytes) -> forge.Hint | forge.Ignored:
         """Ignore deliveries: Gerrit sends none."""
-        raise Misdelivered("a connection to Gerrit takes no deliveries: it listens to the stream of events", 404)
+        raise forge.Misdelivered("a connection to Gerrit takes no deliveries: it listens to the stream of events", 404)
 
     # --- single changes
 
@@ -124,9 +107,9 @@ class GerritForge:
             if self._server.project(info.project) != project:
                 return None
             return await self._looker.read(info, None)
-        except GerritNotThere:
+        except api.GerritNotThere:
             return None
-        except (GerritAway, GerritRefused) as error:
+        except (api.GerritAway, api.GerritRefused) as error:
             raise _away(error) from error
 
     # --- reporting
@@ -145,16 +128,16 @@ class GerritForge:
             await self._review(info.number, change.commit, body)
         except ValueError as error:  # refusals, and values that are no votes
             raise ReportRefused(f"change {change.number}: {error}") from error
-        except GerritAway as error:
+        except api.GerritAway as error:
             raise _away(error) from error
 
     async def _review(self, number: int, commit: str, body: dict[str, object]) -> None:
         """Send one review; if Gerrit refuses its votes or comments, send the message alone and say what is missing."""
         try:
             await self._rest.review(number, commit, body)
-        except GerritNotThere:
+        except api.GerritNotThere:
             raise
-        except GerritRefused as error:
+        except api.GerritRefused as error:
             if not body.get("message") or not ({"labels", "comments"} & body.keys()):
                 raise
             votes = body.get("labels")
@@ -166,12 +149,12 @@ class GerritForge:
 
     # --- landing
 
-    async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
+    async def land(self, work: LandRequest, part: Landing) -> forge.MergeLanded | forge.NotLanded:
         """See `ports.forge.Forge`."""
         mirror = self._engine().mirror(part.change.project, self.name)
         try:
             return await submit(self._rest, mirror, work, part.change)
-        except (GerritAway, GitError) as error:
+        except (api.GerritAway, GitError) as error:
             raise _away(error) from error
 
 
@@ -287,45 +270,47 @@ UPON_MAX = 20
 
 
 async def submit(
-    rest: GerritRest, mirror: MirrorRepository, work: LandRequest, change: Change
-) -> MergeLanded | NotLanded:
+    rest: api.GerritRest, mirror: MirrorRepository, work: LandRequest, change: Change
+) -> forge.MergeLanded | forge.NotLanded:
     """Have Gerrit merge the change.  Raise GerritAway, GitError."""
     try:
         info = await rest.change(int(change.number))
-    except GerritNotThere as error:
-        return NotLanded(f"change {change.number} is not there any more, or hidden from us: {error}")
+    except api.GerritNotThere as error:
+        return forge.NotLanded(f"change {change.number} is not there any more, or hidden from us: {error}")
     if info.status == "MERGED":
         return await _landed(mirror, work, change)
     if not info.is_open:
-        return NotLanded(f"change {change.number} is {info.status.lower()}")
+        return forge.NotLanded(f"change {change.number} is {info.status.lower()}")
     if info.current_revision != change.commit:
         number = info.current.number if info.current is not None else "another one"
-        return NotLanded(f"patch set {change.patchset} was tested, and patch set {number} is the current one by now")
+        return forge.NotLanded(
+            f"patch set {change.patchset} was tested, and patch set {number} is the current one by now"
+        )
     if info.branch != change.branch:
-        return NotLanded(f"change {change.number} was tested on {change.branch}, and is for {info.branch} by now")
-    if not is_tested_on(work, change, await _head(mirror, change)):
-        return NotLanded(f"{change.branch} is not where change {change.number} was tested", moved=True)
+        return forge.NotLanded(f"change {change.number} was tested on {change.branch}, and is for {info.branch} by now")
+    if not forge.is_tested_on(work, change, await _head(mirror, change)):
+        return forge.NotLanded(f"{change.branch} is not where change {change.number} was tested", moved=True)
     try:
         # The revision is part of the call, so Gerrit refuses if another patch set has come since.
         info = await rest.submit(int(change.number), change.commit)
-    except GerritConflict as error:
-        return NotLanded(_why(change, error))
-    except GerritRefused as error:
-        return NotLanded(f"Gerrit does not let us submit it: {error}")
+    except api.GerritConflict as error:
+        return forge.NotLanded(_why(change, error))
+    except api.GerritRefused as error:
+        return forge.NotLanded(f"Gerrit does not let us submit it: {error}")
     if info.status != "MERGED":
-        return NotLanded(f"Gerrit took the submit, but the change is {info.status}; see its page")
+        return forge.NotLanded(f"Gerrit took the submit, but the change is {info.status}; see its page")
     return await _landed(mirror, work, change)
 
 
-def _why(change: Change, error: GerritConflict) -> str:
+def _why(change: Change, error: api.GerritConflict) -> str:
     return f"Gerrit does not submit change {change.number}: {error}"
 
 
-async def _landed(mirror: MirrorRepository, work: LandRequest, change: Change) -> MergeLanded:
+async def _landed(mirror: MirrorRepository, work: LandRequest, change: Change) -> forge.MergeLanded:
     """Compare the branch with the tested commit."""
-    head, tested = await _head(mirror, change), tested_tree(work, change)
+    head, tested = await _head(mirror, change), forge.tested_tree(work, change)
     if not tested:
-        return MergeLanded(head)
+        return forge.MergeLanded(head)
     try:
         if await mirror.bring({HEADS + change.branch: head}):
             raise GitError(("fetch",), 1, f"{head} of {change.project} cannot be had")
@@ -333,7 +318,7 @@ async def _landed(mirror: MirrorRepository, work: LandRequest, change: Change) -
         commit = _with_tree(mirror, head, tested)
     except (KeyError, pygit2.GitError) as error:
         raise GitError(("fetch",), 1, f"{head} of {change.project} cannot be read: {error}") from error
-    return MergeLanded(commit or head, differs=not commit)
+    return forge.MergeLanded(commit or head, differs=not commit)
 
 
 def _with_tree(mirror: MirrorRepository, head: str, tested: str) -> str:
@@ -367,7 +352,7 @@ def connect(given: DriverOptions) -> Connected:
         name: str(given.directory / Path(given.options[name]).expanduser()) for name in PATHS if name in given.options
     }
     server = Server.of(given.name, {**given.options, **paths})
-    client = gerrit_client(server)
+    client = api.gerrit_client(server)
     pace = GerritPace.every(float(given.options.get("poll_delay", 0)))
-    forge = GerritForge(server, GerritRest(client, server), given.engine, pace=pace, now_ms=given.now_ms)
+    forge = GerritForge(server, api.GerritRest(client, server), given.engine, pace=pace, now_ms=given.now_ms)
     return Connected(git_connection(server), forge, client.aclose)

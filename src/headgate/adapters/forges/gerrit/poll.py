@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from headgate.adapters.forges.gerrit.api import GerritNotThere, GerritRest
 from headgate.adapters.forges.gerrit.entities import ChangeInfo, GerritComment, GerritMessage, Revision
 from headgate.adapters.forges.gerrit.entities import GerritAccount as Person
-from headgate.adapters.forges.gerrit.rest import GerritNotThere, GerritRest
 from headgate.adapters.forges.gerrit.server import Server, change_number, change_project
 from headgate.adapters.forges.gerrit.translation import GerritMark, Stack, change, change_state, stack, votes
 from headgate.base.ids import derived

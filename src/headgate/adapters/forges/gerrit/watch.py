@@ -8,9 +8,9 @@ import time
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from headgate.adapters.forges.gerrit.api import GerritAway, GerritRefused, GerritRest
 from headgate.adapters.forges.gerrit.entities import ChangeInfo
 from headgate.adapters.forges.gerrit.poll import GerritLookResult, Looker
-from headgate.adapters.forges.gerrit.rest import GerritAway, GerritRefused, GerritRest
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.gerrit.translation import GerritMark
 from headgate.adapters.forges.gerrit.watchlist import Ear, GerritPace, GerritWatchList

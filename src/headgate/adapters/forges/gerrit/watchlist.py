@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from headgate.adapters.forges.gerrit import stream as streaming
 from headgate.adapters.forges.gerrit.server import Server
-from headgate.adapters.forges.gerrit.stream import StreamDead
 from headgate.base.tasks import run_until
 from headgate.ports.forge import Hint
 
@@ -148,7 +147,7 @@ class Ear:
                     well = asyncio.get_running_loop().call_later(self._pace.silent_s, self._well)
                     await run_until(self._deaf, self._hear(hints))
                 why = "the stream was silent though there was something to tell"
-            except StreamDead as dead:
+            except streaming.StreamDead as dead:
                 why = str(dead)
             finally:
                 self.listens = False

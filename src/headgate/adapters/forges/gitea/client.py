@@ -12,18 +12,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from headgate.adapters.forges import rest
 from headgate.adapters.forges.accounts import TRUE, CallBudget, OnTheWeb, address, host_of, over_ssh
-from headgate.adapters.forges.rest import (
-    AGAIN_S,
-    NO_QUERY,
-    PAGES_MAX,
-    ForgeKey,
-    ForgeServerError,
-    Heard,
-    ListTooLong,
-    Query,
-    Rest,
-)
 from headgate.base.errors import UserError
 from headgate.ports.reporter import ReporterAway
 
@@ -79,39 +69,45 @@ REFUSED_S = 60.0
 """Pause after the forge refused the token, until somebody provides another one."""
 
 
-class GiteaClient(Rest):
+class GiteaClient(rest.Rest):
     """Call one Gitea."""
 
-    page_size: Query = MappingProxyType({"limit": 50})
+    page_size: rest.Query = MappingProxyType({"limit": 50})
 
     def __init__(
         self, account: GiteaAccount, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
     ) -> None:
         super().__init__(account.host, account.api, http, now_s)
         self.account, self.now_s = account, now_s
-        self.key = ForgeKey(f"the token of {account.name}", account.api_token)
+        self.key = rest.ForgeKey(f"the token of {account.name}", account.api_token)
         self._login = account.user
 
-    def headers(self, key: ForgeKey) -> Mapping[str, str]:
+    def headers(self, key: rest.ForgeKey) -> Mapping[str, str]:
         """See `Rest`."""
         return {"Accept": "application/json", "Authorization": f"token {key.token}"}
 
-    def taken(self, answer: Heard, budget: CallBudget) -> Any:
+    def taken(self, answer: rest.Heard, budget: CallBudget) -> Any:
         """See `Rest`. A refused token is refused for every call, so that all calls wait for a new one."""
         if answer.status == 401:
             raise ReporterAway(f"{self.account.host} refuses the api_token: make another one", REFUSED_S)
         # Gitea answers 500 for what one request hits, such as a broken repository, while the rest of it works.
         if answer.status == 500:
-            raise ForgeServerError(f"{self.account.host} fails inside (500); its log says why", AGAIN_S)
+            raise rest.ForgeServerError(f"{self.account.host} fails inside (500); its log says why", rest.AGAIN_S)
         return super().taken(answer, budget)
 
     async def pages(
-        self, key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True, complete: bool = False
+        self,
+        key: rest.ForgeKey,
+        path: str,
+        query: rest.Query = rest.NO_QUERY,
+        *,
+        urgent: bool = True,
+        complete: bool = False,
     ) -> AsyncIterator[Any]:
         """See `Rest`. Pages are counted, since links to the next page have the address that the server believes it
         has."""
         seen, before = 0, None
-        for page in range(1, PAGES_MAX + 1):
+        for page in range(1, rest.PAGES_MAX + 1):
             answer = await self.get(key, path, {**query, **self.page_size, "page": page}, urgent=urgent)
             # A page like the one before comes from a server that ignores `page`; reading on would never end.
             if not answer.content or answer.content == before:
@@ -122,7 +118,7 @@ class GiteaClient(Rest):
             if total.isdecimal() and seen >= int(total[:12]):
                 return
         if complete:
-            raise ListTooLong
+            raise rest.ListTooLong
 
     # --- credentials
 
@@ -131,7 +127,7 @@ class GiteaClient(Rest):
         """Return the login of the account; empty while unknown."""
         return self._login
 
-    async def of(self, _project: str) -> ForgeKey:
+    async def of(self, _project: str) -> rest.ForgeKey:
         """See `reporter.ForgeIdentity`: one account serves all projects."""
         return self.key
 

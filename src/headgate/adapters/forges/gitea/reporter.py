@@ -14,19 +14,11 @@ from headgate.adapters.forges.gitea.client import GiteaClient
 from headgate.adapters.forges.reporter import ChangeReporter, heading, inert
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, ForgeServerError, NotThere, Rejected, ResponseTooLarge
 from headgate.base.texts import visible
-from headgate.config.files.check import as_list
+from headgate.config.files.checks import as_list
 from headgate.gate.state.change import Change
-from headgate.gate.state.work import Landing, LandRequest
+from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.outbox import QueueReport
-from headgate.ports.forge import (
-    MergeLanded,
-    NotLanded,
-    ReporterAway,
-    ReportPutOff,
-    is_tested_on,
-    merge_mode,
-    tested_tree,
-)
+from headgate.ports import forge
 
 NOTES_MAX, NOTE_MAX = 200, 8_000
 """Most comments on lines, and most characters of each."""
@@ -169,14 +161,14 @@ class GiteaLander:
         self._client, self._branches = client, branches
         self._patience = ForgePatience(PATIENCE_S, client.now_s)
 
-    async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
+    async def land(self, work: LandRequest, part: Landing) -> forge.MergeLanded | forge.NotLanded:
         """Merge one change.  Raise ReporterAway, ReportPutOff."""
         change = part.change
-        method = METHODS.get(merge_mode(work, change))
+        method = METHODS.get(forge.merge_mode(work, change))
         if method is None:
-            return NotLanded(
-                f"Gitea cannot merge as it was tested ({merge_mode(work, change)}): set the project's merge-mode to "
-                "merge, squash-merge or rebase"
+            return forge.NotLanded(
+                f"Gitea cannot merge as it was tested ({forge.merge_mode(work, change)}): set the project's "
+                "merge-mode to merge, squash-merge or rebase"
             )
         try:
             # Before the change is read: if it was merged in between,
@@ -184,34 +176,34 @@ class GiteaLander:
             head = await self._branches.head(change.project, change.branch)
             there = await self._there(change)
             if there["merged"]:
-                return await self._merged(work, change, there) or NotLanded(
+                return await self._merged(work, change, there) or forge.NotLanded(
                     f"it is merged already, of another head or into another branch than {change.branch}"
                 )
-            if not is_tested_on(work, change, head):
-                return NotLanded(
+            if not forge.is_tested_on(work, change, head):
+                return forge.NotLanded(
                     f"{change.branch} is at {head[:12] or 'no commit'}, where this was not tested", moved=True
                 )
             base = str(there["base"]["ref"])
             if base != change.branch:
-                return NotLanded(f"it was tested on {change.branch}, and is for {base} by now")
+                return forge.NotLanded(f"it was tested on {change.branch}, and is for {base} by now")
             return await self._merge(work, change, method)
         except (NotThere, ForgeDenied) as error:
-            return NotLanded(f"Gitea does not merge it: {error}")
+            return forge.NotLanded(f"Gitea does not merge it: {error}")
         # Even reading was refused, so nothing is known: better to wait than to call the change unmergeable.
         except Rejected as error:
-            raise ReporterAway(f"{change.key} cannot be asked for: {error}") from error
+            raise forge.ReporterAway(f"{change.key} cannot be asked for: {error}") from error
 
     async def _there(self, change: Change) -> Any:
         path = f"/repos/{self._client.account.short(change.project)}/pulls/{change.number}"
         return (await self._client.get(self._client.key, path)).content
 
-    async def _merge(self, work: LandRequest, change: Change, method: str) -> MergeLanded | NotLanded:
+    async def _merge(self, work: LandRequest, change: Change, method: str) -> forge.MergeLanded | forge.NotLanded:
         # Gitea refuses if the head is not this commit, so an untested push cannot slip in.
         request = {"Do": method, "head_commit_id": change.commit, **_message(change, method)}
         path = f"/repos/{self._client.account.short(change.project)}/pulls/{change.number}/merge"
         try:
             await self._client.write("POST", self._client.key, path, request)
-        except ReporterAway:
+        except forge.ReporterAway:
             # It may be merged although no answer came.
             done = await self._merged(work, change, await self._there(change))
             if done is None:
@@ -222,37 +214,41 @@ class GiteaLander:
         self._patience.forget(_waits(change))
         there = await self._there(change)
         # Merged differently: the author chose another target branch at the last moment.
-        return await self._merged(work, change, there) or MergeLanded(differs=bool(there["merged"]))
+        return await self._merged(work, change, there) or forge.MergeLanded(differs=bool(there["merged"]))
 
-    async def _refused(self, work: LandRequest, change: Change, error: Exception) -> MergeLanded | NotLanded:
+    async def _refused(
+        self, work: LandRequest, change: Change, error: Exception
+    ) -> forge.MergeLanded | forge.NotLanded:
         there = await self._there(change)
         done = await self._merged(work, change, there)
         if done is not None:
             return done
         reason = " ".join(str(error).split())
         if there["head"]["sha"] != change.commit:
-            return NotLanded(f"Gitea does not merge it: its head is no more {change.commit[:12]}, which was tested")
+            return forge.NotLanded(
+                f"Gitea does not merge it: its head is no more {change.commit[:12]}, which was tested"
+            )
         if there["state"] != "open":
-            return NotLanded("Gitea does not merge it: it is closed")
+            return forge.NotLanded("Gitea does not merge it: it is closed")
         if isinstance(error, Rejected) and error.status == 405 and _WAITS in reason.lower():
             if self._patience.lasts(_waits(change)):
-                raise ReportPutOff(f"Gitea has not worked out whether it can be merged: {reason}")
-            return NotLanded(
+                raise forge.ReportPutOff(f"Gitea has not worked out whether it can be merged: {reason}")
+            return forge.NotLanded(
                 f"Gitea does not merge it: for {PATIENCE_S:.0f} s it has said that it conflicts with {change.branch}, "
                 f"or that this is still worked out: {reason}"
             )
-        return NotLanded(f"Gitea does not merge it: {reason}{_advice(error, reason)}")
+        return forge.NotLanded(f"Gitea does not merge it: {reason}{_advice(error, reason)}")
 
-    async def _merged(self, work: LandRequest, change: Change, there: Any) -> MergeLanded | None:
+    async def _merged(self, work: LandRequest, change: Change, there: Any) -> forge.MergeLanded | None:
         """Return the result of a merge of this very head into this very branch, if it is merged already."""
         if not there["merged"] or (there["head"]["sha"], there["base"]["ref"]) != (change.commit, change.branch):
             return None
-        commit, wanted = str(there.get("merge_commit_sha") or ""), tested_tree(work, change)
+        commit, wanted = str(there.get("merge_commit_sha") or ""), forge.tested_tree(work, change)
         if not wanted or not commit:
-            return MergeLanded(commit)
+            return forge.MergeLanded(commit)
         path = f"/repos/{self._client.account.short(change.project)}/git/commits/{commit}"
         found = (await self._client.get(self._client.key, path, {"stat": "false", "files": "false"})).content
-        return MergeLanded(commit, differs=str(found["commit"]["tree"]["sha"]) != wanted)
+        return forge.MergeLanded(commit, differs=str(found["commit"]["tree"]["sha"]) != wanted)
 
 
 def _waits(change: Change) -> str:

@@ -17,18 +17,8 @@ import httpx
 import jwt
 import msgspec
 
+from headgate.adapters.forges import rest
 from headgate.adapters.forges.accounts import CallBudget
-from headgate.adapters.forges.rest import (
-    AGAIN_S,
-    ForgeDenied,
-    ForgeKey,
-    ForgeResponse,
-    Heard,
-    NotLetIn,
-    NotThere,
-    Rejected,
-    Rest,
-)
 from headgate.base.errors import UserError
 from headgate.ports.reporter import ReporterAway
 
@@ -126,11 +116,11 @@ _OURS = ("installation ", "token of ")
 """Prefixes of the names of keys that represent Headgate itself at projects."""
 
 
-class GitHubUnauthorized(ForgeDenied):
+class GitHubUnauthorized(rest.ForgeDenied):
     """Report that GitHub rejects the token."""
 
 
-class GitHubClient(Rest):
+class GitHubClient(rest.Rest):
     """Call one GitHub. `calls` also counts `graphql`."""
 
     def __init__(
@@ -138,26 +128,26 @@ class GitHubClient(Rest):
     ) -> None:
         super().__init__(account.host, account.api, http, now_s)
         self.account, self.now_s = account, now_s
-        self.renew: Callable[[ForgeKey], Awaitable[ForgeKey | None]] | None = None
+        self.renew: Callable[[rest.ForgeKey], Awaitable[rest.ForgeKey | None]] | None = None
         """Returns a replacement for a key that GitHub refused, or None if there is none."""
 
-    def headers(self, key: ForgeKey) -> Mapping[str, str]:
+    def headers(self, key: rest.ForgeKey) -> Mapping[str, str]:
         """See `Rest`."""
         headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": VERSION}
         return {**headers, "Authorization": f"Bearer {key.token}"} if key.token else headers
 
-    def taken(self, answer: Heard, budget: CallBudget) -> Any:
+    def taken(self, answer: rest.Heard, budget: CallBudget) -> Any:
         """See `Rest`."""
         try:
             return super().taken(answer, budget)
-        except ForgeDenied as error:
+        except rest.ForgeDenied as error:
             if answer.status != 401:
                 raise
             raise GitHubUnauthorized(str(error)) from error
 
     async def _rest(
-        self, method: str, key: ForgeKey, url: str, content: Any, headers: Mapping[str, str], *, urgent: bool
-    ) -> ForgeResponse:
+        self, method: str, key: rest.ForgeKey, url: str, content: Any, headers: Mapping[str, str], *, urgent: bool
+    ) -> rest.ForgeResponse:
         try:
             return await super()._rest(method, key, url, content, headers, urgent=urgent)
         except GitHubUnauthorized as error:
@@ -168,7 +158,7 @@ class GitHubClient(Rest):
         except GitHubUnauthorized as error:
             raise self._away(key, error) from error
 
-    async def _renewed(self, key: ForgeKey, error: GitHubUnauthorized) -> ForgeKey:
+    async def _renewed(self, key: rest.ForgeKey, error: GitHubUnauthorized) -> rest.ForgeKey:
         """Return a replacement for a key that was refused early. Raise ReporterAway; for other keys, such as the app's
         own, GitHubUnauthorized."""
         if self.renew is None or not key.who.startswith(_OURS):
@@ -178,10 +168,10 @@ class GitHubClient(Rest):
             raise self._away(key, error) from error
         return fresh
 
-    def _away(self, key: ForgeKey, error: GitHubUnauthorized) -> ReporterAway:
+    def _away(self, key: rest.ForgeKey, error: GitHubUnauthorized) -> ReporterAway:
         return ReporterAway(f"{self.account.host} refuses the {key.who}: {error}", REFUSED_S, alone=True)
 
-    async def query(self, key: ForgeKey, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
+    async def query(self, key: rest.ForgeKey, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
         """Return the data of a GraphQL query; parts that we may not see are None. Raise as `get`."""
         budget, project = self.budget(key, "graphql"), f"{variables.get('owner', '')}/{variables.get('name', '')}"
         self.may(budget, key, urgent, project, "graphql")
@@ -203,12 +193,14 @@ class GitHubClient(Rest):
             if error.get("type") == "RATE_LIMITED":
                 wait_s = budget.refused(200, answer.headers, message, self._now_s())
                 self.heed(budget, key, "graphql")
-                raise ReporterAway(message, wait_s or AGAIN_S, alone=True)
+                raise ReporterAway(message, wait_s or rest.AGAIN_S, alone=True)
             if error.get("type") == "NOT_FOUND":
-                raise NotThere(message)
+                raise rest.NotThere(message)
         data = response.get("data") if isinstance(response, dict) else None
         if not isinstance(data, dict):
-            raise Rejected(answer.status, "; ".join(str(e.get("message", "")) for e in errors) or "it said no data")
+            raise rest.Rejected(
+                answer.status, "; ".join(str(e.get("message", "")) for e in errors) or "it said no data"
+            )
         # Partial data is used: an account that may not see one part still sees the rest.
         for error in errors[:3]:
             log.info("GraphQL of %s: %s", self.account.name, str(error.get("message", ""))[:300])
@@ -223,13 +215,13 @@ ABSENT_S = 600.0
 PROJECTS_MAX = 10_000
 
 
-class GitHubAppNotInstalled(NotLetIn):
+class GitHubAppNotInstalled(rest.NotLetIn):
     """Report that the app is not installed at the project."""
 
 
 @dataclass(slots=True)
 class _Token:
-    key: ForgeKey
+    key: rest.ForgeKey
     ends_s: float
 
 
@@ -251,7 +243,7 @@ class Tokens:
         self.login = ""
         """Login of the account that owns the personal token."""
 
-    def app_key(self) -> ForgeKey:
+    def app_key(self) -> rest.ForgeKey:
         """Return the key of the app itself."""
         account, now_s = self._client.account, int(self._now_s())
         # GitHub rejects a token from the future, so a clock that is slightly
@@ -261,20 +253,20 @@ class Tokens:
             token = jwt.encode(claims, account.app_key, algorithm="RS256")
         except (ValueError, TypeError, jwt.PyJWTError) as error:
             raise UserError(f"[connection {account.name}] app_key cannot be used: {error}") from error
-        return ForgeKey(f"app {account.app_id}", token)
+        return rest.ForgeKey(f"app {account.app_id}", token)
 
-    async def of(self, project: str) -> ForgeKey:
+    async def of(self, project: str) -> rest.ForgeKey:
         """Return the key for a project (owner/name). Raise GitHubAppNotInstalled, ReporterAway."""
         account = self._client.account
         if not account.app_id:
-            return ForgeKey(f"token of {account.name}", account.api_token)
+            return rest.ForgeKey(f"token of {account.name}", account.api_token)
         # One lock for each owner: an installation covers all projects of an owner, and one token serves them all.
         lock = self._asking.setdefault(project.partition("/")[0], asyncio.Lock())
         async with lock:
             installation = await self._installation(project)
             if installation is None:
                 if account.api_token:
-                    return ForgeKey(f"token of {account.name}", account.api_token)
+                    return rest.ForgeKey(f"token of {account.name}", account.api_token)
                 slug = self.slug or f"with the id {account.app_id}"
                 raise GitHubAppNotInstalled(
                     f"the app {slug} is not installed at {project}: its owner installs it there"
@@ -287,12 +279,12 @@ class Tokens:
             return known
         try:
             answer = await self._client.get(self.app_key(), f"/repos/{project}/installation")
-        except NotThere:
+        except rest.NotThere:
             self._absent[project] = self._now_s() + ABSENT_S
             if len(self._absent) > PROJECTS_MAX:
                 self._absent.pop(next(iter(self._absent)))
             return None
-        except ForgeDenied as error:
+        except rest.ForgeDenied as error:
             raise GitHubAppNotInstalled(f"the app is not let in: {error}; look at app_id and app_key") from error
         self.slug = str(answer.content.get("app_slug") or self.slug)
         found = int(answer.content["id"])
@@ -300,19 +292,19 @@ class Tokens:
         self._granted[found] = answer.content.get("permissions") or {}
         return found
 
-    async def _token(self, project: str, installation: int) -> ForgeKey:
+    async def _token(self, project: str, installation: int) -> rest.ForgeKey:
         known = self._tokens.get(installation)
         if known is not None and known.ends_s - EARLY_S > self._now_s():
             return known.key
         try:
             path = f"/app/installations/{installation}/access_tokens"
             answer = await self._client.write("POST", self.app_key(), path)
-        except (NotThere, ForgeDenied) as error:
+        except (rest.NotThere, rest.ForgeDenied) as error:
             # The app was removed, or removed and installed again under another id.
             self._installed.pop(project, None)
             self._tokens.pop(installation, None)
             raise GitHubAppNotInstalled(f"the app has no token for {project}: {error}") from error
-        key = ForgeKey(f"installation {installation}", str(answer.content["token"]))
+        key = rest.ForgeKey(f"installation {installation}", str(answer.content["token"]))
         self._granted[installation] = answer.content.get("permissions") or self._granted.get(installation, {})
         ends_s = datetime.fromisoformat(str(answer.content["expires_at"])).timestamp()
         self._tokens[installation] = _Token(key, ends_s)
@@ -330,7 +322,7 @@ class Tokens:
         if installation is not None:
             self._tokens.pop(installation, None)
 
-    async def anew(self, key: ForgeKey) -> ForgeKey | None:
+    async def anew(self, key: rest.ForgeKey) -> rest.ForgeKey | None:
         """Return a replacement for an installation's refused key; None if there is none."""
         project = next((one for one, id in self._installed.items() if key.who == f"installation {id}"), None)
         if project is None:
@@ -349,7 +341,7 @@ class Tokens:
                 self.slug = str((await self._client.get(self.app_key(), "/app")).content["slug"])
             return (self.slug, f"{self.slug}[bot]")
         if account.api_token and not self.login:
-            key = ForgeKey(f"token of {account.name}", account.api_token)
+            key = rest.ForgeKey(f"token of {account.name}", account.api_token)
             self.login = str((await self._client.get(key, "/user")).content["login"])
         return (self.login,) if self.login else ()
 

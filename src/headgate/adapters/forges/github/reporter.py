@@ -21,19 +21,11 @@ from headgate.adapters.forges.reporter import BODY_MAX, ChangeReporter, body, he
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected
 from headgate.adapters.reporters.wordings import page
 from headgate.base.texts import line, visible
-from headgate.config.files.check import as_list
+from headgate.config.files.checks import as_list
 from headgate.gate.state.change import Change
-from headgate.gate.state.work import Landing, LandRequest
+from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.outbox import QueueReport
-from headgate.ports.forge import (
-    MergeLanded,
-    NotLanded,
-    ReporterAway,
-    ReportPutOff,
-    is_tested_on,
-    merge_mode,
-    tested_tree,
-)
+from headgate.ports import forge
 
 MESSAGE_MAX_BYTES = 60_000
 ANNOTATIONS_MAX, ANNOTATIONS_ALL_MAX = 50, 1_000
@@ -246,30 +238,30 @@ class GitHubLander:
     def __init__(self, client: GitHubClient, tokens: Tokens, head_of: HeadOf) -> None:
         self._client, self._tokens, self._head_of = client, tokens, head_of
 
-    async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
+    async def land(self, work: LandRequest, part: Landing) -> forge.MergeLanded | forge.NotLanded:
         """Merge one change.  Raise ReporterAway, ReportPutOff."""
         change = part.change
-        method = METHODS.get(merge_mode(work, change))
+        method = METHODS.get(forge.merge_mode(work, change))
         if method is None:
-            return NotLanded(
-                f"GitHub cannot merge as it was tested ({merge_mode(work, change)}): set the project's merge-mode to "
-                "merge, squash-merge or rebase"
+            return forge.NotLanded(
+                f"GitHub cannot merge as it was tested ({forge.merge_mode(work, change)}): set the project's "
+                "merge-mode to merge, squash-merge or rebase"
             )
         project = self._client.account.short(change.project)
         try:
             key = await self._tokens.of(project)
             # Somebody may still push before GitHub merges; the comparison of the trees in `_landed` reveals that.
             head = await self._head_of(change.project, change.branch)
-            if not is_tested_on(work, change, head):
-                return await self._merged(key, project, work, change) or NotLanded(
+            if not forge.is_tested_on(work, change, head):
+                return await self._merged(key, project, work, change) or forge.NotLanded(
                     f"{change.branch} is at {head[:12] or 'no commit'}, where this was not tested", moved=True
                 )
             base = await self._base(key, project, change)
             if base != change.branch:
-                return NotLanded(f"it was tested on {change.branch}, and is for {base} by now")
+                return forge.NotLanded(f"it was tested on {change.branch}, and is for {base} by now")
             return await self._merge(key, project, work, change, method)
         except (GitHubAppNotInstalled, NotThere) as error:
-            return NotLanded(f"GitHub does not merge it: {error}")
+            return forge.NotLanded(f"GitHub does not merge it: {error}")
 
     async def _base(self, key: ForgeKey, project: str, change: Change) -> str:
         """Return the present target branch: the author may choose another one, and GitHub merges there."""
@@ -278,12 +270,12 @@ class GitHubLander:
 
     async def _merge(
         self, key: ForgeKey, project: str, work: LandRequest, change: Change, method: str
-    ) -> MergeLanded | NotLanded:
+    ) -> forge.MergeLanded | forge.NotLanded:
         # GitHub refuses with 409 if the head is not this commit, so an untested push cannot slip in.
         request = {"sha": change.commit, "merge_method": method, **_message(change, method)}
         try:
             answer = await self._client.write("PUT", key, f"/repos/{project}/pulls/{change.number}/merge", request)
-        except ReporterAway:
+        except forge.ReporterAway:
             # It may be merged although no answer came.
             done = await self._merged(key, project, work, change)
             if done is None:
@@ -295,31 +287,35 @@ class GitHubLander:
 
     async def _refused(
         self, key: ForgeKey, project: str, work: LandRequest, change: Change, error: ForgeDenied | Rejected
-    ) -> MergeLanded | NotLanded:
+    ) -> forge.MergeLanded | forge.NotLanded:
         done = await self._merged(key, project, work, change)
         if done is not None:
             return done
         reason = " ".join(str(error).split())
         if isinstance(error, Rejected) and error.status == 409:
-            return NotLanded(f"GitHub does not merge it: its head is no more {change.commit[:12]}, which was tested")
+            return forge.NotLanded(
+                f"GitHub does not merge it: its head is no more {change.commit[:12]}, which was tested"
+            )
         if isinstance(error, Rejected) and error.status == 405 and any(one in reason.lower() for one in _WAITS):
-            raise ReportPutOff(f"GitHub has not worked out whether it can be merged: {reason}") from error
+            raise forge.ReportPutOff(f"GitHub has not worked out whether it can be merged: {reason}") from error
         hidden = "" if self._tokens.reads_rules(project) else _HIDDEN
-        return NotLanded(f"GitHub does not merge it: {reason}{_merge_advice(reason) or hidden}")
+        return forge.NotLanded(f"GitHub does not merge it: {reason}{_merge_advice(reason) or hidden}")
 
-    async def _merged(self, key: ForgeKey, project: str, work: LandRequest, change: Change) -> MergeLanded | None:
+    async def _merged(self, key: ForgeKey, project: str, work: LandRequest, change: Change) -> forge.MergeLanded | None:
         """Return the result of a merge of this very head into this very branch, if it is merged already."""
         pull = (await self._client.get(key, f"/repos/{project}/pulls/{change.number}")).content
         if not pull.get("merged") or (pull["head"]["sha"], pull["base"]["ref"]) != (change.commit, change.branch):
             return None
         return await self._landed(key, project, work, change, str(pull["merge_commit_sha"] or ""))
 
-    async def _landed(self, key: ForgeKey, project: str, work: LandRequest, change: Change, commit: str) -> MergeLanded:
-        wanted = tested_tree(work, change)
+    async def _landed(
+        self, key: ForgeKey, project: str, work: LandRequest, change: Change, commit: str
+    ) -> forge.MergeLanded:
+        wanted = forge.tested_tree(work, change)
         if not wanted or not commit:
-            return MergeLanded(commit)
+            return forge.MergeLanded(commit)
         found = (await self._client.get(key, f"/repos/{project}/git/commits/{commit}")).content
-        return MergeLanded(commit, differs=str(found["tree"]["sha"]) != wanted)
+        return forge.MergeLanded(commit, differs=str(found["tree"]["sha"]) != wanted)
 
 
 def _message(change: Change, method: str) -> dict[str, str]:

@@ -14,17 +14,8 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+from headgate.adapters.forges import rest
 from headgate.adapters.forges.accounts import LOOPBACK, TRUE, CallBudget, OnTheWeb, host_of
-from headgate.adapters.forges.rest import (
-    ForgeDenied,
-    ForgeKey,
-    ForgeResponse,
-    Heard,
-    NotThere,
-    Rejected,
-    Rest,
-    in_one_form,
-)
 from headgate.base.errors import UserError
 
 PUBLIC = "gitlab.com"
@@ -119,11 +110,11 @@ _LIMITS = {
 _MOVED = "moved project"
 
 
-class GitLabUnauthorized(ForgeDenied):
+class GitLabUnauthorized(rest.ForgeDenied):
     """Report that the token is rejected; for merges and approvals, the account may lack permission instead."""
 
 
-class GitLabClient(Rest):
+class GitLabClient(rest.Rest):
     """Call one GitLab."""
 
     def __init__(
@@ -131,37 +122,37 @@ class GitLabClient(Rest):
     ) -> None:
         super().__init__(account.host, account.api, http, now_s)
         self.account = account
-        self.key = ForgeKey(f"token of {account.name}", account.api_token)
+        self.key = rest.ForgeKey(f"token of {account.name}", account.api_token)
         """One account serves all projects."""
 
-    def headers(self, key: ForgeKey) -> Mapping[str, str]:
+    def headers(self, key: rest.ForgeKey) -> Mapping[str, str]:
         """See `Rest`."""
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         return {**headers, "Authorization": f"Bearer {key.token}"}
 
-    def taken(self, answer: Heard, budget: CallBudget) -> Any:
+    def taken(self, answer: rest.Heard, budget: CallBudget) -> Any:
         """See `Rest`."""
         headers = {
             **answer.headers,
             **{new: answer.headers[old] for old, new in _LIMITS.items() if old in answer.headers},
         }
-        body = answer.body if answer.status < 400 else in_one_form(answer.body)
+        body = answer.body if answer.status < 400 else rest.in_one_form(answer.body)
         try:
-            return super().taken(Heard(answer.status, headers, body), budget)
-        except ForgeDenied as error:
+            return super().taken(rest.Heard(answer.status, headers, body), budget)
+        except rest.ForgeDenied as error:
             if answer.status != 401:
                 raise
             raise GitLabUnauthorized(
                 f"{error} (is the api_token of [connection {self.account.name}] a good one?)"
             ) from error
 
-    async def change(self, method: str, project: str, path: str, content: Mapping[str, Any]) -> ForgeResponse:
+    async def change(self, method: str, project: str, path: str, content: Mapping[str, Any]) -> rest.ForgeResponse:
         """Write to a project (canonical name), even if it was renamed: GitLab redirects reads, but not writes. Raise as
         `get`."""
         place = self.account.path(project)
         try:
             return await self.write(method, self.key, place + path, content)
-        except Rejected as error:
+        except rest.Rejected as error:
             if error.status != 405 or _MOVED not in str(error):
                 raise
         id = (await self.get(self.key, place)).content["id"]
@@ -201,9 +192,9 @@ class People:
         path = f"{self._client.account.path(project)}/members/all/{id}"
         try:
             known = word((await self._client.get(self._client.key, path)).content)
-        except NotThere:
+        except rest.NotThere:
             known = "none"
-        except (ForgeDenied, Rejected):
+        except (rest.ForgeDenied, rest.Rejected):
             known = ""
         self._permissions[project, id] = (now_s + FRESH_S, known)
         while len(self._permissions) > KNOWN_MAX:

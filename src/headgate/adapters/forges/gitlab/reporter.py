@@ -19,18 +19,11 @@ from headgate.adapters.forges.reporter import body, mark_of
 from headgate.adapters.forges.rest import ForgeDenied, NotThere, Rejected, ResponseTooLarge
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.reporters.wordings import WORDS, page
-from headgate.config.files.check import as_list
+from headgate.config.files.checks import as_list
 from headgate.gate.state.change import HEADS, TAGS, Change
-from headgate.gate.state.work import Landing, LandRequest
+from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.outbox import OutboxMessage, QueueReport
-from headgate.ports.forge import (
-    MergeLanded,
-    NotLanded,
-    ReportPutOff,
-    is_tested_on,
-    merge_mode,
-    tested_tree,
-)
+from headgate.ports import forge
 from headgate.ports.reporter import ReporterAway, ReportRefused
 
 DESCRIPTION_MAX, NAME_MAX = 250, 255
@@ -234,11 +227,11 @@ class GitLabLander:
     def __init__(self, client: GitLabClient, engine: Callable[[], GitEngine]) -> None:
         self._client, self._branches = client, BranchReader(engine, client.account.name)
 
-    async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
+    async def land(self, work: LandRequest, part: Landing) -> forge.MergeLanded | forge.NotLanded:
         """Merge one change.  Raise ReporterAway, ReportPutOff."""
-        change, mode = part.change, merge_mode(work, part.change)
+        change, mode = part.change, forge.merge_mode(work, part.change)
         if mode not in SQUASHES:
-            return NotLanded(
+            return forge.NotLanded(
                 f"GitLab cannot merge as it was tested ({mode}): set the project's merge-mode to merge or squash-merge"
             )
         try:
@@ -247,16 +240,16 @@ class GitLabLander:
             if done is not None:
                 return done
             head = await self._branches.head(change.project, change.branch)
-            if not is_tested_on(work, change, head):
+            if not forge.is_tested_on(work, change, head):
                 why = f"{change.branch} is at {head[:12] or 'no commit'}, where this was not tested"
-                return NotLanded(why, moved=True)
+                return forge.NotLanded(why, moved=True)
             return await self._merge(work, change, squash=SQUASHES[mode])
         except NotThere as error:
-            return NotLanded(f"GitLab does not merge it: {error}")
+            return forge.NotLanded(f"GitLab does not merge it: {error}")
         except GitLabUnauthorized as error:
             raise ReporterAway(f"GitLab does not let us in: {error}", TOKEN_AGAIN_S) from error
         except (ForgeDenied, Rejected) as error:
-            return NotLanded(f"GitLab does not merge it: {error}")
+            return forge.NotLanded(f"GitLab does not merge it: {error}")
 
     async def _now(self, change: Change) -> MergeRequestData:
         path = f"{self._client.account.path(change.project)}/merge_requests/{change.number}"
@@ -265,19 +258,21 @@ class GitLabLander:
 
     async def _done(
         self, work: LandRequest, change: Change, merge_request: MergeRequestData
-    ) -> MergeLanded | NotLanded | None:
+    ) -> forge.MergeLanded | forge.NotLanded | None:
         """Return the result if this very head is merged into this very branch, or why another head cannot be merged;
         None: try to merge."""
         state, sha, target = merge_request["state"], merge_request["sha"], merge_request["target_branch"]
         if target != change.branch:
-            return NotLanded(f"it was tested on {change.branch}, and is for {target} by now")
+            return forge.NotLanded(f"it was tested on {change.branch}, and is for {target} by now")
         if sha != change.commit:
-            return NotLanded(f"GitLab does not merge it: its head is no more {change.commit[:12]}, which was tested")
+            return forge.NotLanded(
+                f"GitLab does not merge it: its head is no more {change.commit[:12]}, which was tested"
+            )
         if state == "merged":
             return await self._landed(work, change, merge_request)
-        return NotLanded("GitLab does not merge it: it is closed") if state == "closed" else None
+        return forge.NotLanded("GitLab does not merge it: it is closed") if state == "closed" else None
 
-    async def _merge(self, work: LandRequest, change: Change, *, squash: bool) -> MergeLanded | NotLanded:
+    async def _merge(self, work: LandRequest, change: Change, *, squash: bool) -> forge.MergeLanded | forge.NotLanded:
         path = f"/merge_requests/{change.number}/merge"
         try:
             merge_request = (
@@ -295,36 +290,38 @@ class GitLabLander:
             return await self._refused(work, change, error)
         # GitLab may answer while it still merges; the courier asks again.
         if merge_request["state"] != "merged":
-            raise ReportPutOff(f"GitLab has taken the order to merge, and {change.key} is {merge_request['state']}")
+            raise forge.ReportPutOff(
+                f"GitLab has taken the order to merge, and {change.key} is {merge_request['state']}"
+            )
         return await self._landed(work, change, merge_request)
 
     async def _refused(
         self, work: LandRequest, change: Change, error: ForgeDenied | Rejected
-    ) -> MergeLanded | NotLanded:
+    ) -> forge.MergeLanded | forge.NotLanded:
         """Return the meaning of a refusal: GitLab gives hardly any reason."""
         done = await self._done(work, change, await self._now(change))
         if done is not None:
             return done
         if isinstance(error, ForgeDenied):
             advice = f"let our account merge into {change.branch} (Settings, Repository, Protected branches)"
-            return NotLanded(f"GitLab does not merge it: {error}; {advice}")
+            return forge.NotLanded(f"GitLab does not merge it: {error}; {advice}")
         request = await look(self._client, change.project, int(change.number))
         rules = rule_book(request)
         if request.status in WAITS or any(rule.met is None for rule in rules):
-            raise ReportPutOff(f"{change.key} {rules[0].text}") from error
+            raise forge.ReportPutOff(f"{change.key} {rules[0].text}") from error
         if request.mergeable is False:
-            return NotLanded(f"GitLab does not merge it: it conflicts with {change.branch}")
+            return forge.NotLanded(f"GitLab does not merge it: it conflicts with {change.branch}")
         if request.draft:
-            return NotLanded("GitLab does not merge it: it is a draft")
-        return NotLanded(f"GitLab does not merge it: {'; '.join(f'it {rule.text}' for rule in rules) or error}")
+            return forge.NotLanded("GitLab does not merge it: it is a draft")
+        return forge.NotLanded(f"GitLab does not merge it: {'; '.join(f'it {rule.text}' for rule in rules) or error}")
 
     # --- result of the merge
 
-    async def _landed(self, work: LandRequest, change: Change, merge_request: MergeRequestData) -> MergeLanded:
+    async def _landed(self, work: LandRequest, change: Change, merge_request: MergeRequestData) -> forge.MergeLanded:
         """Compare the branch with the tested commit by git, since the API provides no trees."""
         commit = str(
             merge_request.get("merge_commit_sha") or merge_request.get("squash_commit_sha") or merge_request["sha"]
         )
-        wanted = tested_tree(work, change)
+        wanted = forge.tested_tree(work, change)
         differs = bool(wanted) and await self._branches.tree(change.project, change.branch, commit) != wanted
-        return MergeLanded(commit, differs=differs)
+        return forge.MergeLanded(commit, differs=differs)

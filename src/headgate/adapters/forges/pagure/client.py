@@ -13,21 +13,8 @@ from urllib.parse import urlencode
 
 import httpx
 
+from headgate.adapters.forges import rest
 from headgate.adapters.forges.accounts import TRUE, CallBudget, OnTheWeb, address, host_of, over_ssh
-from headgate.adapters.forges.rest import (
-    AGAIN_S,
-    PAGES_MAX,
-    ForgeDenied,
-    ForgeKey,
-    ForgeServerError,
-    Heard,
-    NotThere,
-    Query,
-    Rejected,
-    ResponseTooLarge,
-    Rest,
-    in_one_form,
-)
 from headgate.base.errors import UserError
 from headgate.ports.reporter import ReporterAway
 
@@ -117,25 +104,25 @@ REFUSED_S = 60.0
 """Pause after the forge refused the token, until somebody provides another one."""
 
 
-class PagureUnauthorized(ForgeDenied):
+class PagureUnauthorized(rest.ForgeDenied):
     """Report that the token is rejected altogether, or that its ACLs do not include this action."""
 
 
-class PagureClient(Rest):
+class PagureClient(rest.Rest):
     """Call one Pagure."""
 
-    page_size: Query = MappingProxyType({"per_page": PAGE})
+    page_size: rest.Query = MappingProxyType({"per_page": PAGE})
 
     def __init__(
         self, account: PagureAccount, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
     ) -> None:
         super().__init__(account.host, account.api, http, now_s)
         self.account, self.now_s = account, now_s
-        self.key = ForgeKey(f"the token of {account.name}", account.api_token)
+        self.key = rest.ForgeKey(f"the token of {account.name}", account.api_token)
         self.login = ""
         """Login of the account; empty while unknown."""
 
-    def headers(self, key: ForgeKey) -> Mapping[str, str]:
+    def headers(self, key: rest.ForgeKey) -> Mapping[str, str]:
         """See `Rest`."""
         form = "application/x-www-form-urlencoded"
         return {"Accept": "application/json", "Content-Type": form, "Authorization": f"token {key.token}"}
@@ -144,14 +131,14 @@ class PagureClient(Rest):
         """See `Rest`: Pagure reads forms."""
         return urlencode(content).encode()
 
-    def taken(self, answer: Heard, budget: CallBudget) -> Any:
+    def taken(self, answer: rest.Heard, budget: CallBudget) -> Any:
         """See `Rest`."""
-        body = answer.body if answer.status < 400 else in_one_form(answer.body)
+        body = answer.body if answer.status < 400 else rest.in_one_form(answer.body)
         if answer.status == 500:
-            raise ForgeServerError(f"{self.account.host} fails inside (500); its log says why", AGAIN_S)
+            raise rest.ForgeServerError(f"{self.account.host} fails inside (500); its log says why", rest.AGAIN_S)
         try:
-            return super().taken(Heard(answer.status, answer.headers, body), budget)
-        except ForgeDenied as error:
+            return super().taken(rest.Heard(answer.status, answer.headers, body), budget)
+        except rest.ForgeDenied as error:
             if answer.status != 401:
                 raise
             raise PagureUnauthorized(str(error)) from error
@@ -165,14 +152,14 @@ class PagureClient(Rest):
         """Return the API's path of a project."""
         return self.account.path(short)
 
-    async def requests(self, path: str, query: Query) -> AsyncIterator[Any]:
+    async def requests(self, path: str, query: rest.Query) -> AsyncIterator[Any]:
         """Yield a list of pull requests, page by page; one that is too long to be read is left out. Raise as `get`."""
-        for page in range(1, PAGES_MAX + 1):
+        for page in range(1, rest.PAGES_MAX + 1):
             try:
                 content = (
                     await self.get(self.key, path, {**query, "per_page": PAGE, "page": page}, urgent=False)
                 ).content
-            except ResponseTooLarge:
+            except rest.ResponseTooLarge:
                 pages = await self._one_by_one(path, query, page)
                 yield pages[0]
                 if page >= pages[1]:
@@ -182,13 +169,13 @@ class PagureClient(Rest):
             if page >= int((content.get("pagination") or {}).get("pages") or 1):
                 return
 
-    async def _one_by_one(self, path: str, query: Query, page: int) -> tuple[list[Any], int]:
+    async def _one_by_one(self, path: str, query: rest.Query, page: int) -> tuple[list[Any], int]:
         """Return the pull requests of a page that is too long as a whole, and the number of pages."""
         found, pages = list[Any](), page
         for one in range((page - 1) * PAGE + 1, page * PAGE + 1):
             try:
                 content = (await self.get(self.key, path, {**query, "per_page": 1, "page": one}, urgent=False)).content
-            except ResponseTooLarge:
+            except rest.ResponseTooLarge:
                 # Nothing is known of the pages behind an entry that is too
                 # long even alone; one more is assumed, so reading goes on.
                 pages = max(pages, one // PAGE + 1)
@@ -202,7 +189,7 @@ class PagureClient(Rest):
 
     # --- credentials
 
-    async def of(self, _project: str) -> ForgeKey:
+    async def of(self, _project: str) -> rest.ForgeKey:
         """See `reporter.ForgeIdentity`: one account serves all projects."""
         return self.key
 
@@ -217,7 +204,7 @@ class PagureClient(Rest):
         one."""
         try:
             await self.write("POST", self.key, "/-/whoami", {})
-        except ForgeDenied as error:
+        except rest.ForgeDenied as error:
             raise ReporterAway(f"{self.account.host} refuses the api_token: make another one", REFUSED_S) from error
 
     async def git(self, _project: str) -> Mapping[str, str]:
@@ -279,12 +266,12 @@ class PagureSecrets:
             content = (await self._client.get(self._client.key, path)).content
             self._keep(self._known, project, str(content["webhook"]["token"]))
             await self._client.us()  # events that our account causes are no hints
-        except (ForgeDenied, NotThere) as error:
+        except (rest.ForgeDenied, rest.NotThere) as error:
             why = (
                 f"Pagure does not tell the token of the webhooks of this project: {error}; give the api_token the ACL "
                 "to modify projects, and its account the project, or write the token into the settings (webhook_token)"
             )
-        except (ReporterAway, Rejected, LookupError, TypeError) as error:
+        except (ReporterAway, rest.Rejected, LookupError, TypeError) as error:
             why = f"Pagure cannot be asked for the token of the webhooks of this project: {error}"[:300]
             wait_s = error.wait_s if isinstance(error, ReporterAway) else TOKEN_AGAIN_S
         self._keep(self._requests, project, (now_s + wait_s, why))

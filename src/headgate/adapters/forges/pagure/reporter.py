@@ -19,17 +19,9 @@ from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejec
 from headgate.adapters.reporters.wordings import WORDS, page
 from headgate.base.ids import derived
 from headgate.gate.state.change import Change
-from headgate.gate.state.work import Landing, LandRequest
+from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.outbox import QueueReport
-from headgate.ports.forge import (
-    MergeLanded,
-    NotLanded,
-    ReporterAway,
-    ReportPutOff,
-    is_tested_on,
-    merge_mode,
-    tested_tree,
-)
+from headgate.ports import forge
 
 _ADDRESS = re.compile(r"https?://[^\s<>()\[\]\"'`]+")
 _VOTE = re.compile(r"([+-])(?=1)")
@@ -129,32 +121,34 @@ class PagureLander:
         self._client, self._branches = client, branches
         self._patience = ForgePatience(PATIENCE_S, client.now_s)
 
-    async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
+    async def land(self, work: LandRequest, part: Landing) -> forge.MergeLanded | forge.NotLanded:
         """Merge one change.  Raise ReporterAway, ReportPutOff."""
-        change, mode = part.change, merge_mode(work, part.change)
+        change, mode = part.change, forge.merge_mode(work, part.change)
         if mode not in MODES:
-            return NotLanded(f"Pagure cannot merge as it was tested ({mode}): set the project's merge-mode to merge")
+            return forge.NotLanded(
+                f"Pagure cannot merge as it was tested ({mode}): set the project's merge-mode to merge"
+            )
         try:
             head = await self._branches.head(change.project, change.branch)
             there = await self._there(change)
             done = await self._done(work, change, there)
             if done is not None:
                 return done
-            if not is_tested_on(work, change, head):
+            if not forge.is_tested_on(work, change, head):
                 why = f"{change.branch} is at {head[:12] or 'no commit'}, where this was not tested"
-                return NotLanded(why, moved=True)
+                return forge.NotLanded(why, moved=True)
             return await self._merge(work, change)
         except NotThere as error:
-            return NotLanded(f"Pagure does not merge it: {error}")
+            return forge.NotLanded(f"Pagure does not merge it: {error}")
         except PagureUnauthorized as error:
             # Pagure answers alike for an invalid token and for a
             # missing right; this raises if the token itself is refused.
             await self._client.let_in()
-            return NotLanded(f"Pagure does not merge it: {error}; {_advice(error)}")
+            return forge.NotLanded(f"Pagure does not merge it: {error}; {_advice(error)}")
         except ForgeDenied as error:
-            return NotLanded(f"Pagure does not merge it: {error}; {_advice(error)}")
+            return forge.NotLanded(f"Pagure does not merge it: {error}; {_advice(error)}")
         except Rejected as error:
-            raise ReporterAway(f"{change.key} cannot be asked for: {error}") from error
+            raise forge.ReporterAway(f"{change.key} cannot be asked for: {error}") from error
 
     async def _there(self, change: Change) -> Any:
         return (await self._client.get(self._client.key, self._path(change))).content
@@ -162,61 +156,67 @@ class PagureLander:
     def _path(self, change: Change) -> str:
         return f"{self._client.project(self._client.account.short(change.project))}/pull-request/{change.number}"
 
-    async def _done(self, work: LandRequest, change: Change, there: Any) -> MergeLanded | NotLanded | None:
+    async def _done(self, work: LandRequest, change: Change, there: Any) -> forge.MergeLanded | forge.NotLanded | None:
         """Return the result, or why the change cannot be merged as it was tested; None: try to merge."""
         status, head, branch = there["status"], there["commit_stop"], there["branch"]
         if status == "Merged":
             if (head, branch) != (change.commit, change.branch):
-                return NotLanded(f"it is merged already, of another head or into another branch than {change.branch}")
+                return forge.NotLanded(
+                    f"it is merged already, of another head or into another branch than {change.branch}"
+                )
             return await self._landed(work, change)
         if branch != change.branch:
-            return NotLanded(f"it was tested on {change.branch}, and is for {branch} by now")
+            return forge.NotLanded(f"it was tested on {change.branch}, and is for {branch} by now")
         if head != change.commit:
-            return NotLanded(f"Pagure does not merge it: its head is no more {change.commit[:12]}, which was tested")
-        return NotLanded("Pagure does not merge it: it is closed") if status != "Open" else None
+            return forge.NotLanded(
+                f"Pagure does not merge it: its head is no more {change.commit[:12]}, which was tested"
+            )
+        return forge.NotLanded("Pagure does not merge it: it is closed") if status != "Open" else None
 
-    async def _merge(self, work: LandRequest, change: Change) -> MergeLanded | NotLanded:
+    async def _merge(self, work: LandRequest, change: Change) -> forge.MergeLanded | forge.NotLanded:
         try:
             await self._client.write("POST", self._client.key, f"{self._path(change)}/merge", {})
-        except ReporterAway:
+        except forge.ReporterAway:
             # It may be merged although no answer came; and Pagure fails with a server error at conflicts.
             there = await self._there(change)
             done = await self._done(work, change, there)
             if done is None and there.get("cached_merge_status") != CONFLICTS:
                 raise
-            return done or NotLanded(f"Pagure does not merge it: it conflicts with {change.branch}")
+            return done or forge.NotLanded(f"Pagure does not merge it: it conflicts with {change.branch}")
         except (ForgeDenied, NotThere, Rejected) as error:
             if isinstance(error, PagureUnauthorized):
                 await self._client.let_in()
             done = await self._done(work, change, await self._there(change))
             reason = " ".join(str(error).split())
-            return done or NotLanded(f"Pagure does not merge it: {reason}; {_advice(error)}")
+            return done or forge.NotLanded(f"Pagure does not merge it: {reason}; {_advice(error)}")
         return await self._taken(work, change)
 
-    async def _taken(self, work: LandRequest, change: Change) -> MergeLanded | NotLanded:
+    async def _taken(self, work: LandRequest, change: Change) -> forge.MergeLanded | forge.NotLanded:
         """Return the result of a merge that Pagure has accepted: it may still be in progress, and may fail."""
         key, there = f"{change.key} {change.commit}", await self._there(change)
         if there["status"] == "Merged":
             self._patience.forget(key)
             # Another head was merged, or another branch was the target: the author pushed at the last moment.
             same = (there["commit_stop"], there["branch"]) == (change.commit, change.branch)
-            return await self._landed(work, change) if same else MergeLanded(differs=True)
+            return await self._landed(work, change) if same else forge.MergeLanded(differs=True)
         done = await self._done(work, change, there)
         if done is None and self._patience.lasts(key):
-            raise ReportPutOff("Pagure has taken the merge, and has not done it yet")
-        return done or NotLanded(
+            raise forge.ReportPutOff("Pagure has taken the merge, and has not done it yet")
+        return done or forge.NotLanded(
             f"Pagure says that it merges it, and for {PATIENCE_S:.0f} s does not: its worker is not at work, or the "
             "project takes fast-forwards alone (take that option away)"
         )
 
-    async def _landed(self, work: LandRequest, change: Change) -> MergeLanded:
+    async def _landed(self, work: LandRequest, change: Change) -> forge.MergeLanded:
         """Compare the branch with the tested commit by git, since Pagure does not report the merge commit."""
         commit = await self._branches.merge_of(change.project, change.branch, change.commit)
-        wanted = tested_tree(work, change)
+        wanted = forge.tested_tree(work, change)
         if not commit or not wanted:
             # A merge that cannot be found in the branch counts as different, so that people look at it.
-            return MergeLanded(commit, differs=bool(wanted))
-        return MergeLanded(commit, differs=await self._branches.tree(change.project, change.branch, commit) != wanted)
+            return forge.MergeLanded(commit, differs=bool(wanted))
+        return forge.MergeLanded(
+            commit, differs=await self._branches.tree(change.project, change.branch, commit) != wanted
+        )
 
 
 def _advice(error: Exception) -> str:

@@ -201,9 +201,9 @@ class Look:
         stirred |= {s.change.branch for s in self._known.values() if s.open and s.change.ref not in self._refs}
         known = {**self._known, **{s.change.key: s for s in self._change_states}}
         for branch in stirred:
-            names = [name for name in open_ if self._proposed[name][0] == branch]
-            absent = await self._mirror.missing(self._refs[FOR + name] for name in names)
-            tips = {self._key(name): self._refs[FOR + name] for name in names if self._refs[FOR + name] not in absent}
+            tips = {self._key(name): self._refs[FOR + name] for name in open_ if self._proposed[name][0] == branch}
+            absent = await self._mirror.missing(tips.values())
+            tips = {key: tip for key, tip in tips.items() if tip not in absent}
             if tips:
                 changes = {key: one for key, one in known.items() if one.change.branch == branch}
                 self._stacked |= await stacked(self._mirror, self._heads[HEADS + branch], tips, changes, self._refs)

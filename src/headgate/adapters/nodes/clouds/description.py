@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.ports.cloud import LaunchFailed, MachineSpec
+from headgate.ports.clouds import LaunchFailed, MachineSpec
 
 
 def key(wanted: MachineSpec, name: str) -> Any:

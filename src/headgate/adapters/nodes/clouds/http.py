@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, ParamSpec, TypeVar
 
 import httpx
 
-from headgate.ports.cloud import CloudUnavailable
+from headgate.ports.clouds import CloudUnavailable
 
 ANSWER_MAX_S = 60.0
 """Time limit for a whole answer, however slowly it arrives."""

@@ -22,7 +22,7 @@ import httpx
 
 from headgate.adapters.nodes.clouds.http import one_line
 from headgate.base.zstd import ZstdError, reader
-from headgate.ports.cloud import LaunchFailed, NoFile
+from headgate.ports.clouds import LaunchFailed, NoFile
 
 STALL_MAX_S = 60.0
 FETCH_MAX_S = 6 * 3600.0
@@ -34,7 +34,7 @@ _PART = ".part"
 
 
 class FetchedImages:
-    """See `ports.cloud.ImageFiles`."""
+    """See `ports.clouds.ImageFiles`."""
 
     def __init__(self, directory: Path, roots: Sequence[str], size_max_bytes: int) -> None:
         """Remove incomplete files from `directory`. `roots`: addresses below which files of images may be;

@@ -11,7 +11,7 @@ from headgate.adapters.option import ConnectionOption
 from headgate.base.errors import LackingError
 
 if TYPE_CHECKING:  # commands that only name drivers do not import these
-    from headgate.ports.cloud import Cloud
+    from headgate.ports.clouds import Cloud
 
 RATE = ConnectionOption(
     "number", "2", "how many requests per second to send, lists and launches together; 0: no limit."

@@ -17,7 +17,6 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -144,7 +143,7 @@ class Limiter:
                 COSTLY_LOOK_INTERVAL_S,
             )
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def around(
         self, build: str, whose: str, root: Path, begun: Callable[[], Iterable[int]], say: Callable[[str], None]
     ) -> AsyncIterator[CommandWatch]:
@@ -164,7 +163,7 @@ class Limiter:
                     break
                 await asyncio.sleep(REMOVE_DELAY_S)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _sharing(self, whose: str, group: Group | None) -> Iterator[None]:
         if group is None:
             yield

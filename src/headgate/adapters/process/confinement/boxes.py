@@ -27,7 +27,6 @@ import signal
 import stat
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -148,7 +147,7 @@ def _write(root: int, path: str, text: str, owner: int) -> None:
             file.write(text)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _held(root: int, path: str, owner: int, *, directory: bool) -> Iterator[int]:
     """Hold the object at a path of the box; missing directories are made. Raises OSError."""
     at = os.dup(root)

@@ -30,7 +30,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate.adapters.process.confinement import boxes
-from headgate.adapters.process.confinement.boxes import checked, libc
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x1000_0000, 0x4000_0000
 _KINDS = {"user": CLONE_NEWUSER, "net": CLONE_NEWNET}
@@ -67,7 +66,7 @@ def join(kinds: Sequence[str], fds: Sequence[int]) -> None:
     """Enter the namespaces. Raise OSError."""
     for kind, fd in zip(kinds, fds, strict=True):
         # The kind is checked by the kernel, so a wrong descriptor is an error and not another confinement.
-        checked(libc.setns(fd, _KINDS[kind]), f"a {kind} namespace cannot be entered")
+        boxes.checked(boxes.libc.setns(fd, _KINDS[kind]), f"a {kind} namespace cannot be entered")
         os.close(fd)
 
 
@@ -132,7 +131,7 @@ def lay(inputs: Mapping[int, bytes]) -> None:
 
 
 def _net_namespace() -> int:
-    checked(libc.unshare(CLONE_NEWNET), "a network namespace cannot be made")
+    boxes.checked(boxes.libc.unshare(CLONE_NEWNET), "a network namespace cannot be made")
     # A new network namespace has its loopback down. An ioctl needs no program, unlike `ip link`.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = array.array("B", struct.pack("16sh22x", b"lo", 0))
@@ -183,10 +182,10 @@ def _leave_user_namespace(owner: int | None) -> int:
     """Return the number of the error, 0 if there is none."""
     if owner is not None:
         # The kernel counts a namespace for the user that makes it, so this process becomes the owner first.
-        libc.prctl(_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)  # keeps capabilities
+        boxes.libc.prctl(_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)  # keeps capabilities
         os.setresgid(owner, owner, owner)
         os.setresuid(owner, owner, owner)
-    return 0 if libc.unshare(CLONE_NEWUSER) == 0 else ctypes.get_errno()
+    return 0 if boxes.libc.unshare(CLONE_NEWUSER) == 0 else ctypes.get_errno()
 
 
 def _line(map_lines: Sequence[Sequence[int]]) -> str:

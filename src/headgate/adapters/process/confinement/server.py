@@ -23,7 +23,6 @@ from collections.abc import Collection
 from typing import Any, NoReturn
 
 from headgate.adapters.process.confinement import boxes
-from headgate.adapters.process.confinement.boxes import checked, libc
 
 SOCKET = "commands"
 """Name of the socket in the directory that the client sees."""
@@ -192,7 +191,7 @@ class _Command:
         (stdin, self._stdin), (self._out, out), (self._err, err), (self._why, why) = (os.pipe() for _ in range(4))
         # A process namespace is that of children only: the handler itself stays outside, where nothing in it can signal
         # it.
-        checked(libc.setns(spaces["pid"], boxes.PID_SPACE), "the container has ended")
+        boxes.checked(boxes.libc.setns(spaces["pid"], boxes.PID_SPACE), "the container has ended")
         self._pid = os.fork()
         if self._pid == 0:
             boxes.start_command(command, user, rights, spaces, (stdin, out, err), why)

@@ -27,7 +27,6 @@ from headgate.adapters.process.bounds.watch import measured
 from headgate.adapters.process.confinement import boxes
 from headgate.adapters.process.confinement.users import Numbers
 from headgate.adapters.process.containers import podman
-from headgate.adapters.process.containers.podman import PodmanSink
 from headgate.adapters.process.processes import ProcessKeeper, Sink
 from headgate.adapters.process.sandbox import Confined, Spaces
 from headgate.adapters.work.directory import remove
@@ -216,7 +215,7 @@ class ContainerStore:
 
     async def _fetch(self, name: ImageName, sink: Sink, cancel: asyncio.Event) -> str:
         """Return why it cannot be fetched; empty once it is here. Raises OSError."""
-        words = PodmanSink(sink)
+        words = podman.PodmanSink(sink)
         try:
             async with self._used_by_podman(changes=True):
                 status = await self._run(["pull", str(name)], words, cancel)

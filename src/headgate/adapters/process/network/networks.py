@@ -15,7 +15,6 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +23,6 @@ import psutil
 from headgate.adapters.blocklist import DeniedNetworks, Ip, Net, single
 from headgate.adapters.process.confinement.errands import found_program
 from headgate.adapters.process.network import sockets
-from headgate.adapters.process.network.sockets import NetworkTarget, Serve, forwarding_to, serve_connections
 from headgate.adapters.process.network.veth import Veth
 from headgate.adapters.process.processes import ProcessKeeper
 from headgate.adapters.process.sandbox import NOWHERE_ELSE, Network, Spaces
@@ -56,7 +54,7 @@ class NetworkChoice:
     """none | outside | host"""
     untrusted: str = OUTSIDE
     deny: tuple[Net, ...] = ()
-    allow: tuple[NetworkTarget, ...] = ()
+    allow: tuple[sockets.NetworkTarget, ...] = ()
     """Targets that builds may reach although others are denied."""
 
 
@@ -124,9 +122,9 @@ class Networks:
         """Return whether builds of this kind have another network than this process."""
         return self.usable and self.kind(trusted=trusted) != HOST
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def opened(
-        self, kind: str, nodes: Iterable[NetworkTarget], earlier: Serve | None = None
+        self, kind: str, nodes: Iterable[sockets.NetworkTarget], earlier: sockets.Serve | None = None
     ) -> AsyncIterator[Network]:
         """Open a network for the context. `earlier` serves files of earlier builds. Raise OSError."""
         if kind == HOST or not self.usable:
@@ -135,7 +133,7 @@ class Networks:
             yield Network(self.user, cut=kind != HOST)
             return
         outside, denied = kind == OUTSIDE and self._way is not None, await self._denied()
-        async with AsyncExitStack() as stack:
+        async with contextlib.AsyncExitStack() as stack:
             spaces = await stack.enter_async_context(self._made())
             if isinstance(self._way, Veth) and outside:
                 # With each build, since machines join the fleet and addresses of this one change while it runs.
@@ -151,7 +149,7 @@ class Networks:
             resolv = await self._resolv(listeners, denied) if outside else b""
             yield Network(spaces, files={"/etc/hosts": hosts, "/etc/resolv.conf": resolv})
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def _made(self) -> AsyncIterator[Spaces]:
         net = (await self._keeper.errand(self.user, do="net")).made
         assert net is not None, "the errand makes one"
@@ -198,7 +196,7 @@ class Networks:
         return found
 
     async def _open_listeners(
-        self, listeners: _Listeners, targets: Iterable[NetworkTarget], denied: DeniedNetworks | None
+        self, listeners: _Listeners, targets: Iterable[sockets.NetworkTarget], denied: DeniedNetworks | None
     ) -> bytes:
         """Open listeners for what a build cannot reach (None denied: nothing); return /etc/hosts. Raise OSError."""
         lines = []
@@ -208,7 +206,9 @@ class Networks:
                 # What a build reaches by itself gets no listener: a relay would only cost the executor's time.
                 if denied is None or address in denied:
                     await listeners.add(
-                        str(address), target.port, forwarding_to(NetworkTarget(str(address), target.port))
+                        str(address),
+                        target.port,
+                        sockets.forwarding_to(sockets.NetworkTarget(str(address), target.port)),
                     )
             # The name of a machine may be known to this executor's resolver only.
             if target.host not in map(str, addresses):
@@ -236,13 +236,13 @@ class _Listeners:
         self._served = list[asyncio.Future[None]]()
         self._at = set[tuple[str, int]]()
 
-    async def add(self, address: str, port: int, serve: Serve) -> int:
+    async def add(self, address: str, port: int, serve: sockets.Serve) -> int:
         """Return the port, a free one if 0 is requested. Raises OSError."""
         # Two nodes may share an address and a port, and an address takes one listener.
         if (address, port) in self._at:
             return port
         listening = await self._listening("tcp", address, port)
-        self._served.append(asyncio.ensure_future(serve_connections(listening, serve)))
+        self._served.append(asyncio.ensure_future(sockets.serve_connections(listening, serve)))
         found: int = listening.getsockname()[1]
         self._at.add((address, found))
         return found
@@ -252,7 +252,9 @@ class _Listeners:
         listening = await self._listening("udp", sockets.NAMES_ADDRESS, sockets.NAMES_PORT)
         self._served.append(asyncio.ensure_future(sockets.relay_names(listening, list(servers))))
         await self.add(
-            sockets.NAMES_ADDRESS, sockets.NAMES_PORT, forwarding_to(NetworkTarget(str(servers[0]), sockets.NAMES_PORT))
+            sockets.NAMES_ADDRESS,
+            sockets.NAMES_PORT,
+            sockets.forwarding_to(sockets.NetworkTarget(str(servers[0]), sockets.NAMES_PORT)),
         )
 
     async def _listening(self, kind: str, address: str, port: int) -> socket.socket:
@@ -304,7 +306,7 @@ class Tap:
         if not found_program("nft"):
             raise OSError("the program nft is not installed; install the package nftables")
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def way_out(self, spaces: Spaces, denied: DeniedNetworks) -> AsyncIterator[None]:
         """Give the network a way out for the context. Raise OSError."""
         # The rules come before the way out, so that there is no moment at which a build reaches a denied address.
@@ -316,7 +318,7 @@ class Tap:
                 await self._ready(spaces, carrier)
                 yield
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def _held(self, spaces: Spaces, command: list[str]) -> AsyncIterator[tuple[str, socket.socket]]:
         """Hold a process for as long as the context lasts; yield its number, and a socket that closes when it ends."""
         done = await self._keeper.errand(spaces, do="hold", command=command)

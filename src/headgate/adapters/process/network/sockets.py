@@ -12,7 +12,6 @@ import ipaddress
 import logging
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
@@ -277,7 +276,7 @@ class _HttpConnection:
 
     async def answer(self, content: AsyncGenerator[bytes, None], *, body: bool) -> None:
         """Answer with the content if a `body` is wanted, or refuse if it does not exist. Raise OSError."""
-        async with aclosing(content):
+        async with contextlib.aclosing(content):
             try:
                 # The first piece tells whether there is such a file, while a status can still be sent.
                 first = await anext(content, b"")

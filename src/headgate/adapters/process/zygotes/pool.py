@@ -11,7 +11,6 @@ import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -169,7 +168,7 @@ class Zygotes:
             self._expected.add(task)
             task.add_done_callback(self._expected.discard)
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def lent(self, program: str, cancel: asyncio.Event, timeout_s: float) -> AsyncIterator[Zygote | None]:
         """Yield the zygote of a program, or None if the playbook is to be a new process. A caller that cannot use the
         copy raises Cold in the context, which does not pass it on."""

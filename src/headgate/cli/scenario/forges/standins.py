@@ -10,11 +10,11 @@ from headgate.cli.scenario.forges.host import AUTHORS, HEADGATE, REVIEWER, SECRE
 from headgate.testing.forges.gitea.acts import GiteaPageActions
 from headgate.testing.forges.gitea.people import Gitea, gitea
 from headgate.testing.forges.github.actions import GitHubPageActions
+from headgate.testing.forges.github.model import App
 from headgate.testing.forges.github.people import GitHub, github
-from headgate.testing.forges.github.state import App
 from headgate.testing.forges.gitlab.acts import GitLabPageActions
+from headgate.testing.forges.gitlab.model import DEVELOPER, MAINTAINER
 from headgate.testing.forges.gitlab.people import GitLab, gitlab
-from headgate.testing.forges.gitlab.state import DEVELOPER, MAINTAINER
 from headgate.testing.forges.pagure.acts import PagurePageActions
 from headgate.testing.forges.pagure.people import Pagure, pagure
 

@@ -18,28 +18,10 @@ from headgate.base.ids import derived, fresh
 from headgate.config.machines import FlatProvider
 from headgate.gate.builds.imagework import Body, occasion
 from headgate.gate.state.change import HEADS, Change, EventKind, TriggerEvent
-from headgate.map.inventory.images import (
-    UNDER_WAY,
-    ImageArtifact,
-    ImageAsked,
-    ImageFile,
-    ImageOrder,
-    ImageReport,
-    ImageUpload,
-)
+from headgate.map.inventory import images
 from headgate.map.records import BranchCache
 from headgate.map.tree import unescape
-from headgate.ports.cloud import (
-    SYSTEM_TAG,
-    UPLOAD_TAG,
-    CloudUnavailable,
-    ImageCloud,
-    ImageFiles,
-    LaunchFailed,
-    OverQuota,
-    Resource,
-    images_of,
-)
+from headgate.ports import clouds
 from headgate.recipes import blob
 from headgate.services.context import Context
 from headgate.services.nodes.accounts import HUNT_S, CloudAccount, Errands, region_of
@@ -50,7 +32,7 @@ from headgate.store.types import At, Op
 
 
 async def image_event_ops(
-    context: Context, kind: EventKind, id: str, tenant: str, file: ImageFile, body: Body
+    context: Context, kind: EventKind, id: str, tenant: str, file: images.ImageFile, body: Body
 ) -> list[Op]:
     """Return operations that make a tenant's pipelines build or try an image, at the head of the branch that defines
     it; none while that branch is unknown."""
@@ -78,7 +60,9 @@ AGAIN = "again"
 class ImageKeeper:
     """Keep images uploaded where machines are made from them. Call `run` under the launcher's lock."""
 
-    def __init__(self, context: Context, accounts: Mapping[str, CloudAccount], files: ImageFiles, guard: At) -> None:
+    def __init__(
+        self, context: Context, accounts: Mapping[str, CloudAccount], files: clouds.ImageFiles, guard: At
+    ) -> None:
         self._context, self._accounts, self._files = context, accounts, files
         self._ledger = MachineLedger(context, guard)
         self._uploads = UploadLedger(self._ledger)
@@ -107,9 +91,9 @@ class ImageKeeper:
         self._errands.ended()
         map, mirror = self._context.map, self._context.mirror
         # The order matters: reports and orders first, since they decide what is lacking, surplus or at an end.
-        for _, at, report in list(read_all(mirror, map.images.reports.path, ImageReport)):
+        for _, at, report in list(read_all(mirror, map.images.reports.path, images.ImageReport)):
             await self._take_up(at, report)
-        for id, at, order in list(read_all(mirror, map.images.orders.path, ImageOrder)):
+        for id, at, order in list(read_all(mirror, map.images.orders.path, images.ImageOrder)):
             await self._obey(id, at, order)
         wanted = spots(self._providers())
         for spot, artifact in list(lacking(wanted, self._artifacts().values(), uploads(map, mirror))):
@@ -125,7 +109,7 @@ class ImageKeeper:
         self._steps()
         self._hunt(wanted)
 
-    def _surplus(self, wanted: Mapping[tuple[str, str], ImageUse]) -> list[ImageUpload]:
+    def _surplus(self, wanted: Mapping[tuple[str, str], ImageUse]) -> list[images.ImageUpload]:
         """Return the uploads that are no longer kept."""
         return surplus(uploads(self._context.map, self._context.mirror), wanted)
 
@@ -136,11 +120,11 @@ class ImageKeeper:
             found[unescape(tenant)] = [one for _, _, one in under]
         return found
 
-    def _artifacts(self) -> dict[str, ImageArtifact]:
+    def _artifacts(self) -> dict[str, images.ImageArtifact]:
         under = self._context.map.images.artifacts.path
-        return {one.id: one for _, _, one in read_all(self._context.mirror, under, ImageArtifact)}
+        return {one.id: one for _, _, one in read_all(self._context.mirror, under, images.ImageArtifact)}
 
-    async def _take_up(self, at: At, report: ImageReport) -> None:
+    async def _take_up(self, at: At, report: images.ImageReport) -> None:
         """Record artifacts of new files, or mark the upload that was tried; the report is removed in the same
         commit."""
         map = self._context.map
@@ -163,14 +147,14 @@ class ImageKeeper:
             place = map.images.artifacts(id).record
             if self._context.mirror.get(place.path) is None:
                 validated, now_ms = report.validated is True, report.at_ms
-                made = ImageArtifact(
+                made = images.ImageArtifact(
                     id=id, tenant=report.tenant, file=file, validated=validated, made_ms=now_ms, since_ms=now_ms
                 )
                 checks.append(At(place.path, None))
                 ops.append(place.put(made))
         await self._ledger.commit(checks, [*ops, gone])
 
-    async def _obey(self, id: str, at: At, order: ImageOrder) -> None:
+    async def _obey(self, id: str, at: At, order: images.ImageOrder) -> None:
         """Obey a person's order for an artifact or an upload."""
         gone, artifact = self._context.map.images.orders(id).record.delete(), self._artifacts().get(id)
         if artifact is not None and order.do == "delete":
@@ -193,7 +177,7 @@ class ImageKeeper:
         await self._ledger.commit([at, own], [place.put(wished), gone])
 
     async def _change_artifact(
-        self, known: ImageArtifact, wished: ImageArtifact, at: At | None = None, *more: Op
+        self, known: images.ImageArtifact, wished: images.ImageArtifact, at: At | None = None, *more: Op
     ) -> None:
         place = self._context.map.images.artifacts(known.id).record
         entry = self._context.mirror.get(place.path)
@@ -201,13 +185,13 @@ class ImageKeeper:
             checks = [At(entry.path, entry.version), *([at] if at is not None else [])]
             await self._ledger.commit(checks, [place.put(replace(wished, since_ms=self._context.now_ms())), *more])
 
-    async def _begin(self, spot: ImageUse, artifact: ImageArtifact) -> None:
+    async def _begin(self, spot: ImageUse, artifact: images.ImageArtifact) -> None:
         """Record an upload before anything is sent."""
         id = fresh()
         definition = spot.image.image
         wrong = _unfit(artifact.file)
         # An upload that can never succeed is recorded as failed, so that people see why and no look tries again.
-        upload = ImageUpload(
+        upload = images.ImageUpload(
             id=id,
             artifact=artifact.id,
             file=artifact.file,
@@ -217,7 +201,7 @@ class ImageKeeper:
             digest=spot.image.digest,
             image=definition,
             provider=spot.provider.said,
-            tags={**_texts(definition.get("tags", {})), SYSTEM_TAG: self._system, UPLOAD_TAG: id},
+            tags={**_texts(definition.get("tags", {})), clouds.SYSTEM_TAG: self._system, clouds.UPLOAD_TAG: id},
             retain=spot.image.retain,
             state="failed" if wrong else "pending",
             why=wrong,
@@ -231,7 +215,7 @@ class ImageKeeper:
         if entry is not None:
             await self._ledger.commit([At(entry.path, entry.version)], [place.put(upload)])
 
-    async def _end(self, artifact: ImageArtifact) -> None:
+    async def _end(self, artifact: images.ImageArtifact) -> None:
         """Delete the uploads of an artifact that is being deleted; once none is left, delete its record."""
         own = [one for one in uploads(self._context.map, self._context.mirror) if one.artifact == artifact.id]
         if artifact.state == "deleting":
@@ -250,7 +234,7 @@ class ImageKeeper:
 
     # --- orders for jobs
 
-    async def _ask_to_try(self, one: ImageUpload) -> None:
+    async def _ask_to_try(self, one: images.ImageUpload) -> None:
         """Have the upload tried by the pipelines for that in the tenant that built it."""
         id = fresh()
         body = Body((one.file.name,), one.id)
@@ -275,7 +259,7 @@ class ImageKeeper:
             # The request is recorded with its events, so it is not repeated at each look until an image arrives.
             if not is_due(age_s, image, (now_ms - asked_ms) / 1000 if asked_ms is not None else None):
                 continue
-            file = ImageFile(
+            file = images.ImageFile(
                 image=name, name=image.name, project=image.project, connection=image.connection, branch=image.branch,
                 build="", format=image.format, url="",
             )  # fmt: skip
@@ -284,7 +268,7 @@ class ImageKeeper:
             for tenant in sorted(t for t, several in self._providers().items() if _has(several, name)):
                 ops = await image_event_ops(self._context, EventKind.IMAGE_BUILD, fresh(), tenant, file, body)
                 check = At(place.path, entry.version if entry is not None else None)
-                if ops and await self._ledger.commit([check], [place.put(ImageAsked(now_ms)), *ops]):
+                if ops and await self._ledger.commit([check], [place.put(images.ImageAsked(now_ms)), *ops]):
                     break
 
     # --- lengthy work
@@ -293,9 +277,9 @@ class ImageKeeper:
         """Start the next step of every upload that is due; keep the files that these need."""
         found = uploads(self._context.map, self._context.mirror)
         ending = [one for one in found if one.state == "deleting" or (one.state == "failed" and one.dirty)]
-        moving = [*ending, *(one for one in found if one.state in UNDER_WAY)]
+        moving = [*ending, *(one for one in found if one.state in images.UNDER_WAY)]
         # Files are large, so only those of uploads under way stay on disk.
-        self._files.keep(frozenset(one.file.sha256 for one in found if one.state in UNDER_WAY))
+        self._files.keep(frozenset(one.file.sha256 for one in found if one.state in images.UNDER_WAY))
         known = {f"upload {one.id}" for one in found}
         self._errands.forget(lambda key: key.startswith("upload ") and key not in known)
         for one in moving:
@@ -314,21 +298,25 @@ class ImageKeeper:
     async def _hunted(self, connection: str, part: str, provider: Mapping[str, Any]) -> float:
         """Delete images of ours that had no record at two looks."""
         account = self._accounts[connection]
-        cloud = images_of(account.cloud)
+        cloud = clouds.images_of(account.cloud)
         if cloud is None:
             return HUNT_S
         try:
             listed = await account.ask(lambda: cloud.listed(provider))
             # By path: an upload whose record is damaged is still known, and its image stays.
             known = {entry.path.rpartition("/")[2] for entry in self._context.mirror.under(self._root)}
-            ours = [one for one in listed if one.tags.get(SYSTEM_TAG) == self._system and UPLOAD_TAG in one.tags]
+            ours = [
+                one
+                for one in listed
+                if one.tags.get(clouds.SYSTEM_TAG) == self._system and clouds.UPLOAD_TAG in one.tags
+            ]
             # The listing may be older than the records, and still show what was just withdrawn; hence two looks.
-            lost = {one.id: one for one in ours if one.tags[UPLOAD_TAG] not in known}
+            lost = {one.id: one for one in ours if one.tags[clouds.UPLOAD_TAG] not in known}
             again = self._suspects.get((connection, part), frozenset())
             self._suspects[connection, part] = frozenset(lost)
             for one in (lost[id] for id in sorted(lost.keys() & again)):
                 await _discard(account, cloud, provider, one)
-        except (CloudUnavailable, LaunchFailed, OverQuota) as error:
+        except (clouds.CloudUnavailable, clouds.LaunchFailed, clouds.OverQuota) as error:
             log.warning("connection %s: its images cannot be looked at: %s", connection, error)
         return HUNT_S
 
@@ -337,12 +325,14 @@ class ImageKeeper:
         return self._context.map.image_uploads.uploads.path
 
 
-async def _discard(account: CloudAccount, cloud: ImageCloud, provider: Mapping[str, object], one: Resource) -> None:
+async def _discard(
+    account: CloudAccount, cloud: clouds.ImageCloud, provider: Mapping[str, object], one: clouds.Resource
+) -> None:
     """Delete it from the cloud. Raise CloudUnavailable; other failures do not stop other deletions."""
     log.warning("connection %s: %s %s is nobody's, and is deleted", account.name, one.kind, one.id)
     try:
         await account.ask(partial(cloud.discard, provider, one))
-    except (LaunchFailed, OverQuota) as error:
+    except (clouds.LaunchFailed, clouds.OverQuota) as error:
         log.warning("connection %s: %s %s cannot be deleted: %s", account.name, one.kind, one.id, error)
 
 
@@ -351,11 +341,11 @@ def _part(provider: Mapping[str, object]) -> str:
     return f"{region_of(provider)} {provider.get('object-storage') or ''}".strip()
 
 
-def _superseded(upload: ImageUpload) -> ImageUpload:
+def _superseded(upload: images.ImageUpload) -> images.ImageUpload:
     return replace(upload, state="deleting", why="newer ones are kept")
 
 
-def _ordered(upload: ImageUpload, do: str) -> ImageUpload:
+def _ordered(upload: images.ImageUpload, do: str) -> images.ImageUpload:
     """Return the upload with a person's order applied."""
     if do == "delete":
         return replace(upload, state="deleting", why="somebody deleted it")
@@ -366,7 +356,7 @@ def _ordered(upload: ImageUpload, do: str) -> ImageUpload:
     return upload
 
 
-def _unfit(file: ImageFile) -> str:
+def _unfit(file: images.ImageFile) -> str:
     """Return why a file can never be uploaded; empty if it can be."""
     # The file is fetched from where a job said; without its digest, whoever can write there chooses the machines'
     # image.

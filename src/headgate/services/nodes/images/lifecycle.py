@@ -11,17 +11,7 @@ from msgspec.structs import replace
 
 from headgate.map.inventory.images import UNDER_WAY, ImageUpload
 from headgate.map.inventory.nodes import FREE, MadeNode
-from headgate.ports.cloud import (
-    CloudUnavailable,
-    ImageCloud,
-    ImageFiles,
-    LaunchFailed,
-    NoFile,
-    OverQuota,
-    Sending,
-    WantedImage,
-    images_of,
-)
+from headgate.ports import clouds
 from headgate.services.nodes.accounts import WHY_MAX, CloudAccount
 from headgate.services.nodes.images.choice import UPLOAD, read_all
 from headgate.services.nodes.ledger import MachineLedger
@@ -73,7 +63,7 @@ class UploadLife:
 
     uploads: UploadLedger
     accounts: Mapping[str, CloudAccount]
-    files: ImageFiles
+    files: clouds.ImageFiles
 
     async def step(self, id: str) -> float:
         """Take the next step of an upload; return the seconds until another one is due."""
@@ -82,7 +72,7 @@ class UploadLife:
             return 0.0
         one = found[0]
         account = self.accounts.get(one.connection)
-        cloud = images_of(account.cloud) if account is not None else None
+        cloud = clouds.images_of(account.cloud) if account is not None else None
         if account is None or cloud is None:
             await self._waits(id, f"the connection {one.connection} takes no images in this launcher's settings")
             return RETRY_S
@@ -90,10 +80,10 @@ class UploadLife:
             if one.state in ("deleting", "failed"):
                 return await self._withdraw(account, cloud, one)
             return await self._send(account, cloud, one)
-        except CloudUnavailable as away:
+        except clouds.CloudUnavailable as away:
             await self._waits(id, str(away)[:WHY_MAX])
             return max(POLL_S, away.after_s)
-        except (LaunchFailed, OverQuota, NoFile) as failed:
+        except (clouds.LaunchFailed, clouds.OverQuota, clouds.NoFile) as failed:
             return await self._failed(one, str(failed)[:WHY_MAX])
         except Exception as error:
             # The store is away or the lock is lost: not the upload's fault, and the component has to know.
@@ -102,7 +92,7 @@ class UploadLife:
             log.exception("upload %s of %s: nothing can be done with it", one.id, one.file.name)
             return RETRY_S
 
-    async def _send(self, account: CloudAccount, cloud: ImageCloud, one: ImageUpload) -> float:
+    async def _send(self, account: CloudAccount, cloud: clouds.ImageCloud, one: ImageUpload) -> float:
         """Raise CloudUnavailable, LaunchFailed, OverQuota, NoFile."""
         if one.state == "pending":
             # From the first call on, the cloud may hold something: `dirty` says so before it happens.
@@ -110,7 +100,7 @@ class UploadLife:
             return 0.0
         file = self.files.have(one.file.sha256)
         sent = await account.ask(lambda: cloud.send(wanted_of(one), one.driver, file))
-        if isinstance(sent, Sending):
+        if isinstance(sent, clouds.Sending):
             state, why = dict(sent.state), sent.why[:WHY_MAX]
             await self.uploads.change(one.id, lambda known: _now(known, one, driver=state, why=why))
             if sent.lacks_file and file is None:
@@ -131,14 +121,14 @@ class UploadLife:
         await self._waits(one.id, "the file is fetched from where its build left it")
         return await self.files.fetch(one.file.url, one.file.sha256)
 
-    async def _withdraw(self, account: CloudAccount, cloud: ImageCloud, one: ImageUpload) -> float:
+    async def _withdraw(self, account: CloudAccount, cloud: clouds.ImageCloud, one: ImageUpload) -> float:
         """Delete the upload from the cloud; failures are retried until nothing is left. Raise CloudUnavailable."""
         if busy := await self._users(one):
             await self._waits(one.id, f"{busy} machines are made of it")
             return USED_S
         try:
             gone = await account.ask(lambda: cloud.withdraw(wanted_of(one), one.driver))
-        except (LaunchFailed, OverQuota) as error:
+        except (clouds.LaunchFailed, clouds.OverQuota) as error:
             await self._waits(one.id, f"it cannot be taken away: {str(error)[:WHY_MAX]}")
             return RETRY_S
         if gone:
@@ -194,6 +184,8 @@ def _outdated(node: MadeNode) -> MadeNode:
     return replace(node, state="outdated", why="its image is being deleted")
 
 
-def wanted_of(one: ImageUpload) -> WantedImage:
+def wanted_of(one: ImageUpload) -> clouds.WantedImage:
     """Return the driver's description of an upload, as when it was started."""
-    return WantedImage(one.id, one.file.name, one.file.format, one.file.sha256, one.image, one.provider, one.tags)
+    return clouds.WantedImage(
+        one.id, one.file.name, one.file.format, one.file.sha256, one.image, one.provider, one.tags
+    )

@@ -11,7 +11,7 @@ from headgate.base.ids import derived
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.inventory.choice import choose
 from headgate.map.inventory.nodes import FREE, MadeNode, NodeRequest, NodeWait
-from headgate.ports.cloud import Amounts
+from headgate.ports.clouds import Amounts
 from headgate.services.nodes.machines.demand import NodeDemand, NodeSurvey, short
 from headgate.services.nodes.machines.fate import YieldingMachines, is_free
 from headgate.services.nodes.machines.limits import SHARED, NodeLimits

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.inventory.choice import choose
 from headgate.map.inventory.nodes import MadeNode, NodeRequest, NodeWait
-from headgate.ports.cloud import Amounts
+from headgate.ports.clouds import Amounts
 from headgate.services.nodes.machines.records import host_nodes, names_of
 
 

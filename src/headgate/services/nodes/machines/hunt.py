@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived, fresh
 from headgate.map.inventory.nodes import Installation, MadeNode, NodeAccount
-from headgate.ports.cloud import TERM_TAG, CloudUnavailable, LaunchFailed, OverQuota
+from headgate.ports.clouds import TERM_TAG, CloudUnavailable, LaunchFailed, OverQuota
 from headgate.services.nodes.accounts import HUNT_S, CloudAccount, Errands, Hunting, Ours, region_of
 from headgate.services.nodes.ledger import MachineLedger
 from headgate.services.nodes.machines.records import SeenMachines

@@ -15,15 +15,7 @@ from headgate.config.keys.nodes import CONNECTIONS
 from headgate.config.machines import FlatProvider
 from headgate.gate.state.returns import Sealed
 from headgate.map.inventory.nodes import ARRIVING, ENDING, FREE, MadeNode, NodeWait
-from headgate.ports.cloud import (
-    HOST_KEY_VARIABLE,
-    CloudUnavailable,
-    LaunchFailed,
-    MachinePending,
-    MachineUnusable,
-    Made,
-    OverQuota,
-)
+from headgate.ports import clouds
 from headgate.ports.secrets import SecretError
 from headgate.services.nodes.accounts import WHY_MAX, CloudAccount, wanted_of
 from headgate.services.nodes.ledger import MachineLedger, with_tries
@@ -125,14 +117,14 @@ class Life:
             return 60.0
         try:
             return await self._next(account, node)
-        except CloudUnavailable as away:
+        except clouds.CloudUnavailable as away:
             await self._waits(id, str(away)[:WHY_MAX])
             return max(POLL_S, away.after_s)
         # A lack of room is nobody's fault, so it does not count as an attempt, and pauses the whole provider.
-        except OverQuota as over:
+        except clouds.OverQuota as over:
             self.backoff.full(node.provider, f"its cloud has no room: {str(over)[:WHY_MAX]}")
             await self._failed(node, str(over), counts=False)
-        except (LaunchFailed, SecretError) as failed:
+        except (clouds.LaunchFailed, SecretError) as failed:
             # A listed machine cannot be made elsewhere; it is tried again for as long as it is listed.
             if node.fixed:
                 await self._waits(id, str(failed)[:WHY_MAX])
@@ -159,7 +151,9 @@ class Life:
         """Raise LaunchFailed, OverQuota, CloudUnavailable, SecretError."""
         now_ms, image = self.ledger.context.now_ms(), node.said["image"]
         if image.get("connection-type", CONNECTIONS[0]) not in CONNECTIONS:
-            raise LaunchFailed(f"image {image.get('name', '')}: its connection-type is one of {', '.join(CONNECTIONS)}")
+            raise clouds.LaunchFailed(
+                f"image {image.get('name', '')}: its connection-type is one of {', '.join(CONNECTIONS)}"
+            )
         # This is written first, so that the time limit survives the launcher.
         if not node.begun_ms:
             begun = node.state if node.fixed else "building"
@@ -167,9 +161,9 @@ class Life:
         provider = self.provider(node.provider)
         limit_s = provider.launch_timeout_s if provider is not None else 0
         if limit_s and node.begun_ms and now_ms - node.begun_ms > 1000 * limit_s:
-            raise LaunchFailed(f"it was not there after {limit_s} s: {node.why}")
+            raise clouds.LaunchFailed(f"it was not there after {limit_s} s: {node.why}")
         made = await account.ask(lambda: account.cloud.advance(wanted_of(node), node.driver))
-        if isinstance(made, MachinePending):
+        if isinstance(made, clouds.MachinePending):
             state, why = dict(made.state), made.why[:WHY_MAX]
             await self.ledger.change(node.id, lambda one: replace(one, driver=state, why=why))
             return POLL_S
@@ -184,21 +178,21 @@ class Life:
         if host is not None and _is_scanned(node):
             try:
                 keys = believed(host, await self.scan(host))
-            except MachineUnusable as error:
+            except clouds.MachineUnusable as error:
                 limit_s, why = node.said["label"].get("boot-timeout", 300), str(error)[:WHY_MAX]
                 if node.fixed:
                     late = self.ledger.context.now_ms() - node.since_ms > 1000 * limit_s
                     await self._waits(node.id, why)
                     return WATCH_S if late else POLL_S
                 if self.ledger.context.now_ms() - node.since_ms > 1000 * limit_s:
-                    raise LaunchFailed(f"it was not reached within {limit_s} s: {why}") from error
+                    raise clouds.LaunchFailed(f"it was not reached within {limit_s} s: {why}") from error
                 await self._waits(node.id, why)
                 return POLL_S
 
         def ready(one: MadeNode) -> MadeNode:
             if one.state not in ("building", *ARRIVING):
                 return one
-            known = {**one.host, HOST_KEY_VARIABLE: keys} if one.host is not None and keys else one.host
+            known = {**one.host, clouds.HOST_KEY_VARIABLE: keys} if one.host is not None and keys else one.host
             return replace(one, state=SLOT_HOST if one.slots else "ready", host=known, why="")
 
         # Reached at last: the label works there, so its pause begins anew with the next failure.
@@ -218,7 +212,7 @@ class Life:
             return max(left_s, POLL_S)
         try:
             believed(node.host or {}, await self.scan(node.host or {}))
-        except MachineUnusable as error:
+        except clouds.MachineUnusable as error:
             why = str(error)[:WHY_MAX]
 
             def lost(one: MadeNode) -> MadeNode:
@@ -235,7 +229,7 @@ class Life:
             return POLL_S  # a build may still have one of its slots
         try:
             gone = await account.ask(lambda: account.cloud.remove(wanted_of(node), node.driver))
-        except (LaunchFailed, OverQuota) as error:
+        except (clouds.LaunchFailed, clouds.OverQuota) as error:
             await self._waits(node.id, f"it cannot be taken away: {str(error)[:WHY_MAX]}")
             return self._patience_s(node)
         if gone:
@@ -290,7 +284,7 @@ class Life:
         await self.ledger.change(id, lambda one: replace(one, why=why))
 
 
-def _there(node: MadeNode, made: Made, secrets: Sealed | None, now_ms: int) -> MadeNode:
+def _there(node: MadeNode, made: clouds.Made, secrets: Sealed | None, now_ms: int) -> MadeNode:
     """Return a machine that its cloud says is there; `since_ms` counts from now for who scans it."""
     return replace(
         node,
@@ -323,10 +317,10 @@ def _host(node: MadeNode, host: Mapping[str, Any] | None) -> dict[str, Any] | No
 def believed(host: Mapping[str, Any], keys: str) -> str:
     """Return the keys that identify a machine: those that its driver knows or, if it knows none, those that answered.
     Raise MachineUnusable if none of the known keys answered."""
-    known = str(host.get(HOST_KEY_VARIABLE) or "")
+    known = str(host.get(clouds.HOST_KEY_VARIABLE) or "")
     # Known keys guard against a machine in the middle, and against an address that now belongs to somebody else.
     if known and not set(known.split("\n")) & set(keys.split("\n")):
-        raise MachineUnusable("what answers there does not have the key that the machine was made with")
+        raise clouds.MachineUnusable("what answers there does not have the key that the machine was made with")
     return known or keys
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.inventory.choice import choose
 from headgate.map.inventory.nodes import FREE, MadeNode, NodeRequest
-from headgate.ports.cloud import Amounts
+from headgate.ports.clouds import Amounts
 from headgate.services.nodes.machines.demand import PARTS, KeptHosts, NodeSurvey, ReservedRoom, add, is_open, short
 from headgate.services.nodes.machines.records import held_machines
 

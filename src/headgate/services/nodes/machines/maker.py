@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from headgate.base.tasks import run_until
 from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.map.inventory.nodes import ARRIVING, ENDING, FREE, MadeNode, NodeAnswer, NodeRequest
-from headgate.ports.cloud import SYSTEM_TAG, TERM_TAG, Amounts, MachineSpec
+from headgate.ports.clouds import SYSTEM_TAG, TERM_TAG, Amounts, MachineSpec
 from headgate.services.configuration import Tenants
 from headgate.services.context import Context
 from headgate.services.nodes.accounts import CloudAccount, Errands, Hunting, Permitted, region_of

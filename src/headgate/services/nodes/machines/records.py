@@ -21,7 +21,7 @@ from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.map.inventory.nodes import ENDING, FREE, MadeNode, NodeAccount, NodeOrder, NodeRequest, NodeWait
 from headgate.map.places import Map
 from headgate.map.tree import Address, Undecodable, unescape
-from headgate.ports.cloud import NODE_TAG, Amounts
+from headgate.ports.clouds import NODE_TAG, Amounts
 from headgate.recipes.mirror import Mirror
 from headgate.services.nodes.images.choice import chosen
 from headgate.store.types import At, Entry

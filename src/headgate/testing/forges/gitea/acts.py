@@ -7,20 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from headgate.testing.forges.gitea.state import (
-    FakeGiteaPull,
-    FakeGiteaRepository,
-    FakeGiteaReview,
-    FakeGiteaWorld,
-    may_merge,
-    mergeable,
-    newest,
-    official,
-    unmet,
-)
+from headgate.testing.forges.gitea import model
 from headgate.testing.forges.gitea.views import FakeGiteaPost
 from headgate.testing.forges.github import hosts
-from headgate.testing.forges.github.state import FakeGitHubAccount, FakeGitHubComment, FakeGitHubLabel, FakeGitHubStatus
+from headgate.testing.forges.github.model import FakeGitHubAccount, FakeGitHubComment, FakeGitHubLabel, FakeGitHubStatus
 from headgate.testing.forges.pages import BY_BRANCH, ChangeMark, PageChange, PageRemark
 
 REVIEWED = {
@@ -42,27 +32,27 @@ class FakeGiteaRefused(Exception):
 class FakeGiteaActs:
     """Perform actions on the forge."""
 
-    world: FakeGiteaWorld
+    world: model.FakeGiteaWorld
     post: FakeGiteaPost
 
     # --- pull requests
 
     def open(
         self,
-        repository: FakeGiteaRepository,
-        fork: FakeGiteaRepository,
+        repository: model.FakeGiteaRepository,
+        fork: model.FakeGiteaRepository,
         head: str,
         base: str,
         who: FakeGitHubAccount,
         title: str,
         body: str,
-    ) -> FakeGiteaPull:
+    ) -> model.FakeGiteaPull:
         """Open a pull request."""
         tip = hosts.heads(fork).get(head)
         if tip is None or base not in hosts.heads(repository):
             raise FakeGiteaRefused(404, "The target couldn't be found.")
         now_s, number = self.world.clock.now_s(), next(repository.numbers)
-        pull = FakeGiteaPull(
+        pull = model.FakeGiteaPull(
             number, next(self.world.ids), repository, fork, head, tip, base, who, title, body, now_s, now_s
         )
         repository.pulls[number] = pull
@@ -70,19 +60,19 @@ class FakeGiteaActs:
         self.post.of_pull(pull, who, "pull_request", "opened")
         return pull
 
-    def close(self, pull: FakeGiteaPull, who: FakeGitHubAccount) -> None:
+    def close(self, pull: model.FakeGiteaPull, who: FakeGitHubAccount) -> None:
         """Close it without merging."""
         pull.state, pull.closed_s = "closed", self.world.clock.now_s()
         self.post.of_pull(pull, who, "pull_request", "closed")
 
-    def reopen(self, pull: FakeGiteaPull, who: FakeGitHubAccount) -> None:
+    def reopen(self, pull: model.FakeGiteaPull, who: FakeGitHubAccount) -> None:
         """Open it again."""
         pull.state, pull.closed_s = "open", None
         self.post.of_pull(pull, who, "pull_request", "reopened")
 
     def edit(
         self,
-        pull: FakeGiteaPull,
+        pull: model.FakeGiteaPull,
         who: FakeGitHubAccount,
         title: str | None = None,
         body: str | None = None,
@@ -98,7 +88,7 @@ class FakeGiteaActs:
             changes["ref"], pull.base_ref = {"from": pull.base_ref}, base
         self.post.of_pull(pull, who, "pull_request", "edited", changes=changes)
 
-    def pushed(self, repository: FakeGiteaRepository, who: FakeGitHubAccount, before: dict[str, str]) -> None:
+    def pushed(self, repository: model.FakeGiteaRepository, who: FakeGitHubAccount, before: dict[str, str]) -> None:
         """Find moved branches: announce them, update heads of pull requests, and mark landed ones as merged."""
         after = hosts.heads(repository)
         for branch in sorted({*before, *after}):
@@ -109,7 +99,7 @@ class FakeGiteaActs:
                 self._mark_merged(repository, who, branch, old, new)
 
     def _tell_push(
-        self, repository: FakeGiteaRepository, who: FakeGitHubAccount, branch: str, old: str, new: str
+        self, repository: model.FakeGiteaRepository, who: FakeGitHubAccount, branch: str, old: str, new: str
     ) -> None:
         if hosts.ZERO in (old, new):
             event = "create" if old == hosts.ZERO else "delete"
@@ -120,7 +110,9 @@ class FakeGiteaActs:
                 pusher=self.post.shows.user(who),
             )  # fmt: skip
 
-    def _follow_heads(self, repository: FakeGiteaRepository, who: FakeGitHubAccount, branch: str, new: str) -> None:
+    def _follow_heads(
+        self, repository: model.FakeGiteaRepository, who: FakeGitHubAccount, branch: str, new: str
+    ) -> None:
         for base in self.world.repositories.values():
             for pull in base.pulls.values():
                 if pull.head_repository is not repository or pull.head_ref != branch or pull.state != "open":
@@ -132,7 +124,7 @@ class FakeGiteaActs:
                 self.post.of_pull(pull, who, "pull_request_sync", "synchronized")
 
     def _mark_merged(
-        self, repository: FakeGiteaRepository, who: FakeGitHubAccount, branch: str, old: str, tip: str
+        self, repository: model.FakeGiteaRepository, who: FakeGitHubAccount, branch: str, old: str, tip: str
     ) -> None:
         """Mark a pull request whose head is in its base as merged, whoever pushed it, where the repository says that
         this is looked at."""
@@ -141,26 +133,28 @@ class FakeGiteaActs:
             if affected and hosts.contains(repository, tip, pull.head_sha):
                 self._merged(pull, who, tip, old)
 
-    def _merged(self, pull: FakeGiteaPull, who: FakeGitHubAccount, commit: str, base: str) -> None:
+    def _merged(self, pull: model.FakeGiteaPull, who: FakeGitHubAccount, commit: str, base: str) -> None:
         pull.state, pull.closed_s = "closed", self.world.clock.now_s()
         pull.merged_by, pull.merge_commit_sha, pull.base_at_merge = who, commit, base
         self.post.of_pull(pull, who, "pull_request", "closed")
 
-    def merge(self, pull: FakeGiteaPull, who: FakeGitHubAccount, style: str, head: str, title: str, text: str) -> None:
+    def merge(
+        self, pull: model.FakeGiteaPull, who: FakeGitHubAccount, style: str, head: str, title: str, text: str
+    ) -> None:
         """Merge it as the button does.  Raise FakeGiteaRefused."""
         repository = pull.repository
         if repository.archived:
             raise FakeGiteaRefused(423, "Repo is archived.")
-        if not may_merge(repository, pull.base_ref, who):
+        if not model.may_merge(repository, pull.base_ref, who):
             raise FakeGiteaRefused(405, "User not allowed to merge PR")
         if pull.merged or pull.state != "open":
             raise FakeGiteaRefused(405 if pull.merged else 404, "" if pull.merged else "The target couldn't be found.")
         if pull.draft:
             raise FakeGiteaRefused(405, "Work in progress PRs cannot be merged")
         # Gitea answers alike to a conflict and to a test merge that is not computed yet.
-        if mergeable(self.world, pull) is not True:
+        if model.mergeable(self.world, pull) is not True:
             raise FakeGiteaRefused(405, "Please try again later")
-        lacking = next(unmet(pull), "")
+        lacking = next(model.unmet(pull), "")
         if lacking:
             raise FakeGiteaRefused(405, f"not allowed to merge [reason: {lacking}]")
         if style not in repository.styles:
@@ -179,10 +173,10 @@ class FakeGiteaActs:
         self._merged(pull, who, tip, before[pull.base_ref])
         self.pushed(repository, who, before)
 
-    def mark_merged(self, pull: FakeGiteaPull, who: FakeGitHubAccount, commit: str) -> None:
+    def mark_merged(self, pull: model.FakeGiteaPull, who: FakeGitHubAccount, commit: str) -> None:
         """Take it that a commit of the branch has merged it.  Raise FakeGiteaRefused."""
         repository = pull.repository
-        if not may_merge(repository, pull.base_ref, who):
+        if not model.may_merge(repository, pull.base_ref, who):
             raise FakeGiteaRefused(405, "User not allowed to merge PR")
         if "manually-merged" not in repository.styles:
             raise FakeGiteaRefused(405, "manually-merged is not allowed an allowed merge style for this repository")
@@ -193,7 +187,7 @@ class FakeGiteaActs:
 
     # --- what is said
 
-    def comment(self, pull: FakeGiteaPull, who: FakeGitHubAccount, body: str) -> FakeGitHubComment:
+    def comment(self, pull: model.FakeGiteaPull, who: FakeGitHubAccount, body: str) -> FakeGitHubComment:
         """Comment on it."""
         now_s = self.world.clock.now_s()
         one = FakeGitHubComment(next(self.world.ids), who, body, now_s, now_s)
@@ -201,12 +195,16 @@ class FakeGiteaActs:
         self._tell_comment(pull, who, one, "created")
         return one
 
-    def edit_comment(self, pull: FakeGiteaPull, who: FakeGitHubAccount, one: FakeGitHubComment, body: str) -> None:
+    def edit_comment(
+        self, pull: model.FakeGiteaPull, who: FakeGitHubAccount, one: FakeGitHubComment, body: str
+    ) -> None:
         """Change a comment."""
         one.body, one.updated_s = body, self.world.clock.now_s()
         self._tell_comment(pull, who, one, "edited")
 
-    def _tell_comment(self, pull: FakeGiteaPull, who: FakeGitHubAccount, one: FakeGitHubComment, action: str) -> None:
+    def _tell_comment(
+        self, pull: model.FakeGiteaPull, who: FakeGitHubAccount, one: FakeGitHubComment, action: str
+    ) -> None:
         pull.updated_s = self.world.clock.now_s()
         issue = {
             "number": pull.number,
@@ -220,40 +218,43 @@ class FakeGiteaActs:
         )
 
     def review(
-        self, pull: FakeGiteaPull, who: FakeGitHubAccount, state: Literal["APPROVED", "REQUEST_CHANGES", "COMMENT"],
-        body: str, commit: str = "", notes: tuple[tuple[str, int, str], ...] = (),
-    ) -> FakeGiteaReview:  # fmt: skip
+        self, pull: model.FakeGiteaPull, who: FakeGitHubAccount,
+        state: Literal["APPROVED", "REQUEST_CHANGES", "COMMENT"], body: str, commit: str = "",
+        notes: tuple[tuple[str, int, str], ...] = (),
+    ) -> model.FakeGiteaReview:  # fmt: skip
         """Review it."""
         if who is pull.user and state != "COMMENT":
             word = "approve" if state == "APPROVED" else "reject"
             raise FakeGiteaRefused(422, f"{word} your own pull is not allowed")
         if not body and state != "APPROVED" and not notes:
             raise FakeGiteaRefused(422, "review event: a body is needed")
-        counts = state != "COMMENT" and official(pull.repository, pull.base_ref, who)
+        counts = state != "COMMENT" and model.official(pull.repository, pull.base_ref, who)
         for former in pull.reviews if counts else ():
             # A person has one official review; the newest one takes the weight from the earlier ones.
             former.official = former.official and former.user is not who
         at_s = self.world.clock.now_s()
-        one = FakeGiteaReview(
+        one = model.FakeGiteaReview(
             next(self.world.ids), who, state, body, commit or pull.head_sha, at_s, counts, notes=notes
         )
         pull.reviews.append(one)
         self.post.of_pull(pull, who, REVIEWED[state], "reviewed", review={"type": REVIEWED[state], "content": body})
         return one
 
-    def request_review(self, pull: FakeGiteaPull, who: FakeGitHubAccount, of: FakeGitHubAccount) -> None:
+    def request_review(self, pull: model.FakeGiteaPull, who: FakeGitHubAccount, of: FakeGitHubAccount) -> None:
         """Ask somebody for a review."""
-        counts, at_s = official(pull.repository, pull.base_ref, of), self.world.clock.now_s()
+        counts, at_s = model.official(pull.repository, pull.base_ref, of), self.world.clock.now_s()
         pull.reviews.append(
-            FakeGiteaReview(next(self.world.ids), of, "REQUEST_REVIEW", "", pull.head_sha, at_s, counts)
+            model.FakeGiteaReview(next(self.world.ids), of, "REQUEST_REVIEW", "", pull.head_sha, at_s, counts)
         )
         self.post.of_pull(pull, who, "pull_request_review_request", "review_requested")
 
-    def dismiss(self, pull: FakeGiteaPull, who: FakeGitHubAccount, one: FakeGiteaReview) -> None:
+    def dismiss(self, pull: model.FakeGiteaPull, who: FakeGitHubAccount, one: model.FakeGiteaReview) -> None:
         """Take a review's weight away; of that Gitea delivers nothing."""
         one.dismissed, pull.updated_s = True, self.world.clock.now_s()
 
-    def label(self, pull: FakeGiteaPull, who: FakeGitHubAccount, label: FakeGitHubLabel, *, off: bool = False) -> None:
+    def label(
+        self, pull: model.FakeGiteaPull, who: FakeGitHubAccount, label: FakeGitHubLabel, *, off: bool = False
+    ) -> None:
         """Put a label on it, or take it off."""
         if (label in pull.labels) is not off:
             return
@@ -262,7 +263,7 @@ class FakeGiteaActs:
 
     def status(
         self,
-        repository: FakeGiteaRepository,
+        repository: model.FakeGiteaRepository,
         who: FakeGitHubAccount,
         sha: str,
         state: str,
@@ -330,21 +331,21 @@ class GiteaPageActions:
         at = self.acts.world.repositories[name]
         return self._path(self.acts.open(at, at, branch, at.default_branch, self._account(who), title, text))
 
-    def _repositories(self) -> list[FakeGiteaRepository]:
+    def _repositories(self) -> list[model.FakeGiteaRepository]:
         return [one for one in self.acts.world.repositories.values() if not one.private]
 
     def _account(self, login: str) -> FakeGitHubAccount:
         return self.acts.world.accounts[login]
 
-    def _path(self, pull: FakeGiteaPull) -> str:
+    def _path(self, pull: model.FakeGiteaPull) -> str:
         return f"{self.root}/{pull.repository.full_name}/pulls/{pull.number}"
 
-    def _pull(self, path: str) -> FakeGiteaPull:
+    def _pull(self, path: str) -> model.FakeGiteaPull:
         every = (pull for one in self._repositories() for pull in one.pulls.values())
         return next(pull for pull in every if self._path(pull) == path)
 
-    def _seen(self, pull: FakeGiteaPull) -> PageChange:
-        statuses = newest(pull.repository, pull.head_sha)
+    def _seen(self, pull: model.FakeGiteaPull) -> PageChange:
+        statuses = model.newest(pull.repository, pull.head_sha)
         return PageChange(
             self._path(pull), f"{pull.repository.full_name}#{pull.number}", pull.title, pull.user.login,
             "merged" if pull.merged else pull.state, pull.head_ref, pull.base_ref, pull.body,
@@ -354,12 +355,12 @@ class GiteaPageActions:
         )  # fmt: skip
 
 
-def _comments(pull: FakeGiteaPull) -> Iterator[PageRemark]:
+def _comments(pull: model.FakeGiteaPull) -> Iterator[PageRemark]:
     for one in pull.comments:
         yield PageRemark(one.user.login, one.created_s, "commented", one.body)
 
 
-def _reviews(pull: FakeGiteaPull) -> Iterator[PageRemark]:
+def _reviews(pull: model.FakeGiteaPull) -> Iterator[PageRemark]:
     for one in pull.reviews:
         lines = [f"{path}:{line}: {text}" for path, line, text in one.notes]
         did = "approved, which was dismissed" if one.dismissed else _DID[one.state]

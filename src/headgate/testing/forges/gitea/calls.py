@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
-from headgate.testing.forges.gitea import state
+from headgate.testing.forges.gitea import model
 from headgate.testing.forges.gitea.acts import FakeGiteaActs, FakeGiteaRefused
-from headgate.testing.forges.gitea.state import FakeGiteaPull, FakeGiteaRepository, FakeGiteaWorld
 from headgate.testing.forges.gitea.views import FakeGiteaShows, Shown
 from headgate.testing.forges.github import hosts
-from headgate.testing.forges.github.state import FakeGitHubAccount, FakeGitHubLabel
+from headgate.testing.forges.github.model import FakeGitHubAccount, FakeGitHubLabel
 
 T = TypeVar("T")
 GONE = "The target couldn't be found."
@@ -22,7 +21,7 @@ GONE = "The target couldn't be found."
 class FakeGiteaCall:
     """Represent one request."""
 
-    world: FakeGiteaWorld
+    world: model.FakeGiteaWorld
     shows: FakeGiteaShows
     acts: FakeGiteaActs
     asker: FakeGitHubAccount
@@ -33,7 +32,7 @@ class FakeGiteaCall:
     """Headers of the answer."""
 
     @property
-    def repository(self) -> FakeGiteaRepository:
+    def repository(self) -> model.FakeGiteaRepository:
         """Return the one that the path names.  Raise FakeGiteaRefused."""
         found = self.world.repositories.get(f"{self.path['owner']}/{self.path['repo']}")
         if found is None or not found.may(self.asker.login, "read"):
@@ -41,7 +40,7 @@ class FakeGiteaCall:
         return found
 
     @property
-    def pull(self) -> FakeGiteaPull:
+    def pull(self) -> model.FakeGiteaPull:
         """Return the pull request that the path names.  Raise FakeGiteaRefused."""
         found = self.repository.pulls.get(int(self.path["index"]))
         if found is None:
@@ -192,7 +191,7 @@ def _take_label(call: FakeGiteaCall) -> Answered:
 
 
 def _combined(call: FakeGiteaCall) -> Answered:
-    sha, found = call.path["ref"], state.newest(call.repository, call.path["ref"])
+    sha, found = call.path["ref"], model.newest(call.repository, call.path["ref"])
     if not hosts.has(call.repository, sha):
         raise FakeGiteaRefused(404, GONE)
     worst = ("error", "failure", "warning", "pending", "success")

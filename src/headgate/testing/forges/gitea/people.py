@@ -14,21 +14,13 @@ from urllib.parse import unquote
 import msgspec
 from aiohttp import web
 
-from headgate.testing.forges.gitea import state
+from headgate.testing.forges.gitea import model
 from headgate.testing.forges.gitea.acts import FakeGiteaActs, FakeGiteaRefused, GiteaPageActions
 from headgate.testing.forges.gitea.calls import ROUTES, FakeGiteaCall, FakeGiteaRoute
-from headgate.testing.forges.gitea.state import (
-    FakeGiteaHook,
-    FakeGiteaProtection,
-    FakeGiteaPull,
-    FakeGiteaRepository,
-    FakeGiteaReview,
-    FakeGiteaToken,
-    FakeGiteaWorld,
-)
 from headgate.testing.forges.gitea.views import FakeGiteaPost, FakeGiteaShows
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Mail, Postman
+from headgate.testing.forges.github.model import FakeGitHubAccount, FakeGitHubComment, FakeGitHubLabel
 from headgate.testing.forges.github.server import (
     FakeGitHubExchange,
     FakeGitHubFault,
@@ -38,7 +30,6 @@ from headgate.testing.forges.github.server import (
     on_a_port,
     put,
 )
-from headgate.testing.forges.github.state import FakeGitHubAccount, FakeGitHubComment, FakeGitHubLabel
 from headgate.testing.forges.pages import FakePages
 
 API = "/api/v1"
@@ -48,7 +39,7 @@ API = "/api/v1"
 class FakeGiteaServer:
     """Serve requests."""
 
-    world: FakeGiteaWorld
+    world: model.FakeGiteaWorld
     shows: FakeGiteaShows
     acts: FakeGiteaActs
     path: str
@@ -172,9 +163,9 @@ class FakeGiteaServer:
         return answer
 
 
-def _refuses(repository: FakeGiteaRepository, ref: str, who: FakeGitHubAccount) -> bool:
+def _refuses(repository: model.FakeGiteaRepository, ref: str, who: FakeGitHubAccount) -> bool:
     """Say whether a push of a ref is refused: those of pull requests, and protected branches."""
-    rule = state.protection_of(repository, ref.removeprefix("refs/heads/"))
+    rule = model.protection_of(repository, ref.removeprefix("refs/heads/"))
     return ref.startswith("refs/pull/") or (rule is not None and who.login not in rule.pushers)
 
 
@@ -191,7 +182,7 @@ class FakeGiteaPerson:
 
     def push(
         self,
-        repository: FakeGiteaRepository,
+        repository: model.FakeGiteaRepository,
         branch: str,
         files: Mapping[str, str | None],
         message: str = "Change",
@@ -208,15 +199,15 @@ class FakeGiteaPerson:
 
     def propose(
         self,
-        repository: FakeGiteaRepository,
+        repository: model.FakeGiteaRepository,
         branch: str,
         files: Mapping[str, str | None],
         title: str = "A change",
         body: str = "",
         *,
         base: str = "",
-        fork: FakeGiteaRepository | None = None,
-    ) -> FakeGiteaPull:
+        fork: model.FakeGiteaRepository | None = None,
+    ) -> model.FakeGiteaPull:
         """Push a branch with one commit and open a pull request from it."""
         base, home = base or repository.default_branch, fork or repository
         if fork is not None:
@@ -226,19 +217,19 @@ class FakeGiteaPerson:
 
     def open(
         self,
-        repository: FakeGiteaRepository,
+        repository: model.FakeGiteaRepository,
         branch: str,
         title: str = "A change",
         body: str = "",
         *,
         base: str = "",
-        fork: FakeGiteaRepository | None = None,
-    ) -> FakeGiteaPull:
+        fork: model.FakeGiteaRepository | None = None,
+    ) -> model.FakeGiteaPull:
         """Open a pull request from a branch that is there."""
         base = base or repository.default_branch
         return self.acts.open(repository, fork or repository, branch, base, self.account, title, body)
 
-    def fork(self, repository: FakeGiteaRepository) -> FakeGiteaRepository:
+    def fork(self, repository: model.FakeGiteaRepository) -> model.FakeGiteaRepository:
         """Return a fork of one's own."""
         made = make_repository(
             self.acts.world, f"{self.account.login}/{repository.name}", {}, repository.default_branch
@@ -249,54 +240,54 @@ class FakeGiteaPerson:
 
     def review(
         self,
-        pull: FakeGiteaPull,
+        pull: model.FakeGiteaPull,
         state: Literal["APPROVED", "REQUEST_CHANGES", "COMMENT"] = "APPROVED",
         body: str = "Said",
-    ) -> FakeGiteaReview:
+    ) -> model.FakeGiteaReview:
         """Review a pull request."""
         return self.acts.review(pull, self.account, state, body)
 
-    def ask(self, pull: FakeGiteaPull, of: FakeGiteaPerson) -> None:
+    def ask(self, pull: model.FakeGiteaPull, of: FakeGiteaPerson) -> None:
         """Ask somebody for a review."""
         self.acts.request_review(pull, self.account, of.account)
 
-    def comment(self, pull: FakeGiteaPull, body: str) -> FakeGitHubComment:
+    def comment(self, pull: model.FakeGiteaPull, body: str) -> FakeGitHubComment:
         """Comment on it."""
         return self.acts.comment(pull, self.account, body)
 
-    def label(self, pull: FakeGiteaPull, *names: str, off: bool = False) -> None:
+    def label(self, pull: model.FakeGiteaPull, *names: str, off: bool = False) -> None:
         """Put labels on, or take them off."""
         for name in names:
             label = pull.repository.labels.setdefault(name, FakeGitHubLabel(next(self.acts.world.ids), name))
             self.acts.label(pull, self.account, label, off=off)
 
-    def close(self, pull: FakeGiteaPull) -> None:
+    def close(self, pull: model.FakeGiteaPull) -> None:
         """Close it without merging."""
         self.acts.close(pull, self.account)
 
-    def reopen(self, pull: FakeGiteaPull) -> None:
+    def reopen(self, pull: model.FakeGiteaPull) -> None:
         """Open it again."""
         self.acts.reopen(pull, self.account)
 
-    def edit(self, pull: FakeGiteaPull, **what: str) -> None:
+    def edit(self, pull: model.FakeGiteaPull, **what: str) -> None:
         """Change title, body or base."""
         self.acts.edit(pull, self.account, **what)
 
-    def status(self, pull: FakeGiteaPull, context: str, state: str = "success") -> None:
+    def status(self, pull: model.FakeGiteaPull, context: str, state: str = "success") -> None:
         """Give its head a status, as another program does."""
         self.acts.status(pull.repository, self.account, pull.head_sha, state, context, "", "")
 
 
 def make_repository(
-    world: FakeGiteaWorld, full_name: str, files: Mapping[str, str], branch: str = "main"
-) -> FakeGiteaRepository:
+    world: model.FakeGiteaWorld, full_name: str, files: Mapping[str, str], branch: str = "main"
+) -> model.FakeGiteaRepository:
     """Make a repository with one commit; without files it has none."""
     owner, _, name = full_name.partition("/")
     account = world.accounts.get(owner) or world.account(owner, "Organization")
     git_dir = world.root / f"{next(world.ids)}-{name}.git"
     hosts.make(git_dir, branch)
     now_s = world.clock.now_s()
-    made = FakeGiteaRepository(next(world.ids), account, name, git_dir, branch, created_s=now_s)
+    made = model.FakeGiteaRepository(next(world.ids), account, name, git_dir, branch, created_s=now_s)
     world.repositories[full_name] = made
     if files:
         put(made, branch, branch, files, "Begin", account, now_s)
@@ -309,7 +300,7 @@ class Gitea:
 
     url: str
     """Address with its path."""
-    world: FakeGiteaWorld
+    world: model.FakeGiteaWorld
     mail: Mail
     server: FakeGiteaServer
     acts: FakeGiteaActs
@@ -321,29 +312,31 @@ class Gitea:
             self.world.repositories[repository.replace("__", "/")].roles[login] = role
         return FakeGiteaPerson(self.acts, account)
 
-    def repository(self, full_name: str, files: Mapping[str, str], branch: str = "main") -> FakeGiteaRepository:
+    def repository(self, full_name: str, files: Mapping[str, str], branch: str = "main") -> model.FakeGiteaRepository:
         """Make a repository."""
         return make_repository(self.world, full_name, files, branch)
 
     def token(self, login: str) -> str:
         """Return a token of somebody."""
         text = f"{next(self.world.ids):040x}"
-        self.world.tokens[text] = FakeGiteaToken(self.world.account(login))
+        self.world.tokens[text] = model.FakeGiteaToken(self.world.account(login))
         return text
 
-    def hook(self, url: str, secret: str, *, forgejo: bool = False) -> FakeGiteaHook:
+    def hook(self, url: str, secret: str, *, forgejo: bool = False) -> model.FakeGiteaHook:
         """Add a webhook of all repositories."""
-        one = FakeGiteaHook(url, secret, forgejo)
+        one = model.FakeGiteaHook(url, secret, forgejo)
         self.world.hooks.append(one)
         return one
 
-    def protect(self, repository: FakeGiteaRepository, name: str = "main", **how: Any) -> FakeGiteaProtection:
+    def protect(
+        self, repository: model.FakeGiteaRepository, name: str = "main", **how: Any
+    ) -> model.FakeGiteaProtection:
         """Protect branches; see state.Protection."""
-        one = FakeGiteaProtection(name, **how)
+        one = model.FakeGiteaProtection(name, **how)
         repository.protections.append(one)
         return one
 
-    def rename(self, repository: FakeGiteaRepository, name: str) -> None:
+    def rename(self, repository: model.FakeGiteaRepository, name: str) -> None:
         """Give a repository another name; the old one leads there."""
         old = repository.full_name
         repository.name = name
@@ -351,7 +344,7 @@ class Gitea:
         self.world.repositories[repository.full_name] = repository
         self.world.moved[old] = repository.full_name
 
-    def transfer(self, repository: FakeGiteaRepository, to: FakeGitHubAccount) -> None:
+    def transfer(self, repository: model.FakeGiteaRepository, to: FakeGitHubAccount) -> None:
         """Give a repository to somebody else; the old name leads there."""
         old, repository.owner = repository.full_name, to
         del self.world.repositories[old]
@@ -359,7 +352,7 @@ class Gitea:
         self.world.moved.pop(repository.full_name, None)
         self.world.moved[old] = repository.full_name
 
-    def remove_fork(self, repository: FakeGiteaRepository) -> None:
+    def remove_fork(self, repository: model.FakeGiteaRepository) -> None:
         """Delete a fork that pull requests come from; they stay."""
         del self.world.repositories[repository.full_name]
         for one in self.world.repositories.values():
@@ -377,7 +370,7 @@ class Gitea:
 @asynccontextmanager
 async def gitea(root: Path, path: str = PATH) -> AsyncIterator[Gitea]:
     """Provide a Gitea on a free port of 127.0.0.1, below `path`, that keeps its repositories below `root`."""
-    world = FakeGiteaWorld(root)
+    world = model.FakeGiteaWorld(root)
     mail = Mail(world.clock)
     servers: list[FakeGiteaServer] = []
 

@@ -11,18 +11,10 @@ from typing import Any
 
 import msgspec
 
-from headgate.testing.forges.gitea import state
-from headgate.testing.forges.gitea.state import (
-    FakeGiteaHook,
-    FakeGiteaProtection,
-    FakeGiteaPull,
-    FakeGiteaRepository,
-    FakeGiteaReview,
-    FakeGiteaWorld,
-)
+from headgate.testing.forges.gitea import model
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Delivery, Mail
-from headgate.testing.forges.github.state import FakeGitHubAccount, FakeGitHubComment, FakeGitHubLabel, FakeGitHubStatus
+from headgate.testing.forges.github.model import FakeGitHubAccount, FakeGitHubComment, FakeGitHubLabel, FakeGitHubStatus
 
 Shown = dict[str, Any]
 
@@ -34,7 +26,7 @@ def stamp(at_s: float | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FakeGiteaShows:
-    world: FakeGiteaWorld
+    world: model.FakeGiteaWorld
     web: str
     """Address of the instance, with its path."""
 
@@ -53,7 +45,7 @@ class FakeGiteaShows:
             "starred_repos_count": 0,
         }  # fmt: skip
 
-    def repository(self, one: FakeGiteaRepository) -> Shown:
+    def repository(self, one: model.FakeGiteaRepository) -> Shown:
         """Return a repository, as much of it as anybody asks for."""
         return {
             "id": one.id, "owner": self.user(one.owner), "name": one.name, "full_name": one.full_name,
@@ -72,7 +64,7 @@ class FakeGiteaShows:
             "description": "", "url": f"{self.api}/labels/{one.id}",
         }  # fmt: skip
 
-    def _side(self, repository: FakeGiteaRepository | None, number: int, ref: str, sha: str) -> Shown:
+    def _side(self, repository: model.FakeGiteaRepository | None, number: int, ref: str, sha: str) -> Shown:
         gone = repository is None or ref not in hosts.heads(repository)
         # A head whose branch is deleted keeps only its own ref.
         shown = f"refs/pull/{number}/head" if gone else ref
@@ -81,12 +73,12 @@ class FakeGiteaShows:
             "repo": self.repository(repository) if repository else None,
         }  # fmt: skip
 
-    def pull(self, one: FakeGiteaPull, *, asks: bool = True) -> Shown:
+    def pull(self, one: model.FakeGiteaPull, *, asks: bool = True) -> Shown:
         """Return a pull request.  `asks`: this has it worked out whether it can be merged."""
         at, base = f"{self.web}/{one.repository.full_name}/pulls/{one.number}", self._base(one)
         merge_base = hosts.opened(one.repository).merge_base(base, one.head_sha)
         # False means a conflict as well as `not computed yet`: Gitea's answer has no third value.
-        can = one.state == "open" and not one.draft and state.mergeable(self.world, one, asks=asks) is True
+        can = one.state == "open" and not one.draft and model.mergeable(self.world, one, asks=asks) is True
         return {
             "id": one.id, "url": at, "number": one.number, "user": self.user(one.user), "title": one.title,
             "body": one.body, "labels": [self.label(label) for label in one.labels], "milestone": None,
@@ -102,20 +94,20 @@ class FakeGiteaShows:
             "updated_at": stamp(one.updated_s), "closed_at": stamp(one.closed_s), "pin_order": 0,
         }  # fmt: skip
 
-    def _base(self, one: FakeGiteaPull) -> str:
+    def _base(self, one: model.FakeGiteaPull) -> str:
         return one.base_at_merge or hosts.heads(one.repository).get(one.base_ref) or one.head_sha
 
-    def review(self, pull: FakeGiteaPull, one: FakeGiteaReview) -> Shown:
+    def review(self, pull: model.FakeGiteaPull, one: model.FakeGiteaReview) -> Shown:
         """Return a review."""
         at = f"{self.web}/{pull.repository.full_name}/pulls/{pull.number}"
         return {
             "id": one.id, "user": self.user(one.user), "team": None, "state": one.state, "body": one.body,
-            "commit_id": one.commit_id, "stale": state.stale(pull, one), "official": one.official,
+            "commit_id": one.commit_id, "stale": model.stale(pull, one), "official": one.official,
             "dismissed": one.dismissed, "comments_count": len(one.notes), "submitted_at": stamp(one.at_s),
             "updated_at": stamp(one.at_s), "html_url": f"{at}#issuecomment-{one.id}", "pull_request_url": at,
         }  # fmt: skip
 
-    def comment(self, pull: FakeGiteaPull, one: FakeGitHubComment) -> Shown:
+    def comment(self, pull: model.FakeGiteaPull, one: FakeGitHubComment) -> Shown:
         """Return a comment."""
         at = f"{self.web}/{pull.repository.full_name}/pulls/{pull.number}"
         return {
@@ -124,7 +116,7 @@ class FakeGiteaShows:
             "assets": [], "created_at": stamp(one.created_s), "updated_at": stamp(one.updated_s),
         }  # fmt: skip
 
-    def status(self, repository: FakeGiteaRepository, sha: str, one: FakeGitHubStatus) -> Shown:
+    def status(self, repository: model.FakeGiteaRepository, sha: str, one: FakeGitHubStatus) -> Shown:
         """Return a status."""
         return {
             "id": one.id, "status": one.state, "target_url": one.target_url or "", "context": one.context,
@@ -132,19 +124,19 @@ class FakeGiteaShows:
             "creator": self.user(one.creator), "created_at": stamp(one.at_s), "updated_at": stamp(one.at_s),
         }  # fmt: skip
 
-    def branch(self, repository: FakeGiteaRepository, name: str, asker: FakeGitHubAccount) -> Shown:
+    def branch(self, repository: model.FakeGiteaRepository, name: str, asker: FakeGitHubAccount) -> Shown:
         """Return a branch, with what everybody may see of its protection."""
-        commit, rule = hosts.heads(repository)[name], state.protection_of(repository, name)
+        commit, rule = hosts.heads(repository)[name], model.protection_of(repository, name)
         contexts = rule.contexts if rule is not None else None
         return {
             "name": name, "commit": {"id": commit, "message": "", "url": f"{self.web}/{repository.full_name}"},
             "protected": rule is not None, "required_approvals": rule.approvals if rule else 0,
             "enable_status_check": contexts is not None, "status_check_contexts": list(contexts or ()),
-            "user_can_push": rule is None, "user_can_merge": state.may_merge(repository, name, asker),
+            "user_can_push": rule is None, "user_can_merge": model.may_merge(repository, name, asker),
             "effective_branch_protection_name": rule.name if rule else "",
         }  # fmt: skip
 
-    def protection(self, one: FakeGiteaProtection) -> Shown:
+    def protection(self, one: model.FakeGiteaProtection) -> Shown:
         """Return a protection, as administrators of the repository see it."""
         return {
             "branch_name": one.name, "rule_name": one.name, "enable_push": False,
@@ -199,18 +191,18 @@ class FakeGiteaHookDelivery(Delivery):
 class FakeGiteaPost:
     """Send events to the hooks."""
 
-    world: FakeGiteaWorld
+    world: model.FakeGiteaWorld
     shows: FakeGiteaShows
     mail: Mail
 
-    def tell(self, at: FakeGiteaRepository, sender: FakeGitHubAccount, event: str, /, **fields: Any) -> None:
+    def tell(self, at: model.FakeGiteaRepository, sender: FakeGitHubAccount, event: str, /, **fields: Any) -> None:
         """Deliver an event of a repository to every hook."""
         payload = {**fields, "repository": self.shows.repository(at), "sender": self.shows.user(sender)}
         for hook in self.world.hooks:
             self.mail.post(self.delivery(hook, event, payload, at))
 
     def delivery(
-        self, hook: FakeGiteaHook, event: str, payload: dict[str, Any], at: FakeGiteaRepository
+        self, hook: model.FakeGiteaHook, event: str, payload: dict[str, Any], at: model.FakeGiteaRepository
     ) -> FakeGiteaHookDelivery:
         """Return a delivery."""
         body, now_s = msgspec.json.encode(payload), self.world.clock.now_s()
@@ -219,7 +211,9 @@ class FakeGiteaPost:
             at.id, now_s, forgejo=hook.forgejo,
         )  # fmt: skip
 
-    def of_pull(self, pull: FakeGiteaPull, sender: FakeGitHubAccount, event: str, action: str, /, **more: Any) -> None:
+    def of_pull(
+        self, pull: model.FakeGiteaPull, sender: FakeGitHubAccount, event: str, action: str, /, **more: Any
+    ) -> None:
         """Deliver an event of a pull request."""
         pull.updated_s = self.world.clock.now_s()
         shown = self.shows.pull(pull, asks=False)

@@ -11,19 +11,11 @@ from typing import Any, TypeVar
 
 import jwt
 
+from headgate.testing.forges.github import model
 from headgate.testing.forges.github.acts import FakeGitHubPost, FakeGitHubRefused, Pulls
 from headgate.testing.forges.github.mail import Mail
 from headgate.testing.forges.github.rules import Asker
 from headgate.testing.forges.github.says import Says
-from headgate.testing.forges.github.state import (
-    App,
-    FakeGitHubAccount,
-    FakeGitHubInstallation,
-    FakeGitHubPull,
-    FakeGitHubRepository,
-    FakeGitHubToken,
-    FakeGitHubWorld,
-)
 from headgate.testing.forges.github.views import FakeGitHubShows
 
 JWT_LIFE_MAX_S = 600
@@ -42,10 +34,10 @@ SECONDARY = (
 
 @dataclass(frozen=True, slots=True)
 class FakeGitHubCaller:
-    account: FakeGitHubAccount | None
+    account: model.FakeGitHubAccount | None
     """Account of the caller; None: anonymous, or an app as itself."""
-    app: App | None = None
-    installation: FakeGitHubInstallation | None = None
+    app: model.App | None = None
+    installation: model.FakeGitHubInstallation | None = None
     key: str = "anonymous"
     """Key of the rate limit that the caller uses."""
 
@@ -56,7 +48,7 @@ class FakeGitHubCaller:
             raise FakeGitHubRefused(401, "Requires authentication")
         return Asker(self.account, self.app.slug if self.app else "")
 
-    def sees(self, repository: FakeGitHubRepository) -> bool:
+    def sees(self, repository: model.FakeGitHubRepository) -> bool:
         """Return whether the caller can see the repository."""
         if not repository.private:
             return True
@@ -66,7 +58,7 @@ class FakeGitHubCaller:
             return one.account is repository.owner and mine
         return self.account is not None and bool(repository.role(self.account.login))
 
-    def may(self, repository: FakeGitHubRepository, area: str, level: str) -> bool:
+    def may(self, repository: model.FakeGitHubRepository, area: str, level: str) -> bool:
         """Return whether the caller has access to an area of the repository, such as `checks`."""
         if self.installation is not None:
             one = self.installation
@@ -92,7 +84,7 @@ def bearer(header: str) -> str:
     return ""
 
 
-def caller(world: FakeGitHubWorld, header: str) -> FakeGitHubCaller:
+def caller(world: model.FakeGitHubWorld, header: str) -> FakeGitHubCaller:
     """Return the caller. Raise FakeGitHubRefused."""
     text = bearer(header)
     if not text:
@@ -110,7 +102,7 @@ def caller(world: FakeGitHubWorld, header: str) -> FakeGitHubCaller:
     return FakeGitHubCaller(token.account, app, token.installation, key)
 
 
-def _app(world: FakeGitHubWorld, text: str) -> FakeGitHubCaller:
+def _app(world: model.FakeGitHubWorld, text: str) -> FakeGitHubCaller:
     """Return the app that signed a JSON Web Token."""
     now_s = world.clock.now_s()
     try:
@@ -132,11 +124,11 @@ def _app(world: FakeGitHubWorld, text: str) -> FakeGitHubCaller:
     return FakeGitHubCaller(None, app, key=f"app {app.id}")
 
 
-def new_token(world: FakeGitHubWorld, installation: FakeGitHubInstallation) -> FakeGitHubToken:
+def new_token(world: model.FakeGitHubWorld, installation: model.FakeGitHubInstallation) -> model.FakeGitHubToken:
     """Make a token for an installation."""
     text = "ghs_" + hashlib.sha256(f"{installation.id}/{next(world.ids)}".encode()).hexdigest()[:36]
     expires_s = world.clock.now_s() + world.token_life_s
-    world.tokens[text] = FakeGitHubToken(text, installation.app.bot, installation, expires_s)
+    world.tokens[text] = model.FakeGitHubToken(text, installation.app.bot, installation, expires_s)
     return world.tokens[text]
 
 
@@ -151,7 +143,7 @@ class Budget:
 class FakeGitHubLimits:
     """Limit every caller."""
 
-    world: FakeGitHubWorld
+    world: model.FakeGitHubWorld
     limits: dict[str, int] = field(default_factory=lambda: dict(BUDGETS))
     content_max_a_minute: int = CONTENT_MAX_A_MINUTE
     budgets: dict[tuple[str, str], Budget] = field(default_factory=dict)
@@ -220,7 +212,7 @@ PER_PAGE, PER_PAGE_MAX = 30, 100
 class FakeGitHubForge:
     """Hold the state that answers are made from."""
 
-    world: FakeGitHubWorld
+    world: model.FakeGitHubWorld
     shows: FakeGitHubShows
     mail: Mail
     limits: FakeGitHubLimits
@@ -243,7 +235,7 @@ class FakeGitHubCall:
     """Headers of the answer."""
 
     @property
-    def repository(self) -> FakeGitHubRepository:
+    def repository(self) -> model.FakeGitHubRepository:
         """Return the one that the path names.  Raise FakeGitHubRefused."""
         found = self.forge.world.repository(f"{self.path['owner']}/{self.path['repo']}")
         if found is None or not self.caller.sees(found):
@@ -251,7 +243,7 @@ class FakeGitHubCall:
         return found
 
     @property
-    def pull(self) -> FakeGitHubPull:
+    def pull(self) -> model.FakeGitHubPull:
         """Return the pull request that the path names.  Raise FakeGitHubRefused."""
         number = self.path.get("pull_number") or self.path["issue_number"]
         found = self.repository.pulls.get(int(number)) if number.isdecimal() else None

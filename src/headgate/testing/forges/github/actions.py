@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.access import FakeGitHubForge
 from headgate.testing.forges.github.acts import FakeGitHubRefused
-from headgate.testing.forges.github.state import CheckRun, FakeGitHubAccount, FakeGitHubPull, FakeGitHubRepository
+from headgate.testing.forges.github.model import CheckRun, FakeGitHubAccount, FakeGitHubPull, FakeGitHubRepository
 from headgate.testing.forges.pages import BY_BRANCH, ChangeMark, PageChange, PageRemark
 
 _DID = {

@@ -5,17 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github import hosts, model
 from headgate.testing.forges.github.mail import Mail
 from headgate.testing.forges.github.rules import Asker, unmet
-from headgate.testing.forges.github.state import (
-    FakeGitHubAccount,
-    FakeGitHubPull,
-    FakeGitHubRepository,
-    FakeGitHubTimelineEntry,
-    FakeGitHubWorld,
-    stamp,
-)
 from headgate.testing.forges.github.views import FakeGitHubShows, Shown, mergeability, node
 
 
@@ -31,12 +23,18 @@ class FakeGitHubRefused(Exception):
 class FakeGitHubPost:
     """Send events to the hooks of apps."""
 
-    world: FakeGitHubWorld
+    world: model.FakeGitHubWorld
     shows: FakeGitHubShows
     mail: Mail
 
     def tell(
-        self, at: FakeGitHubRepository, sender: FakeGitHubAccount, event: str, action: str | None, /, **more: Any
+        self,
+        at: model.FakeGitHubRepository,
+        sender: model.FakeGitHubAccount,
+        event: str,
+        action: str | None,
+        /,
+        **more: Any,
     ) -> None:
         """Deliver an event of a repository to the app that is installed there."""
         one = self.world.installation_of(at)
@@ -50,11 +48,11 @@ class FakeGitHubPost:
         payload["installation"] = {"id": one.id, "node_id": node("Installation", one.id)}
         self.mail.post(self.mail.make(event, action, payload, one.app.hook_url, one.app.hook_secret, one.app.id))
 
-    def of_pull(self, pull: FakeGitHubPull, sender: FakeGitHubAccount, action: str, **more: Any) -> None:
+    def of_pull(self, pull: model.FakeGitHubPull, sender: model.FakeGitHubAccount, action: str, **more: Any) -> None:
         """Deliver an event of a pull request."""
         pull.updated_s = self.world.clock.now_s()
         pull.deeds.append(
-            FakeGitHubTimelineEntry(action, sender, pull.updated_s, more.get("label", {}).get("name", ""))
+            model.FakeGitHubTimelineEntry(action, sender, pull.updated_s, more.get("label", {}).get("name", ""))
         )
         # A delivery shows the mergeability that is known, and does not have it computed.
         shown = self.shows.pull(pull, Asker(sender), asks=False)
@@ -65,27 +63,27 @@ class FakeGitHubPost:
 class Pulls:
     """Pull requests and the branches under them."""
 
-    world: FakeGitHubWorld
+    world: model.FakeGitHubWorld
     post: FakeGitHubPost
 
     def open(
         self,
-        repository: FakeGitHubRepository,
-        head_repository: FakeGitHubRepository,
+        repository: model.FakeGitHubRepository,
+        head_repository: model.FakeGitHubRepository,
         head: str,
         base: str,
-        who: FakeGitHubAccount,
+        who: model.FakeGitHubAccount,
         title: str,
         body: str | None,
         draft: bool,
-    ) -> FakeGitHubPull:
+    ) -> model.FakeGitHubPull:
         """Open a pull request."""
         tip, base_tip = hosts.heads(head_repository).get(head), hosts.heads(repository).get(base)
         if tip is None or base_tip is None:
             raise FakeGitHubRefused(422, "Validation Failed")
         now_s, number = self.world.clock.now_s(), next(repository.numbers)
         label = f"{head_repository.owner.login}:{head}"
-        pull = FakeGitHubPull(
+        pull = model.FakeGitHubPull(
             number, next(self.world.ids), repository, head_repository, label, head, tip, base, base_tip, who, title,
             body, now_s, now_s, draft,
         )  # fmt: skip
@@ -94,20 +92,20 @@ class Pulls:
         self.post.of_pull(pull, who, "opened")
         return pull
 
-    def close(self, pull: FakeGitHubPull, who: FakeGitHubAccount) -> None:
+    def close(self, pull: model.FakeGitHubPull, who: model.FakeGitHubAccount) -> None:
         """Close it without merging."""
         pull.state, pull.closed_s = "closed", self.world.clock.now_s()
         self.post.of_pull(pull, who, "closed")
 
-    def reopen(self, pull: FakeGitHubPull, who: FakeGitHubAccount) -> None:
+    def reopen(self, pull: model.FakeGitHubPull, who: model.FakeGitHubAccount) -> None:
         """Open it again."""
         pull.state, pull.closed_s = "open", None
         self.post.of_pull(pull, who, "reopened")
 
     def edit(
         self,
-        pull: FakeGitHubPull,
-        who: FakeGitHubAccount,
+        pull: model.FakeGitHubPull,
+        who: model.FakeGitHubAccount,
         title: str | None = None,
         body: str | None = None,
         base: str | None = None,
@@ -123,12 +121,14 @@ class Pulls:
             pull.base_ref, pull.base_sha = base, hosts.heads(pull.repository)[base]
         self.post.of_pull(pull, who, "edited", changes=changes)
 
-    def set_draft(self, pull: FakeGitHubPull, who: FakeGitHubAccount, draft: bool) -> None:
+    def set_draft(self, pull: model.FakeGitHubPull, who: model.FakeGitHubAccount, draft: bool) -> None:
         """Make it a draft, or ready for review."""
         pull.draft = draft
         self.post.of_pull(pull, who, "converted_to_draft" if draft else "ready_for_review")
 
-    def pushed(self, repository: FakeGitHubRepository, who: FakeGitHubAccount, before: dict[str, str]) -> None:
+    def pushed(
+        self, repository: model.FakeGitHubRepository, who: model.FakeGitHubAccount, before: dict[str, str]
+    ) -> None:
         """Find moved branches: announce them, update heads of pull requests, and mark landed ones as merged."""
         after = hosts.heads(repository)
         repository.pushed_s = self.world.clock.now_s()
@@ -140,7 +140,7 @@ class Pulls:
                 self._mark_merged(repository, who, branch, new)
 
     def _tell_push(
-        self, repository: FakeGitHubRepository, who: FakeGitHubAccount, branch: str, old: str, new: str
+        self, repository: model.FakeGitHubRepository, who: model.FakeGitHubAccount, branch: str, old: str, new: str
     ) -> None:
         gone, born = new == hosts.ZERO, old == hosts.ZERO
         commits = [] if gone else self._commits(repository, old, new)
@@ -159,7 +159,7 @@ class Pulls:
             },
         )  # fmt: skip
 
-    def _commits(self, repository: FakeGitHubRepository, old: str, new: str) -> list[Shown]:
+    def _commits(self, repository: model.FakeGitHubRepository, old: str, new: str) -> list[Shown]:
         git = hosts.opened(repository)
         found: list[Shown] = []
         for one in git.walk(new):
@@ -171,14 +171,14 @@ class Pulls:
             found.append(
                 {
                     "id": str(one.id), "tree_id": str(one.tree_id), "distinct": True, "message": one.message,
-                    "timestamp": stamp(one.commit_time), "url": url, "author": person, "committer": person,
+                    "timestamp": model.stamp(one.commit_time), "url": url, "author": person, "committer": person,
                     "added": [], "removed": [], "modified": [],
                 }
             )  # fmt: skip
         return found[::-1]
 
     def _follow_heads(
-        self, repository: FakeGitHubRepository, who: FakeGitHubAccount, branch: str, old: str, new: str
+        self, repository: model.FakeGitHubRepository, who: model.FakeGitHubAccount, branch: str, old: str, new: str
     ) -> None:
         for base in self.world.repositories.values():
             for pull in base.pulls.values():
@@ -192,20 +192,28 @@ class Pulls:
                 hosts.bring(repository, base, new, f"refs/pull/{pull.number}/head")
                 self.post.of_pull(pull, who, "synchronize", before=old, after=new)
 
-    def _mark_merged(self, repository: FakeGitHubRepository, who: FakeGitHubAccount, branch: str, tip: str) -> None:
+    def _mark_merged(
+        self, repository: model.FakeGitHubRepository, who: model.FakeGitHubAccount, branch: str, tip: str
+    ) -> None:
         """Mark a pull request whose head is in its base as merged, whoever pushed it."""
         for pull in repository.pulls.values():
             affected = pull.base_ref == branch and pull.state == "open" and tip != hosts.ZERO
             if affected and hosts.contains(repository, tip, pull.head_sha):
                 self._merged(pull, who, tip)
 
-    def _merged(self, pull: FakeGitHubPull, who: FakeGitHubAccount, commit: str) -> None:
+    def _merged(self, pull: model.FakeGitHubPull, who: model.FakeGitHubAccount, commit: str) -> None:
         pull.state, pull.closed_s = "closed", self.world.clock.now_s()
         pull.merged, pull.merged_by, pull.merge_commit_sha = True, who, commit
         self.post.of_pull(pull, who, "closed")
 
     def merge(
-        self, pull: FakeGitHubPull, asker: Asker, sha: str | None, method: str, title: str | None, message: str | None
+        self,
+        pull: model.FakeGitHubPull,
+        asker: Asker,
+        sha: str | None,
+        method: str,
+        title: str | None,
+        message: str | None,
     ) -> str:
         """Merge it as the button does; return the new tip of the base.  Raise FakeGitHubRefused."""
         repository = pull.repository

@@ -7,26 +7,18 @@ from typing import Any
 
 import msgspec
 
-from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github import hosts, model
 from headgate.testing.forges.github.access import Answer, FakeGitHubCall, Routes, new_token
 from headgate.testing.forges.github.acts import FakeGitHubRefused
 from headgate.testing.forges.github.mail import Delivery
 from headgate.testing.forges.github.rules import protection_of, rulesets_of
-from headgate.testing.forges.github.state import (
-    ROLES,
-    App,
-    FakeGitHubInstallation,
-    FakeGitHubProtection,
-    Ruleset,
-    stamp,
-)
 from headgate.testing.forges.github.views import Shown, node
 
 ROUTES = Routes()
 _REPO = "/repos/{owner}/{repo}"
 
 
-def _as_app(call: FakeGitHubCall) -> App:
+def _as_app(call: FakeGitHubCall) -> model.App:
     if call.caller.app is None or call.caller.installation is not None:
         raise FakeGitHubRefused(401, "A JSON web token could not be decoded")
     return call.caller.app
@@ -63,7 +55,7 @@ def installation_of(call: FakeGitHubCall) -> Answer:
     return 200, call.forge.shows.installation(found)
 
 
-def _installation(call: FakeGitHubCall) -> FakeGitHubInstallation:
+def _installation(call: FakeGitHubCall) -> model.FakeGitHubInstallation:
     found = call.forge.world.installations.get(int(call.path["installation_id"]))
     if found is None or found.app is not _as_app(call):
         raise FakeGitHubRefused(404, "Not Found")
@@ -78,7 +70,11 @@ def access_token(call: FakeGitHubCall) -> Answer:
         raise FakeGitHubRefused(403, "This installation has been suspended")
     token = new_token(call.forge.world, found)
     kind = "all" if found.projects is None else "selected"
-    shown = {"token": token.text, "expires_at": stamp(token.expires_s), "permissions": dict(found.app.permissions)}
+    shown = {
+        "token": token.text,
+        "expires_at": model.stamp(token.expires_s),
+        "permissions": dict(found.app.permissions),
+    }
     return 201, {**shown, "repository_selection": kind}
 
 
@@ -114,7 +110,7 @@ def _delivery(one: Delivery) -> Shown:
     return {
         "id": one.id,
         "guid": one.guid,
-        "delivered_at": stamp(one.at_s),
+        "delivered_at": model.stamp(one.at_s),
         "redelivery": one.redelivery,
         "duration": one.duration_s,
         "status": one.status,
@@ -194,7 +190,7 @@ def permission(call: FakeGitHubCall) -> Answer:
         raise FakeGitHubRefused(404, f"{call.path['username']} is not a user")
     role = call.repository.role(found.login)
     shown = {**call.forge.shows.user(found), "role_name": role or "none"}
-    return 200, {"permission": ROLES.get(role, "none"), "role_name": role or "none", "user": shown}
+    return 200, {"permission": model.ROLES.get(role, "none"), "role_name": role or "none", "user": shown}
 
 
 @ROUTES.on("GET", _REPO + "/branches")
@@ -270,7 +266,7 @@ def ruleset(call: FakeGitHubCall) -> Answer:
     return 200, _ruleset(call, found, may)
 
 
-def _ruleset(call: FakeGitHubCall, one: Ruleset, may: str) -> Shown:
+def _ruleset(call: FakeGitHubCall, one: model.Ruleset, may: str) -> Shown:
     kind = "Organization" if one.organization else "Repository"
     source = call.repository.owner.login if one.organization else call.repository.full_name
     return {
@@ -284,8 +280,8 @@ def _ruleset(call: FakeGitHubCall, one: Ruleset, may: str) -> Shown:
         "node_id": node("RepositoryRuleset", one.id),
         "conditions": {"ref_name": {"include": list(one.branches), "exclude": []}},
         "rules": one.rules,
-        "created_at": stamp(one.created_s),
-        "updated_at": stamp(one.created_s),
+        "created_at": model.stamp(one.created_s),
+        "updated_at": model.stamp(one.created_s),
     }
 
 
@@ -301,7 +297,7 @@ def protection(call: FakeGitHubCall) -> Answer:
     return 200, _protection(call, found)
 
 
-def _protection(call: FakeGitHubCall, one: FakeGitHubProtection) -> Shown:
+def _protection(call: FakeGitHubCall, one: model.FakeGitHubProtection) -> Shown:
     shows, world = call.forge.shows, call.forge.world
     url = f"{shows.api}/repos/{call.repository.full_name}/branches/{call.path['branch']}/protection"
     protection: Shown = {

@@ -5,24 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headgate.testing.forges.github import hosts, rules
+from headgate.testing.forges.github import hosts, model, rules
 from headgate.testing.forges.github.access import FakeGitHubCaller, FakeGitHubLimits
 from headgate.testing.forges.github.query import Node, connection
-from headgate.testing.forges.github.state import (
-    App,
-    CheckRun,
-    FakeGitHubAccount,
-    FakeGitHubComment,
-    FakeGitHubProtection,
-    FakeGitHubPull,
-    FakeGitHubRepository,
-    FakeGitHubReview,
-    FakeGitHubStatus,
-    FakeGitHubTimelineEntry,
-    FakeGitHubWorld,
-    Ruleset,
-    stamp,
-)
 from headgate.testing.forges.github.views import mergeability, node
 
 _DEEDS = {
@@ -40,7 +25,9 @@ _MERGEABLE = {None: "UNKNOWN", True: "MERGEABLE", False: "CONFLICTING"}
 class FakeGitHubGraph:
     """Resolve the root of one caller's view."""
 
-    def __init__(self, world: FakeGitHubWorld, limits: FakeGitHubLimits, caller: FakeGitHubCaller, web: str) -> None:
+    def __init__(
+        self, world: model.FakeGitHubWorld, limits: FakeGitHubLimits, caller: FakeGitHubCaller, web: str
+    ) -> None:
         self._world, self._limits, self._caller, self._web = world, limits, caller, web
 
     def root(self) -> Node:
@@ -54,7 +41,7 @@ class FakeGitHubGraph:
                 "limit": budget.limit,
                 "remaining": max(0, budget.limit - budget.used),
                 "used": budget.used,
-                "resetAt": stamp(budget.reset_s),
+                "resetAt": model.stamp(budget.reset_s),
             },
             "viewer": self._actor(self._caller.account),
             "repository": self._repository,
@@ -69,7 +56,7 @@ class FakeGitHubGraph:
             return None
         return self._of_repository(found)
 
-    def _of_repository(self, one: FakeGitHubRepository) -> Node:
+    def _of_repository(self, one: model.FakeGitHubRepository) -> Node:
         tips = hosts.heads(one)
         pulls = [self._pull(p) for p in one.pulls.values() if p.state == "open"]
         shown = [self._protection(p, one) for p in one.protections]
@@ -99,7 +86,7 @@ class FakeGitHubGraph:
             "branchProtectionRules": connection("BranchProtectionRuleConnection", shown),
         }
 
-    def _ref(self, repository: FakeGitHubRepository, name: str, tip: str) -> Node:
+    def _ref(self, repository: model.FakeGitHubRepository, name: str, tip: str) -> Node:
         one = self._caller.installation
         # GitHub shows classic protection as absent, without an error, to an app that lacks this permission.
         shown = one is None or "administration" in one.app.permissions
@@ -114,7 +101,7 @@ class FakeGitHubGraph:
             "rules": connection("RepositoryRuleConnection", found),
         }
 
-    def _actor(self, one: FakeGitHubAccount | None) -> Node | None:
+    def _actor(self, one: model.FakeGitHubAccount | None) -> Node | None:
         if one is None:
             return None
         # Only REST has the suffix.
@@ -128,10 +115,10 @@ class FakeGitHubGraph:
             "email": one.email or "",
         }
 
-    def _app(self, one: App) -> Node:
+    def _app(self, one: model.App) -> Node:
         return {"__typename": "App", "slug": one.slug, "databaseId": one.id, "name": one.slug}
 
-    def _pull(self, one: FakeGitHubPull) -> Node:
+    def _pull(self, one: model.FakeGitHubPull) -> Node:
         asker = self._caller.asker
         tip = hosts.heads(one.repository).get(one.base_ref)
 
@@ -162,8 +149,8 @@ class FakeGitHubGraph:
             "isDraft": one.draft,
             "merged": one.merged,
             "closed": one.state != "open",
-            "createdAt": stamp(one.created_s),
-            "updatedAt": stamp(one.updated_s),
+            "createdAt": model.stamp(one.created_s),
+            "updatedAt": model.stamp(one.updated_s),
             "author": self._actor(one.user),
             "headRefOid": one.head_sha,
             "headRefName": one.head_ref,
@@ -190,7 +177,7 @@ class FakeGitHubGraph:
             "headRef": None,
         }
 
-    def _as_admin(self, one: FakeGitHubPull) -> bool:
+    def _as_admin(self, one: model.FakeGitHubPull) -> bool:
         protection = rules.protection_of(one.repository, one.base_ref)
         asker = self._caller.asker
         return (
@@ -200,10 +187,10 @@ class FakeGitHubGraph:
             and rules.may_bypass(one, protection, asker)
         )
 
-    def _of_pull(self, pull: FakeGitHubPull, sha: str) -> Node:
+    def _of_pull(self, pull: model.FakeGitHubPull, sha: str) -> Node:
         return {"__typename": "PullRequestCommit", "commit": self._commit(pull.repository, sha)}
 
-    def _review(self, pull: FakeGitHubPull, one: FakeGitHubReview) -> Node:
+    def _review(self, pull: model.FakeGitHubPull, one: model.FakeGitHubReview) -> Node:
         return {
             "__typename": "PullRequestReview",
             "databaseId": one.id,
@@ -211,12 +198,12 @@ class FakeGitHubGraph:
             "author": self._actor(one.user),
             "state": one.state,
             "body": one.body,
-            "submittedAt": stamp(one.at_s),
+            "submittedAt": model.stamp(one.at_s),
             "commit": {"__typename": "Commit", "oid": one.commit_id},
             "authorCanPushToRepository": pull.repository.role(one.user.login) in ("write", "maintain", "admin"),
         }
 
-    def _opinions(self, pull: FakeGitHubPull) -> Callable[..., Node]:
+    def _opinions(self, pull: model.FakeGitHubPull) -> Callable[..., Node]:
         def page(writersOnly: bool = False, **arguments: Any) -> Node:
             found = [self._review(pull, one) for one in rules.last_opinions(pull).values()]
             opinions = [one for one in found if one["authorCanPushToRepository"] or not writersOnly]
@@ -224,7 +211,7 @@ class FakeGitHubGraph:
 
         return page
 
-    def _timeline(self, pull: FakeGitHubPull) -> Callable[..., Node]:
+    def _timeline(self, pull: model.FakeGitHubPull) -> Callable[..., Node]:
         def page(itemTypes: list[str] | None = None, **arguments: Any) -> Node:
             kinds = {kind: name for kind, name in _DEEDS.items() if itemTypes is None or name in itemTypes}
             found = [self._deed(one, kinds[one.action]) for one in pull.deeds if one.action in kinds]
@@ -233,22 +220,22 @@ class FakeGitHubGraph:
 
         return page
 
-    def _deed(self, one: FakeGitHubTimelineEntry, name: str) -> Node:
+    def _deed(self, one: model.FakeGitHubTimelineEntry, name: str) -> Node:
         kind = "".join(word.capitalize() for word in name.split("_"))
         label = {"label": {"__typename": "Label", "name": one.label}} if one.label else {}
-        return {"__typename": kind, "actor": self._actor(one.who), "createdAt": stamp(one.at_s), **label}
+        return {"__typename": kind, "actor": self._actor(one.who), "createdAt": model.stamp(one.at_s), **label}
 
-    def _comment(self, one: FakeGitHubComment) -> Node:
+    def _comment(self, one: model.FakeGitHubComment) -> Node:
         return {
             "__typename": "IssueComment",
             "databaseId": one.id,
             "fullDatabaseId": str(one.id),
             "body": one.body,
-            "createdAt": stamp(one.created_s),
+            "createdAt": model.stamp(one.created_s),
             "author": self._actor(one.user),
         }
 
-    def _commit(self, repository: FakeGitHubRepository, sha: str) -> Node:
+    def _commit(self, repository: model.FakeGitHubRepository, sha: str) -> Node:
         contexts: list[Node] = []
         latest = {(s.context): s for s in repository.statuses.get(sha, ())}
         contexts += [self._context(repository, s) for s in latest.values()]
@@ -273,18 +260,18 @@ class FakeGitHubGraph:
             "statusCheckRollup": rollup,
         }
 
-    def _context(self, repository: FakeGitHubRepository, one: FakeGitHubStatus) -> Node:
+    def _context(self, repository: model.FakeGitHubRepository, one: model.FakeGitHubStatus) -> Node:
         return {
             "__typename": "StatusContext",
             "context": one.context,
             "state": one.state.upper(),
             "description": one.description,
             "targetUrl": one.target_url,
-            "createdAt": stamp(one.at_s),
+            "createdAt": model.stamp(one.at_s),
             "creator": self._actor(one.creator),
         }
 
-    def _run(self, repository: FakeGitHubRepository, one: CheckRun) -> Node:
+    def _run(self, repository: model.FakeGitHubRepository, one: model.CheckRun) -> Node:
         return {
             "__typename": "CheckRun",
             "databaseId": one.id,
@@ -292,7 +279,7 @@ class FakeGitHubGraph:
             "status": one.status.upper(),
             "conclusion": one.conclusion.upper() if one.conclusion else None,
             "externalId": one.external_id,
-            "completedAt": stamp(one.completed_s) if one.completed_s is not None else None,
+            "completedAt": model.stamp(one.completed_s) if one.completed_s is not None else None,
             "detailsUrl": one.details_url,
             "checkSuite": {
                 "__typename": "CheckSuite",
@@ -301,7 +288,7 @@ class FakeGitHubGraph:
             },
         }
 
-    def _protection(self, one: FakeGitHubProtection, repository: FakeGitHubRepository) -> Node:
+    def _protection(self, one: model.FakeGitHubProtection, repository: model.FakeGitHubRepository) -> Node:
         tips = sorted(hosts.heads(repository).items())
         mine = [(name, tip) for name, tip in tips if rules.protection_of(repository, name) is one]
 
@@ -340,7 +327,7 @@ class FakeGitHubGraph:
             found.append({"__typename": kind, "actor": actor})
         return connection(f"{kind}Connection", found)
 
-    def _rule(self, ruleset: Ruleset, rule: dict[str, Any]) -> Node:
+    def _rule(self, ruleset: model.Ruleset, rule: dict[str, Any]) -> Node:
         return {
             "__typename": "RepositoryRule",
             "type": rule["type"].upper(),

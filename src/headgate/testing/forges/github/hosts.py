@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pygit2
 from aiohttp import web
 
-from headgate.testing.forges.github.state import FakeGitHubAccount
+from headgate.testing.forges.github.model import FakeGitHubAccount
 from headgate.testing.repositories import empty_repository, run_git
 
 ZERO = "0" * 40

@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 
 from headgate.base.tasks import end
-from headgate.testing.forges.github.state import Clock
+from headgate.testing.forges.github.model import Clock
 from headgate.testing.forges.github.views import Shown
 
 PATIENCE_S = 10.0

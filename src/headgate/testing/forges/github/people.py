@@ -12,32 +12,17 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github import hosts, model
 from headgate.testing.forges.github.access import FakeGitHubForge, FakeGitHubLimits
 from headgate.testing.forges.github.acts import FakeGitHubPost, Pulls
 from headgate.testing.forges.github.mail import Mail, Postman
 from headgate.testing.forges.github.says import Says
 from headgate.testing.forges.github.server import FakeGitHubFault, FakeGitHubServer
-from headgate.testing.forges.github.state import (
-    App,
-    CheckRun,
-    FakeGitHubAccount,
-    FakeGitHubComment,
-    FakeGitHubInstallation,
-    FakeGitHubProtection,
-    FakeGitHubPull,
-    FakeGitHubRepository,
-    FakeGitHubReview,
-    FakeGitHubToken,
-    FakeGitHubWorld,
-    Ruleset,
-    stamp,
-)
 from headgate.testing.forges.github.views import FakeGitHubShows, Shown
 from headgate.testing.servers.program import free_ports
 
 
-def shown_rule(at: FakeGitHubRepository, one: FakeGitHubProtection) -> Shown:
+def shown_rule(at: model.FakeGitHubRepository, one: model.FakeGitHubProtection) -> Shown:
     """Return a classic rule as webhooks have it."""
 
     def level(enabled: bool) -> str:
@@ -47,8 +32,8 @@ def shown_rule(at: FakeGitHubRepository, one: FakeGitHubProtection) -> Shown:
         "id": one.id,
         "repository_id": at.id,
         "name": one.pattern,
-        "created_at": stamp(0),
-        "updated_at": stamp(0),
+        "created_at": model.stamp(0),
+        "updated_at": model.stamp(0),
         "pull_request_reviews_enforcement_level": level(one.approvals is not None),
         "required_approving_review_count": one.approvals or 0,
         "dismiss_stale_reviews_on_push": False,
@@ -73,7 +58,7 @@ def shown_rule(at: FakeGitHubRepository, one: FakeGitHubProtection) -> Shown:
     }
 
 
-def shown_ruleset(at: FakeGitHubRepository, one: Ruleset) -> Shown:
+def shown_ruleset(at: model.FakeGitHubRepository, one: model.Ruleset) -> Shown:
     """Return a ruleset as webhooks have it."""
     return {
         "id": one.id,
@@ -83,8 +68,8 @@ def shown_ruleset(at: FakeGitHubRepository, one: Ruleset) -> Shown:
         "source": at.full_name,
         "enforcement": one.enforcement,
         "conditions": {"ref_name": {"include": list(one.branches), "exclude": []}},
-        "created_at": stamp(one.created_s),
-        "updated_at": stamp(one.created_s),
+        "created_at": model.stamp(one.created_s),
+        "updated_at": model.stamp(one.created_s),
     }
 
 
@@ -93,11 +78,11 @@ class FakeGitHubPerson:
     """Act as a person who uses the forge in a browser and with git."""
 
     forge: FakeGitHubForge
-    account: FakeGitHubAccount
+    account: model.FakeGitHubAccount
 
     def push(
         self,
-        repository: FakeGitHubRepository,
+        repository: model.FakeGitHubRepository,
         branch: str,
         files: Mapping[str, str | None],
         message: str = "Change",
@@ -115,7 +100,7 @@ class FakeGitHubPerson:
         self.forge.pulls.pushed(repository, self.account, before)
         return commit
 
-    def reset(self, repository: FakeGitHubRepository, branch: str, commit: str | None) -> None:
+    def reset(self, repository: model.FakeGitHubRepository, branch: str, commit: str | None) -> None:
         """Force a branch to a commit; None removes it."""
         before = hosts.heads(repository)
         hosts.point(repository, f"refs/heads/{branch}", commit)
@@ -123,16 +108,16 @@ class FakeGitHubPerson:
 
     def propose(
         self,
-        repository: FakeGitHubRepository,
+        repository: model.FakeGitHubRepository,
         branch: str,
         files: Mapping[str, str | None],
         title: str = "A change",
         body: str | None = None,
         *,
         base: str = "",
-        fork: FakeGitHubRepository | None = None,
+        fork: model.FakeGitHubRepository | None = None,
         draft: bool = False,
-    ) -> FakeGitHubPull:
+    ) -> model.FakeGitHubPull:
         """Push a branch with one commit and open a pull request from it."""
         base, home = base or repository.default_branch, fork or repository
         # The fork may be older than the base; a person would update it first.
@@ -144,21 +129,21 @@ class FakeGitHubPerson:
 
     def open(
         self,
-        repository: FakeGitHubRepository,
+        repository: model.FakeGitHubRepository,
         branch: str,
         title: str = "A change",
         body: str | None = None,
         *,
         base: str = "",
-        fork: FakeGitHubRepository | None = None,
+        fork: model.FakeGitHubRepository | None = None,
         draft: bool = False,
-    ) -> FakeGitHubPull:
+    ) -> model.FakeGitHubPull:
         """Open a pull request from a branch that is there."""
         return self.forge.pulls.open(
             repository, fork or repository, branch, base or repository.default_branch, self.account, title, body, draft
         )
 
-    def fork(self, repository: FakeGitHubRepository) -> FakeGitHubRepository:
+    def fork(self, repository: model.FakeGitHubRepository) -> model.FakeGitHubRepository:
         """Return a fork of one's own."""
         name = f"{self.account.login}/{repository.name}"
         made = make_repository(self.forge.world, name, {}, repository.default_branch)
@@ -169,64 +154,64 @@ class FakeGitHubPerson:
 
     def review(
         self,
-        pull: FakeGitHubPull,
+        pull: model.FakeGitHubPull,
         state: Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED"] = "APPROVED",
         body: str = "",
-    ) -> FakeGitHubReview:
+    ) -> model.FakeGitHubReview:
         """Review a pull request."""
         return self.forge.says.review(pull, self.account, state, body)
 
-    def comment(self, pull: FakeGitHubPull, body: str) -> FakeGitHubComment:
+    def comment(self, pull: model.FakeGitHubPull, body: str) -> model.FakeGitHubComment:
         """Comment on it."""
         return self.forge.says.comment(pull, self.account, body)
 
-    def label(self, pull: FakeGitHubPull, *names: str, off: bool = False) -> None:
+    def label(self, pull: model.FakeGitHubPull, *names: str, off: bool = False) -> None:
         """Put labels on, or take them off."""
         for name in names:
             act = self.forge.says.unlabel if off else self.forge.says.label
             act(pull, self.account, name)
 
-    def close(self, pull: FakeGitHubPull) -> None:
+    def close(self, pull: model.FakeGitHubPull) -> None:
         """Close it without merging."""
         self.forge.pulls.close(pull, self.account)
 
-    def reopen(self, pull: FakeGitHubPull) -> None:
+    def reopen(self, pull: model.FakeGitHubPull) -> None:
         """Open it again."""
         self.forge.pulls.reopen(pull, self.account)
 
-    def edit(self, pull: FakeGitHubPull, **what: str) -> None:
+    def edit(self, pull: model.FakeGitHubPull, **what: str) -> None:
         """Change title, body or base."""
         self.forge.pulls.edit(pull, self.account, **what)
 
-    def set_draft(self, pull: FakeGitHubPull, draft: bool = True) -> None:
+    def set_draft(self, pull: model.FakeGitHubPull, draft: bool = True) -> None:
         """Make it a draft, or ready."""
         self.forge.pulls.set_draft(pull, self.account, draft)
 
-    def status(self, pull: FakeGitHubPull, context: str, state: str = "success") -> None:
+    def status(self, pull: model.FakeGitHubPull, context: str, state: str = "success") -> None:
         """Give its head a status, as another program does."""
         self.forge.says.status(pull.repository, self.account, pull.head_sha, state, context, None, None)
 
-    def rerun(self, repository: FakeGitHubRepository, run: CheckRun) -> None:
+    def rerun(self, repository: model.FakeGitHubRepository, run: model.CheckRun) -> None:
         """Request that a check run is run again."""
         run.asked_again = True
         self.forge.says.check(repository, self.account, run, "rerequested")
 
-    def click(self, repository: FakeGitHubRepository, run: CheckRun, identifier: str) -> None:
+    def click(self, repository: model.FakeGitHubRepository, run: model.CheckRun, identifier: str) -> None:
         """Use a button of a check run."""
         wanted = {"identifier": identifier}
         self.forge.says.check(repository, self.account, run, "requested_action", requested_action=wanted)
 
 
 def make_repository(
-    world: FakeGitHubWorld, full_name: str, files: Mapping[str, str], branch: str = "main"
-) -> FakeGitHubRepository:
+    world: model.FakeGitHubWorld, full_name: str, files: Mapping[str, str], branch: str = "main"
+) -> model.FakeGitHubRepository:
     """Make a repository with one commit; without files it has none."""
     owner, _, name = full_name.partition("/")
     account = world.accounts.get(owner) or world.account(owner, "Organization")
     git_dir = world.root / f"{next(world.ids)}-{name}.git"
     hosts.make(git_dir, branch)
     now_s = world.clock.now_s()
-    made = FakeGitHubRepository(next(world.ids), account, name, git_dir, branch, created_s=now_s, pushed_s=now_s)
+    made = model.FakeGitHubRepository(next(world.ids), account, name, git_dir, branch, created_s=now_s, pushed_s=now_s)
     world.repositories[full_name] = made
     if files:
         first = hosts.commit(made, [], files, "Begin", hosts.signature(account, now_s))
@@ -239,7 +224,7 @@ class GitHub:
     """Imitate GitHub. Actions take effect at once; webhooks follow, and `mail.delivered` waits for them."""
 
     url: str
-    world: FakeGitHubWorld
+    world: model.FakeGitHubWorld
     mail: Mail
     server: FakeGitHubServer
     limits: FakeGitHubLimits
@@ -254,11 +239,11 @@ class GitHub:
             self.world.repositories[repository.replace("__", "/")].roles[login] = role
         return FakeGitHubPerson(self.forge, account)
 
-    def repository(self, full_name: str, files: Mapping[str, str], branch: str = "main") -> FakeGitHubRepository:
+    def repository(self, full_name: str, files: Mapping[str, str], branch: str = "main") -> model.FakeGitHubRepository:
         """Make a repository."""
         return make_repository(self.world, full_name, files, branch)
 
-    def app(self, slug: str = "headgate", hook_url: str = "", hook_secret: str = "") -> App:
+    def app(self, slug: str = "headgate", hook_url: str = "", hook_secret: str = "") -> model.App:
         """Register an app; its private key is in `keys`."""
         key = rsa.generate_private_key(65537, 2048)
         kinds = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
@@ -266,60 +251,68 @@ class GitHub:
         format_ = serialization.PublicFormat.SubjectPublicKeyInfo
         public = key.public_key().public_bytes(serialization.Encoding.PEM, format_).decode()
         owner, bot = self.world.account("octo", "Organization"), self.world.account(f"{slug}[bot]", "Bot")
-        one = App(next(self.world.ids), slug, owner, bot, public, hook_url=hook_url, hook_secret=hook_secret)
+        one = model.App(next(self.world.ids), slug, owner, bot, public, hook_url=hook_url, hook_secret=hook_secret)
         self.world.apps[one.id], self.keys[one.id] = one, private
         return one
 
-    def install(self, app: App, owner: str, *projects: str) -> FakeGitHubInstallation:
+    def install(self, app: model.App, owner: str, *projects: str) -> model.FakeGitHubInstallation:
         """Install an app for an account: for some of its repositories, or all."""
         account = self.world.accounts.get(owner) or self.world.account(owner, "Organization")
-        one = FakeGitHubInstallation(next(self.world.ids), app, account, set(projects) or None)
+        one = model.FakeGitHubInstallation(next(self.world.ids), app, account, set(projects) or None)
         self.world.installations[one.id] = one
         return one
 
     def token(self, login: str) -> str:
         """Return a personal token of somebody."""
         text = f"ghp_{next(self.world.ids):036d}"
-        self.world.tokens[text] = FakeGitHubToken(text, self.world.account(login), None, float("inf"))
+        self.world.tokens[text] = model.FakeGitHubToken(text, self.world.account(login), None, float("inf"))
         return text
 
-    def protect(self, repository: FakeGitHubRepository, pattern: str = "main", **how: Any) -> FakeGitHubProtection:
+    def protect(
+        self, repository: model.FakeGitHubRepository, pattern: str = "main", **how: Any
+    ) -> model.FakeGitHubProtection:
         """Protect branches in the classic way; see state.Protection."""
-        one = FakeGitHubProtection(next(self.world.ids), pattern, **how)
+        one = model.FakeGitHubProtection(next(self.world.ids), pattern, **how)
         repository.protections.append(one)
         self._ruled(repository, one, "created")
         return one
 
-    def edit(self, repository: FakeGitHubRepository, one: FakeGitHubProtection | Ruleset, **how: Any) -> None:
+    def edit(
+        self, repository: model.FakeGitHubRepository, one: model.FakeGitHubProtection | model.Ruleset, **how: Any
+    ) -> None:
         """Say something else in a rule of branches."""
         for name, value in how.items():
             setattr(one, name, value)
         self._ruled(repository, one, "edited")
 
-    def unprotect(self, repository: FakeGitHubRepository, one: FakeGitHubProtection | Ruleset) -> None:
+    def unprotect(
+        self, repository: model.FakeGitHubRepository, one: model.FakeGitHubProtection | model.Ruleset
+    ) -> None:
         """Delete a rule of branches."""
-        rules: list[Any] = repository.rulesets if isinstance(one, Ruleset) else repository.protections
+        rules: list[Any] = repository.rulesets if isinstance(one, model.Ruleset) else repository.protections
         rules.remove(one)
         self._ruled(repository, one, "deleted")
 
-    def _ruled(self, repository: FakeGitHubRepository, one: FakeGitHubProtection | Ruleset, action: str) -> None:
+    def _ruled(
+        self, repository: model.FakeGitHubRepository, one: model.FakeGitHubProtection | model.Ruleset, action: str
+    ) -> None:
         tell, owner = self.forge.post.tell, repository.owner
-        if isinstance(one, FakeGitHubProtection):
+        if isinstance(one, model.FakeGitHubProtection):
             tell(repository, owner, "branch_protection_rule", action, rule=shown_rule(repository, one))
         elif not one.organization:  # of those its organization is told
             shown = shown_ruleset(repository, one)
             tell(repository, owner, "repository_ruleset", action, repository_ruleset=shown)
 
     def ruleset(
-        self, repository: FakeGitHubRepository, *rules: dict[str, Any], name: str = "Rules", **how: Any
-    ) -> Ruleset:
+        self, repository: model.FakeGitHubRepository, *rules: dict[str, Any], name: str = "Rules", **how: Any
+    ) -> model.Ruleset:
         """Add a ruleset for the default branch; see state.Ruleset."""
-        one = Ruleset(next(self.world.ids), name, how.pop("branches", ("~DEFAULT_BRANCH",)), list(rules), **how)
+        one = model.Ruleset(next(self.world.ids), name, how.pop("branches", ("~DEFAULT_BRANCH",)), list(rules), **how)
         repository.rulesets.append(one)
         self._ruled(repository, one, "created")
         return one
 
-    def rename(self, repository: FakeGitHubRepository, name: str) -> None:
+    def rename(self, repository: model.FakeGitHubRepository, name: str) -> None:
         """Give a repository another name; the old one leads there."""
         old = repository.full_name
         repository.name = name
@@ -329,14 +322,14 @@ class GitHub:
         changes = {"repository": {"name": {"from": old.partition("/")[2]}}}
         self.forge.post.tell(repository, repository.owner, "repository", "renamed", changes=changes)
 
-    def transfer(self, repository: FakeGitHubRepository, to: FakeGitHubAccount) -> None:
+    def transfer(self, repository: model.FakeGitHubRepository, to: model.FakeGitHubAccount) -> None:
         """Give a repository to somebody else; the old name leads there."""
         old, repository.owner = repository.full_name, to
         del self.world.repositories[old]
         self.world.repositories[repository.full_name] = repository
         self.world.moved[old] = repository.full_name
 
-    def remove_fork(self, repository: FakeGitHubRepository) -> None:
+    def remove_fork(self, repository: model.FakeGitHubRepository) -> None:
         """Delete a fork that pull requests come from; they stay."""
         del self.world.repositories[repository.full_name]
         for one in self.world.repositories.values():
@@ -355,7 +348,7 @@ class GitHub:
 async def github(root: Path) -> AsyncIterator[GitHub]:
     """Provide a GitHub on a free port of 127.0.0.1 that keeps its repositories below `root`."""
     port = free_ports(1)[0]
-    url, world = f"http://127.0.0.1:{port}", FakeGitHubWorld(root)
+    url, world = f"http://127.0.0.1:{port}", model.FakeGitHubWorld(root)
     mail, limits, shows = Mail(world.clock), FakeGitHubLimits(world), FakeGitHubShows(world, url, f"{url}/api/v3")
     post = FakeGitHubPost(world, shows, mail)
     forge = FakeGitHubForge(world, shows, mail, limits, post, Pulls(world, post), Says(world, post))

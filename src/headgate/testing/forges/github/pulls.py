@@ -8,7 +8,7 @@ from typing import Any
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.access import Answer, FakeGitHubCall, Routes
 from headgate.testing.forges.github.acts import FakeGitHubRefused
-from headgate.testing.forges.github.state import CheckRun, FakeGitHubComment, FakeGitHubPull
+from headgate.testing.forges.github.model import CheckRun, FakeGitHubComment, FakeGitHubPull
 from headgate.testing.forges.github.views import Shown
 
 ROUTES = Routes()

@@ -7,15 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from headgate.testing.forges.github import hosts
-from headgate.testing.forges.github.state import (
-    FakeGitHubAccount,
-    FakeGitHubProtection,
-    FakeGitHubPull,
-    FakeGitHubRepository,
-    FakeGitHubReview,
-    Ruleset,
-)
+from headgate.testing.forges.github import hosts, model
 
 PASSES = frozenset({"success", "neutral", "skipped"})
 
@@ -24,7 +16,7 @@ PASSES = frozenset({"success", "neutral", "skipped"})
 class Asker:
     """Identify who wants to merge or push."""
 
-    account: FakeGitHubAccount
+    account: model.FakeGitHubAccount
     slug: str = ""
     """Slug of the app; empty: it is no app."""
 
@@ -33,14 +25,14 @@ class Asker:
         return next((name for name in (self.account.login, self.slug) if name and name in names), None)
 
 
-def protection_of(repository: FakeGitHubRepository, branch: str) -> FakeGitHubProtection | None:
+def protection_of(repository: model.FakeGitHubRepository, branch: str) -> model.FakeGitHubProtection | None:
     """Return the classic protection of a branch: a name before patterns, older patterns first."""
     found = [p for p in repository.protections if p.pattern == branch or fnmatchcase(branch, p.pattern)]
     # `min` keeps the first of equals, and protections are in the order in which they were made.
     return min(found, key=lambda p: p.pattern != branch, default=None)
 
 
-def rulesets_of(repository: FakeGitHubRepository, branch: str) -> list[Ruleset]:
+def rulesets_of(repository: model.FakeGitHubRepository, branch: str) -> list[model.Ruleset]:
     """Return the rulesets in force for a branch."""
 
     def matches(pattern: str) -> bool:
@@ -51,27 +43,27 @@ def rulesets_of(repository: FakeGitHubRepository, branch: str) -> list[Ruleset]:
     return [r for r in repository.rulesets if r.enforcement == "active" and any(map(matches, r.branches))]
 
 
-def last_opinions(pull: FakeGitHubPull) -> dict[str, FakeGitHubReview]:
+def last_opinions(pull: model.FakeGitHubPull) -> dict[str, model.FakeGitHubReview]:
     """Return the last review of each account that says more than a comment."""
-    found: dict[str, FakeGitHubReview] = {}
+    found: dict[str, model.FakeGitHubReview] = {}
     for review in pull.reviews:
         if review.state in ("APPROVED", "CHANGES_REQUESTED", "DISMISSED"):
             found[review.user.login] = review
     return found
 
 
-def opinions(pull: FakeGitHubPull) -> dict[str, FakeGitHubReview]:
+def opinions(pull: model.FakeGitHubPull) -> dict[str, model.FakeGitHubReview]:
     """Return the last review of each account that says more than a comment, without dismissed ones."""
     return {login: r for login, r in last_opinions(pull).items() if r.state != "DISMISSED"}
 
 
-def counted(pull: FakeGitHubPull) -> tuple[int, bool]:
+def counted(pull: model.FakeGitHubPull) -> tuple[int, bool]:
     """Return the number of approvals by accounts with write access, and whether any of them wants changes."""
     mine = [r for r in opinions(pull).values() if pull.repository.role(r.user.login) in ("write", "maintain", "admin")]
     return sum(r.state == "APPROVED" for r in mine), any(r.state == "CHANGES_REQUESTED" for r in mine)
 
 
-def review_decision(pull: FakeGitHubPull) -> str | None:
+def review_decision(pull: model.FakeGitHubPull) -> str | None:
     """Return GraphQL's reviewDecision: None where no reviews are required."""
     needed = [n for n, _ in _approvals(pull)]
     if not needed:
@@ -82,7 +74,7 @@ def review_decision(pull: FakeGitHubPull) -> str | None:
     return "APPROVED" if approving >= max(needed) else "REVIEW_REQUIRED"
 
 
-def _approvals(pull: FakeGitHubPull) -> Iterator[tuple[int, FakeGitHubProtection | Ruleset]]:
+def _approvals(pull: model.FakeGitHubPull) -> Iterator[tuple[int, model.FakeGitHubProtection | model.Ruleset]]:
     protection = protection_of(pull.repository, pull.base_ref)
     if protection is not None and protection.approvals is not None:
         yield protection.approvals, protection
@@ -92,7 +84,7 @@ def _approvals(pull: FakeGitHubPull) -> Iterator[tuple[int, FakeGitHubProtection
                 yield rule["parameters"]["required_approving_review_count"], ruleset
 
 
-def outcomes(repository: FakeGitHubRepository, sha: str) -> dict[str, str]:
+def outcomes(repository: model.FakeGitHubRepository, sha: str) -> dict[str, str]:
     """Return context or name of a check -> its latest outcome."""
     found = {s.context: s.state for s in repository.statuses.get(sha, ())}
     for run in repository.check_runs.values():
@@ -101,24 +93,24 @@ def outcomes(repository: FakeGitHubRepository, sha: str) -> dict[str, str]:
     return found
 
 
-def _missing(pull: FakeGitHubPull, contexts: list[str]) -> list[str]:
+def _missing(pull: model.FakeGitHubPull, contexts: list[str]) -> list[str]:
     results = outcomes(pull.repository, pull.head_sha)
     return [c for c in contexts if results.get(c) not in PASSES]
 
 
-def may_bypass(pull: FakeGitHubPull, rule: FakeGitHubProtection | Ruleset, asker: Asker) -> bool:
+def may_bypass(pull: model.FakeGitHubPull, rule: model.FakeGitHubProtection | model.Ruleset, asker: Asker) -> bool:
     """Return whether the caller may merge although the rule is not met."""
-    if isinstance(rule, Ruleset):
+    if isinstance(rule, model.Ruleset):
         return asker.among(rule.bypass) is not None
     return not rule.enforce_admins and pull.repository.role(asker.account.login) == "admin"
 
 
-def signed(pull: FakeGitHubPull) -> bool:
+def signed(pull: model.FakeGitHubPull) -> bool:
     """Say whether all commits of a pull request have signatures that GitHub believes."""
     return set(hosts.own_commits(pull, hosts.heads(pull.repository)[pull.base_ref])) <= pull.repository.verified
 
 
-def _needs(pull: FakeGitHubPull, approvals: int | None, rule: dict[str, Any]) -> Iterator[str]:
+def _needs(pull: model.FakeGitHubPull, approvals: int | None, rule: dict[str, Any]) -> Iterator[str]:
     """Yield the unmet requirements of a rule of either kind."""
     missing = _missing(pull, rule.get("contexts", []))
     if len(missing) == 1:
@@ -142,7 +134,7 @@ def _needs(pull: FakeGitHubPull, approvals: int | None, rule: dict[str, Any]) ->
             yield "The head branch was modified. Review and try the merge again: it is not up to date with the base."
 
 
-def unmet(pull: FakeGitHubPull, asker: Asker, method: str = "merge") -> list[str]:
+def unmet(pull: model.FakeGitHubPull, asker: Asker, method: str = "merge") -> list[str]:
     """Return the reason that keeps the caller from merging, in GitHub's words."""
     found: list[str] = []
     protection = protection_of(pull.repository, pull.base_ref)
@@ -168,7 +160,7 @@ def unmet(pull: FakeGitHubPull, asker: Asker, method: str = "merge") -> list[str
     return found
 
 
-def _of_rule(pull: FakeGitHubPull, rule: dict[str, Any], method: str) -> Iterator[str]:
+def _of_rule(pull: model.FakeGitHubPull, rule: dict[str, Any], method: str) -> Iterator[str]:
     parameters = rule.get("parameters", {})
     match rule["type"]:
         case "required_status_checks":
@@ -190,7 +182,7 @@ def _of_rule(pull: FakeGitHubPull, rule: dict[str, Any], method: str) -> Iterato
             yield "Cannot update this protected ref."
 
 
-def mergeable_state(pull: FakeGitHubPull, asker: Asker, clean: bool) -> str:
+def mergeable_state(pull: model.FakeGitHubPull, asker: Asker, clean: bool) -> str:
     """Return the API's `mergeable_state`."""
     if pull.draft:
         return "draft"

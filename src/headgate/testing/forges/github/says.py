@@ -5,20 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github import hosts, model
 from headgate.testing.forges.github.acts import FakeGitHubPost, FakeGitHubRefused
-from headgate.testing.forges.github.state import (
-    CheckRun,
-    FakeGitHubAccount,
-    FakeGitHubComment,
-    FakeGitHubLabel,
-    FakeGitHubPull,
-    FakeGitHubRepository,
-    FakeGitHubReview,
-    FakeGitHubStatus,
-    FakeGitHubWorld,
-    stamp,
-)
 from headgate.testing.forges.github.views import FakeGitHubShows, Shown, node
 
 _UNSIGNED = {"verified": False, "reason": "unsigned", "signature": None, "payload": None, "verified_at": None}
@@ -28,25 +16,32 @@ _UNSIGNED = {"verified": False, "reason": "unsigned", "signature": None, "payloa
 class Says:
     """Speak on pull requests and commits."""
 
-    world: FakeGitHubWorld
+    world: model.FakeGitHubWorld
     post: FakeGitHubPost
 
-    def comment(self, pull: FakeGitHubPull, who: FakeGitHubAccount, body: str) -> FakeGitHubComment:
+    def comment(self, pull: model.FakeGitHubPull, who: model.FakeGitHubAccount, body: str) -> model.FakeGitHubComment:
         """Comment on the whole of it."""
         now_s = self.world.clock.now_s()
-        one = FakeGitHubComment(next(self.world.ids), who, body, now_s, now_s)
+        one = model.FakeGitHubComment(next(self.world.ids), who, body, now_s, now_s)
         pull.comments.append(one)
         pull.updated_s = now_s
         self._tell_comment(pull, who, one, "created")
         return one
 
-    def edit_comment(self, pull: FakeGitHubPull, who: FakeGitHubAccount, one: FakeGitHubComment, body: str) -> None:
+    def edit_comment(
+        self, pull: model.FakeGitHubPull, who: model.FakeGitHubAccount, one: model.FakeGitHubComment, body: str
+    ) -> None:
         """Change a comment."""
         before, one.body, one.updated_s = one.body, body, self.world.clock.now_s()
         self._tell_comment(pull, who, one, "edited", changes={"body": {"from": before}})
 
     def _tell_comment(
-        self, pull: FakeGitHubPull, who: FakeGitHubAccount, one: FakeGitHubComment, action: str, **more: Any
+        self,
+        pull: model.FakeGitHubPull,
+        who: model.FakeGitHubAccount,
+        one: model.FakeGitHubComment,
+        action: str,
+        **more: Any,
     ) -> None:
         shows = self.post.shows
         listed = shows.listed_pull(pull)
@@ -73,29 +68,31 @@ class Says:
 
     def review(
         self,
-        pull: FakeGitHubPull,
-        who: FakeGitHubAccount,
+        pull: model.FakeGitHubPull,
+        who: model.FakeGitHubAccount,
         state: Literal["APPROVED", "CHANGES_REQUESTED", "COMMENTED"],
         body: str,
         commit: str | None = None,
-    ) -> FakeGitHubReview:
+    ) -> model.FakeGitHubReview:
         """Review it."""
         if who is pull.user and state != "COMMENTED":
             word = "approve" if state == "APPROVED" else "request changes on"
             raise FakeGitHubRefused(422, f"Can not {word} your own pull request")
-        one = FakeGitHubReview(
+        one = model.FakeGitHubReview(
             next(self.world.ids), who, state, body, commit or pull.head_sha, self.world.clock.now_s()
         )
         pull.reviews.append(one)
         self._tell_review(pull, who, one, "submitted")
         return one
 
-    def dismiss(self, pull: FakeGitHubPull, who: FakeGitHubAccount, one: FakeGitHubReview) -> None:
+    def dismiss(self, pull: model.FakeGitHubPull, who: model.FakeGitHubAccount, one: model.FakeGitHubReview) -> None:
         """Take a review's weight away."""
         one.state = "DISMISSED"
         self._tell_review(pull, who, one, "dismissed")
 
-    def _tell_review(self, pull: FakeGitHubPull, who: FakeGitHubAccount, one: FakeGitHubReview, action: str) -> None:
+    def _tell_review(
+        self, pull: model.FakeGitHubPull, who: model.FakeGitHubAccount, one: model.FakeGitHubReview, action: str
+    ) -> None:
         pull.updated_s = self.world.clock.now_s()
         shows = self.post.shows
         shown = {**shows.review(pull, one), "state": one.state.lower()}
@@ -103,14 +100,14 @@ class Says:
             pull.repository, who, "pull_request_review", action, review=shown, pull_request=shows.listed_pull(pull)
         )
 
-    def label(self, pull: FakeGitHubPull, who: FakeGitHubAccount, name: str) -> None:
+    def label(self, pull: model.FakeGitHubPull, who: model.FakeGitHubAccount, name: str) -> None:
         """Put a label on it, made when it is new."""
-        label = pull.repository.labels.setdefault(name, FakeGitHubLabel(next(self.world.ids), name))
+        label = pull.repository.labels.setdefault(name, model.FakeGitHubLabel(next(self.world.ids), name))
         if label not in pull.labels:
             pull.labels.append(label)
             self.post.of_pull(pull, who, "labeled", label=self.post.shows.label(pull.repository, label))
 
-    def unlabel(self, pull: FakeGitHubPull, who: FakeGitHubAccount, name: str) -> None:
+    def unlabel(self, pull: model.FakeGitHubPull, who: model.FakeGitHubAccount, name: str) -> None:
         """Take a label off.  Raise FakeGitHubRefused."""
         found = next((one for one in pull.labels if one.name.lower() == name.lower()), None)
         if found is None:
@@ -119,9 +116,9 @@ class Says:
         self.post.of_pull(pull, who, "unlabeled", label=self.post.shows.label(pull.repository, found))
 
     def status(
-        self, repository: FakeGitHubRepository, who: FakeGitHubAccount, sha: str, state: str, context: str,
+        self, repository: model.FakeGitHubRepository, who: model.FakeGitHubAccount, sha: str, state: str, context: str,
         description: str | None, target_url: str | None,
-    ) -> FakeGitHubStatus:  # fmt: skip
+    ) -> model.FakeGitHubStatus:  # fmt: skip
         """Give a commit a status.  Raise FakeGitHubRefused."""
         if not hosts.has(repository, sha):
             raise FakeGitHubRefused(422, f"No commit found for SHA: {sha}")
@@ -129,7 +126,7 @@ class Says:
         if sum(one.context == context for one in statuses) >= 1000:
             raise FakeGitHubRefused(422, "This SHA and context has reached the maximum number of statuses.")
         at_s = self.world.clock.now_s()
-        one = FakeGitHubStatus(next(self.world.ids), state, context, description, target_url, who, at_s)
+        one = model.FakeGitHubStatus(next(self.world.ids), state, context, description, target_url, who, at_s)
         statuses.append(one)
         shows = self.post.shows
         shown = shows.status(repository, sha, one)
@@ -142,7 +139,12 @@ class Says:
         return one
 
     def check(
-        self, repository: FakeGitHubRepository, who: FakeGitHubAccount, one: CheckRun, action: str, **more: Any
+        self,
+        repository: model.FakeGitHubRepository,
+        who: model.FakeGitHubAccount,
+        one: model.CheckRun,
+        action: str,
+        **more: Any,
     ) -> None:
         """Tell of a check run."""
         if action == "created":
@@ -157,12 +159,12 @@ def _reactions(url: str) -> Shown:
     return {"url": f"{url}/reactions", "total_count": 0, **{kind: 0 for kind in kinds}}
 
 
-def _of_status(shows: FakeGitHubShows, repository: FakeGitHubRepository, sha: str) -> Shown:
+def _of_status(shows: FakeGitHubShows, repository: model.FakeGitHubRepository, sha: str) -> Shown:
     """Return a commit as webhooks of statuses have it."""
     one = hosts.opened(repository)[sha]
     url = f"{shows.api}/repos/{repository.full_name}/commits/{sha}"
     author, committer = (
-        {"name": who.name, "email": who.email, "date": stamp(who.time)} for who in (one.author, one.committer)
+        {"name": who.name, "email": who.email, "date": model.stamp(who.time)} for who in (one.author, one.committer)
     )
     return {
         "sha": sha, "node_id": node("Commit", 1), "url": url, "comments_url": f"{url}/comments",
@@ -175,7 +177,7 @@ def _of_status(shows: FakeGitHubShows, repository: FakeGitHubRepository, sha: st
     }  # fmt: skip
 
 
-def _suite(shows: FakeGitHubShows, repository: FakeGitHubRepository, one: CheckRun) -> Shown:
+def _suite(shows: FakeGitHubShows, repository: model.FakeGitHubRepository, one: model.CheckRun) -> Shown:
     """Return the suite of a check run as its webhooks have it."""
     pulls = shows.check_run(repository, one)["pull_requests"]
     return {
@@ -183,5 +185,5 @@ def _suite(shows: FakeGitHubShows, repository: FakeGitHubRepository, one: CheckR
         "status": one.status, "conclusion": one.conclusion,
         "url": f"{shows.api}/repos/{repository.full_name}/check-suites/1",
         "before": None, "after": None, "pull_requests": pulls, "app": shows.app(one.app),
-        "created_at": stamp(one.started_s or 0), "updated_at": stamp(one.started_s or 0),
+        "created_at": model.stamp(one.started_s or 0), "updated_at": model.stamp(one.started_s or 0),
     }  # fmt: skip

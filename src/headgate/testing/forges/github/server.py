@@ -14,22 +14,12 @@ from urllib.parse import unquote
 import msgspec
 from aiohttp import web
 
-from headgate.testing.forges.github import calls, hosts, pulls, rules
-from headgate.testing.forges.github.access import (
-    DOCS,
-    PRIMARY,
-    SECONDARY,
-    FakeGitHubCall,
-    FakeGitHubCaller,
-    FakeGitHubForge,
-    FakeGitHubRoute,
-    caller,
-)
+from headgate.testing.forges.github import access, calls, hosts, pulls, rules
 from headgate.testing.forges.github.actions import GitHubPageActions
 from headgate.testing.forges.github.acts import FakeGitHubRefused
 from headgate.testing.forges.github.graph import FakeGitHubGraph
+from headgate.testing.forges.github.model import FakeGitHubAccount, FakeGitHubRepository
 from headgate.testing.forges.github.query import BadQuery, read, run
-from headgate.testing.forges.github.state import FakeGitHubAccount, FakeGitHubRepository
 from headgate.testing.forges.github.views import Shown
 from headgate.testing.forges.pages import FakePages
 from headgate.testing.servers.program import free_ports
@@ -71,7 +61,7 @@ class FakeGitHubFault:
 class FakeGitHubServer:
     """Serve requests."""
 
-    forge: FakeGitHubForge
+    forge: access.FakeGitHubForge
     judge: Callable[[FakeGitHubExchange], None] | None = None
     """Checks each exchange; raises when GitHub's own description does not allow it."""
     log: list[FakeGitHubExchange] = field(default_factory=list)
@@ -79,7 +69,7 @@ class FakeGitHubServer:
     wrong: list[str] = field(default_factory=list)
     """Errors that the judge found, and failures of the stand-in itself."""
     faults: list[FakeGitHubFault] = field(default_factory=list)
-    _routes: list[tuple[re.Pattern[str], FakeGitHubRoute]] = field(default_factory=list)
+    _routes: list[tuple[re.Pattern[str], access.FakeGitHubRoute]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # What names something precisely goes before what stands for anything there.
@@ -111,7 +101,7 @@ class FakeGitHubServer:
         path = "/" + request.raw_path.partition("?")[0].removeprefix(API).strip("/")
         route, named = self._route(request.method, self._by_name(path))
         if route is None:
-            return _json(404, {"message": "Not Found", "documentation_url": DOCS, "status": "404"})
+            return _json(404, {"message": "Not Found", "documentation_url": access.DOCS, "status": "404"})
         fault = self._fault(route.method, route.template)
         if fault is not None and not fault.done:
             return await self._fail(fault)
@@ -134,23 +124,25 @@ class FakeGitHubServer:
                 return f"/repos/{one.full_name}" + (f"/{rest}" if rest else "")
         return path
 
-    def _route(self, method: str, path: str) -> tuple[FakeGitHubRoute | None, dict[str, str]]:
+    def _route(self, method: str, path: str) -> tuple[access.FakeGitHubRoute | None, dict[str, str]]:
         for pattern, route in self._routes:
             found = pattern.fullmatch(path)
             if found is not None and route.method == method:
                 return route, {k: unquote(v) for k, v in found.groupdict().items()}
         return None, {}
 
-    def _answer(self, request: web.Request, route: FakeGitHubRoute, named: dict[str, str], body: bytes) -> web.Response:
-        who, resource = FakeGitHubCaller(None), "core"
+    def _answer(
+        self, request: web.Request, route: access.FakeGitHubRoute, named: dict[str, str], body: bytes
+    ) -> web.Response:
+        who, resource = access.FakeGitHubCaller(None), "core"
         headers: dict[str, str] = {}
         document = None
         try:
             document = msgspec.json.decode(body) if body else None
-            who = caller(self.forge.world, request.headers.get("Authorization", ""))
+            who = access.caller(self.forge.world, request.headers.get("Authorization", ""))
             self._moved(request, route, named)
             self._limited(who, resource)
-            call = FakeGitHubCall(
+            call = access.FakeGitHubCall(
                 self.forge, who, named, dict(request.query), document, f"{self.forge.shows.web}{request.path}"
             )
             if route.makes:
@@ -158,19 +150,19 @@ class FakeGitHubServer:
             status, answer = route.handler(call)
             headers = call.headers
         except msgspec.DecodeError:
-            status, answer = 400, {"message": "Problems parsing JSON", "documentation_url": DOCS}
+            status, answer = 400, {"message": "Problems parsing JSON", "documentation_url": access.DOCS}
         except _Moved as moved:
-            status, answer = 301, {"message": "Moved Permanently", "url": str(moved), "documentation_url": DOCS}
+            status, answer = 301, {"message": "Moved Permanently", "url": str(moved), "documentation_url": access.DOCS}
             headers = {"Location": str(moved)}
         except FakeGitHubRefused as refused:
             status, answer, headers = self._refusal(who, refused, resource)
         # A request that lacks a member or has a wrong type fails in the handler; GitHub answers 422 to those.
         except (KeyError, TypeError, ValueError) as error:
-            status, answer = 422, {"message": f"Invalid request.\n\n{error!r}", "documentation_url": DOCS}
+            status, answer = 422, {"message": f"Invalid request.\n\n{error!r}", "documentation_url": access.DOCS}
         self._judged(FakeGitHubExchange(route.method, route.template, dict(request.query), document, status, answer))
         return self._sent(request, who, status, answer, headers, resource)
 
-    def _moved(self, request: web.Request, route: FakeGitHubRoute, named: dict[str, str]) -> None:
+    def _moved(self, request: web.Request, route: access.FakeGitHubRoute, named: dict[str, str]) -> None:
         """Redirect requests for a repository's former name."""
         new = self.forge.world.moved.get(f"{named.get('owner')}/{named.get('repo')}")
         if new is not None:
@@ -180,20 +172,20 @@ class FakeGitHubServer:
                 path = path.replace(f"{{{name}}}", value)
             raise _Moved(f"{self.forge.shows.api}{path}")
 
-    def _limited(self, who: FakeGitHubCaller, resource: str) -> None:
+    def _limited(self, who: access.FakeGitHubCaller, resource: str) -> None:
         if self.forge.limits.secondary(who.key):
-            raise FakeGitHubRefused(403, SECONDARY)
+            raise FakeGitHubRefused(403, access.SECONDARY)
         if self.forge.limits.spent(who.key, resource):
-            raise FakeGitHubRefused(403, PRIMARY.format(who.key))
+            raise FakeGitHubRefused(403, access.PRIMARY.format(who.key))
 
     def _refusal(
-        self, who: FakeGitHubCaller, refused: FakeGitHubRefused, resource: str
+        self, who: access.FakeGitHubCaller, refused: FakeGitHubRefused, resource: str
     ) -> tuple[int, Shown, dict[str, str]]:
         headers = {}
         after_s = self.forge.limits.after_s
-        if refused.message == SECONDARY and after_s is not None:
+        if refused.message == access.SECONDARY and after_s is not None:
             headers["Retry-After"] = str(after_s)
-        answer: Shown = {"message": refused.message, "documentation_url": DOCS, "status": str(refused.status)}
+        answer: Shown = {"message": refused.message, "documentation_url": access.DOCS, "status": str(refused.status)}
         if refused.status == 422:
             answer["errors"] = [{"resource": "any", "code": "custom", "message": refused.message}]
         # GitHub's description of these answers has no `status`.
@@ -204,7 +196,7 @@ class FakeGitHubServer:
     def _sent(
         self,
         request: web.Request,
-        who: FakeGitHubCaller,
+        who: access.FakeGitHubCaller,
         status: int,
         answer: Any,
         headers: dict[str, str],
@@ -238,19 +230,19 @@ class FakeGitHubServer:
         if fault is not None and not fault.done:
             return await self._fail(fault)
         body = await request.json()
-        who, status = FakeGitHubCaller(None), 200
+        who, status = access.FakeGitHubCaller(None), 200
         headers: dict[str, str] = {}
         answer: Shown
         try:
-            who = caller(self.forge.world, request.headers.get("Authorization", ""))
+            who = access.caller(self.forge.world, request.headers.get("Authorization", ""))
             # GraphQL has no anonymous access, unlike REST.
             if who.account is None:
                 raise FakeGitHubRefused(401, "This endpoint requires you to be authenticated.")
             if self.forge.limits.secondary(who.key):
-                raise FakeGitHubRefused(403, SECONDARY)
+                raise FakeGitHubRefused(403, access.SECONDARY)
             if self.forge.limits.spent(who.key, "graphql"):
                 # GraphQL reports an exhausted budget with status 200, unlike REST.
-                answer = {"errors": [{"type": "RATE_LIMITED", "message": PRIMARY.format(who.key)}]}
+                answer = {"errors": [{"type": "RATE_LIMITED", "message": access.PRIMARY.format(who.key)}]}
             else:
                 answer = self._queried(who, body)
                 self.forge.limits.of(who.key, "graphql").used += 1
@@ -261,7 +253,7 @@ class FakeGitHubServer:
         headers = {**headers, **self.forge.limits.headers(who.key, "graphql")}
         return _json(status, answer, headers)
 
-    def _queried(self, who: FakeGitHubCaller, body: Shown) -> Shown:
+    def _queried(self, who: access.FakeGitHubCaller, body: Shown) -> Shown:
         graph = FakeGitHubGraph(self.forge.world, self.forge.limits, who, self.forge.shows.web)
         try:
             data = run(read(body["query"]), graph.root(), body.get("variables") or {})
@@ -283,7 +275,7 @@ class FakeGitHubServer:
         path = request.match_info["path"]
         writes = "git-receive-pack" in (path, request.query.get("service"))
         try:
-            who = caller(self.forge.world, request.headers.get("Authorization", ""))
+            who = access.caller(self.forge.world, request.headers.get("Authorization", ""))
             found = self.forge.world.repository(self.forge.world.moved.get(full_name, full_name))
             if found is None or not who.sees(found):
                 raise FakeGitHubRefused(404 if who.account else 401, "Repository not found.")
@@ -298,7 +290,7 @@ class FakeGitHubServer:
             self.forge.pulls.pushed(found, who.asker.account, before)
         return await self._fail(fault) if fault is not None else answer
 
-    def _refuses(self, repository: FakeGitHubRepository, ref: str, who: FakeGitHubCaller) -> bool:
+    def _refuses(self, repository: FakeGitHubRepository, ref: str, who: access.FakeGitHubCaller) -> bool:
         """Say whether a push of a ref is refused: those of pull requests, and protected branches."""
         branch = ref.removeprefix("refs/heads/")
         if ref.startswith("refs/pull/"):

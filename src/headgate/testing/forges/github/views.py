@@ -7,17 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from headgate.testing.forges.github import hosts, state
+from headgate.testing.forges.github import hosts, model
 from headgate.testing.forges.github.rules import Asker, mergeable_state
-from headgate.testing.forges.github.state import (
-    App,
-    CheckRun,
-    FakeGitHubAccount,
-    FakeGitHubPull,
-    FakeGitHubRepository,
-    FakeGitHubWorld,
-    stamp,
-)
 
 Shown = dict[str, Any]
 _PLACES = (
@@ -52,11 +43,11 @@ def node(kind: str, number: int) -> str:
 class FakeGitHubShows:
     """Render what the API shows. `web` and `api` are the addresses for people and programs."""
 
-    world: FakeGitHubWorld
+    world: model.FakeGitHubWorld
     web: str
     api: str
 
-    def user(self, one: FakeGitHubAccount) -> Shown:
+    def user(self, one: model.FakeGitHubAccount) -> Shown:
         """Return a simple user."""
         url = f"{self.api}/users/{quote(one.login)}"
         return {
@@ -72,7 +63,7 @@ class FakeGitHubShows:
             "site_admin": False,
         }
 
-    def public_user(self, one: FakeGitHubAccount) -> Shown:
+    def public_user(self, one: model.FakeGitHubAccount) -> Shown:
         """Return a user asked for by login."""
         return {
             **self.user(one),
@@ -87,11 +78,11 @@ class FakeGitHubShows:
             "public_gists": 0,
             "followers": 0,
             "following": 0,
-            "created_at": stamp(0),
-            "updated_at": stamp(0),
+            "created_at": model.stamp(0),
+            "updated_at": model.stamp(0),
         }
 
-    def app(self, one: App) -> Shown:
+    def app(self, one: model.App) -> Shown:
         """Return an app."""
         return {
             "id": one.id,
@@ -103,13 +94,13 @@ class FakeGitHubShows:
             "description": None,
             "external_url": f"{self.web}/apps/{one.slug}",
             "html_url": f"{self.web}/apps/{one.slug}",
-            "created_at": stamp(one.created_s),
-            "updated_at": stamp(one.created_s),
+            "created_at": model.stamp(one.created_s),
+            "updated_at": model.stamp(one.created_s),
             "permissions": dict(one.permissions),
             "events": ["pull_request", "push"],
         }
 
-    def installation(self, one: state.FakeGitHubInstallation) -> Shown:
+    def installation(self, one: model.FakeGitHubInstallation) -> Shown:
         """Return an installation of an app."""
         return {
             "id": one.id,
@@ -124,14 +115,14 @@ class FakeGitHubShows:
             "target_type": one.account.kind,
             "permissions": dict(one.app.permissions),
             "events": ["pull_request", "push"],
-            "created_at": stamp(one.created_s),
-            "updated_at": stamp(one.created_s),
+            "created_at": model.stamp(one.created_s),
+            "updated_at": model.stamp(one.created_s),
             "single_file_name": None,
             "suspended_by": self.user(one.account) if one.suspended else None,
-            "suspended_at": stamp(one.created_s) if one.suspended else None,
+            "suspended_at": model.stamp(one.created_s) if one.suspended else None,
         }
 
-    def minimal(self, one: FakeGitHubRepository) -> Shown:
+    def minimal(self, one: model.FakeGitHubRepository) -> Shown:
         """Return the fields that every description of a repository has."""
         url = f"{self.api}/repos/{one.full_name}"
         return {
@@ -148,7 +139,7 @@ class FakeGitHubShows:
             **{f"{place}_url": f"{url}/{place.replace('git_', 'git/')}" for place in _PLACES},
         }
 
-    def repository(self, one: FakeGitHubRepository) -> Shown:
+    def repository(self, one: model.FakeGitHubRepository) -> Shown:
         """Return a repository as lists and pull requests have it."""
         return {
             **self.minimal(one),
@@ -175,9 +166,9 @@ class FakeGitHubShows:
             "archived": one.archived,
             "disabled": False,
             "visibility": "private" if one.private else "public",
-            "pushed_at": stamp(one.pushed_s),
-            "created_at": stamp(one.created_s),
-            "updated_at": stamp(one.pushed_s),
+            "pushed_at": model.stamp(one.pushed_s),
+            "created_at": model.stamp(one.created_s),
+            "updated_at": model.stamp(one.pushed_s),
             "license": None,
             "forks": 0,
             "open_issues": sum(p.state == "open" for p in one.pulls.values()),
@@ -185,7 +176,7 @@ class FakeGitHubShows:
             "web_commit_signoff_required": False,
         }
 
-    def full_repository(self, one: FakeGitHubRepository) -> Shown:
+    def full_repository(self, one: model.FakeGitHubRepository) -> Shown:
         """Return a repository asked for by name."""
         return {
             **self.repository(one),
@@ -196,7 +187,7 @@ class FakeGitHubShows:
             "allow_rebase_merge": one.allow_rebase_merge,
         }
 
-    def label(self, pull_repository: FakeGitHubRepository, one: state.FakeGitHubLabel) -> Shown:
+    def label(self, pull_repository: model.FakeGitHubRepository, one: model.FakeGitHubLabel) -> Shown:
         """Return a label."""
         return {
             "id": one.id,
@@ -208,12 +199,12 @@ class FakeGitHubShows:
             "default": False,
         }
 
-    def _side(self, repository: FakeGitHubRepository | None, label: str, ref: str, sha: str) -> Shown:
+    def _side(self, repository: model.FakeGitHubRepository | None, label: str, ref: str, sha: str) -> Shown:
         owner = self.user(self.world.account(label.partition(":")[0]))
         shown = self.repository(repository) if repository else None
         return {"label": label, "ref": ref, "sha": sha, "user": owner, "repo": shown}
 
-    def listed_pull(self, one: FakeGitHubPull) -> Shown:
+    def listed_pull(self, one: model.FakeGitHubPull) -> Shown:
         """Return a pull request as lists have it."""
         url = f"{self.api}/repos/{one.repository.full_name}/pulls/{one.number}"
         issue = f"{self.api}/repos/{one.repository.full_name}/issues/{one.number}"
@@ -251,10 +242,10 @@ class FakeGitHubShows:
             "labels": [self.label(one.repository, label) for label in one.labels],
             "milestone": None,
             "active_lock_reason": None,
-            "created_at": stamp(one.created_s),
-            "updated_at": stamp(one.updated_s),
-            "closed_at": stamp(one.closed_s) if one.closed_s is not None else None,
-            "merged_at": stamp(one.closed_s) if one.merged and one.closed_s is not None else None,
+            "created_at": model.stamp(one.created_s),
+            "updated_at": model.stamp(one.updated_s),
+            "closed_at": model.stamp(one.closed_s) if one.closed_s is not None else None,
+            "merged_at": model.stamp(one.closed_s) if one.merged and one.closed_s is not None else None,
             "merge_commit_sha": one.merge_commit_sha,
             "assignee": None,
             "assignees": [],
@@ -270,7 +261,7 @@ class FakeGitHubShows:
             "draft": one.draft,
         }
 
-    def pull(self, one: FakeGitHubPull, asker: Asker, *, asks: bool = True) -> Shown:
+    def pull(self, one: model.FakeGitHubPull, asker: Asker, *, asks: bool = True) -> Shown:
         """Return a pull request asked for by number.  `asks`: it makes GitHub work out whether it can be merged."""
         clean = mergeability(self.world, one, asks=asks)
         tip = hosts.heads(one.repository).get(one.base_ref, one.base_sha)
@@ -292,7 +283,7 @@ class FakeGitHubShows:
             "changed_files": len(files),
         }
 
-    def review(self, pull: FakeGitHubPull, one: state.FakeGitHubReview) -> Shown:
+    def review(self, pull: model.FakeGitHubPull, one: model.FakeGitHubReview) -> Shown:
         """Return a review."""
         url = f"{self.api}/repos/{pull.repository.full_name}/pulls/{pull.number}"
         html = f"{self.web}/{pull.repository.full_name}/pull/{pull.number}#pullrequestreview-{one.id}"
@@ -305,12 +296,12 @@ class FakeGitHubShows:
             "html_url": html,
             "pull_request_url": url,
             "_links": {"html": {"href": html}, "pull_request": {"href": url}},
-            "submitted_at": stamp(one.at_s),
+            "submitted_at": model.stamp(one.at_s),
             "commit_id": one.commit_id,
             "author_association": "COLLABORATOR",
         }
 
-    def comment(self, pull: FakeGitHubPull, one: state.FakeGitHubComment) -> Shown:
+    def comment(self, pull: model.FakeGitHubPull, one: model.FakeGitHubComment) -> Shown:
         """Return a comment on the whole of a pull request."""
         issue = f"{self.api}/repos/{pull.repository.full_name}/issues"
         return {
@@ -321,12 +312,12 @@ class FakeGitHubShows:
             "issue_url": f"{issue}/{pull.number}",
             "body": one.body,
             "user": self.user(one.user),
-            "created_at": stamp(one.created_s),
-            "updated_at": stamp(one.updated_s),
+            "created_at": model.stamp(one.created_s),
+            "updated_at": model.stamp(one.updated_s),
             "author_association": "COLLABORATOR",
         }
 
-    def status(self, repository: FakeGitHubRepository, sha: str, one: state.FakeGitHubStatus) -> Shown:
+    def status(self, repository: model.FakeGitHubRepository, sha: str, one: model.FakeGitHubStatus) -> Shown:
         """Return one status of a commit."""
         return {
             "url": f"{self.api}/repos/{repository.full_name}/statuses/{sha}",
@@ -337,12 +328,12 @@ class FakeGitHubShows:
             "description": one.description,
             "target_url": one.target_url,
             "context": one.context,
-            "created_at": stamp(one.at_s),
-            "updated_at": stamp(one.at_s),
+            "created_at": model.stamp(one.at_s),
+            "updated_at": model.stamp(one.at_s),
             "creator": self.user(one.creator),
         }
 
-    def check_run(self, repository: FakeGitHubRepository, one: CheckRun) -> Shown:
+    def check_run(self, repository: model.FakeGitHubRepository, one: model.CheckRun) -> Shown:
         """Return a check run."""
         url = f"{self.api}/repos/{repository.full_name}/check-runs/{one.id}"
         pulls = [p for p in repository.pulls.values() if p.head_sha == one.head_sha and p.state == "open"]
@@ -356,8 +347,8 @@ class FakeGitHubShows:
             "details_url": one.details_url,
             "status": one.status,
             "conclusion": one.conclusion,
-            "started_at": stamp(one.started_s) if one.started_s is not None else None,
-            "completed_at": stamp(one.completed_s) if one.completed_s is not None else None,
+            "started_at": model.stamp(one.started_s) if one.started_s is not None else None,
+            "completed_at": model.stamp(one.completed_s) if one.completed_s is not None else None,
             "output": {
                 "title": one.title,
                 "summary": one.summary,
@@ -371,7 +362,7 @@ class FakeGitHubShows:
             "pull_requests": [self._pull_of_check(p) for p in pulls if p.head_repository is repository],
         }
 
-    def _pull_of_check(self, one: FakeGitHubPull) -> Shown:
+    def _pull_of_check(self, one: model.FakeGitHubPull) -> Shown:
         url = f"{self.api}/repos/{one.repository.full_name}"
         repo = {"id": one.repository.id, "url": url, "name": one.repository.name}
         return {
@@ -383,7 +374,7 @@ class FakeGitHubShows:
         }
 
 
-def mergeability(world: FakeGitHubWorld, pull: FakeGitHubPull, *, asks: bool = True) -> bool | None:
+def mergeability(world: model.FakeGitHubWorld, pull: model.FakeGitHubPull, *, asks: bool = True) -> bool | None:
     """Return whether a pull request can be merged; None while GitHub works it out, which it does when it is asked."""
     if pull.state != "open":
         return None

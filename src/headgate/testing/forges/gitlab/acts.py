@@ -7,16 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headgate.testing.forges.github import hosts
-from headgate.testing.forges.gitlab import state
-from headgate.testing.forges.gitlab.state import (
-    DEVELOPER,
-    FakeGitLabMergeRequest,
-    FakeGitLabProject,
-    FakeGitLabStatus,
-    FakeGitLabUser,
-    FakeGitLabWorld,
-    Note,
-)
+from headgate.testing.forges.gitlab import model
 from headgate.testing.forges.gitlab.views import FakeGitLabPost
 from headgate.testing.forges.pages import BY_BRANCH, ChangeMark, PageChange, PageRemark
 
@@ -41,12 +32,12 @@ class FakeGitLabRefused(Exception):
 class FakeGitLabActs:
     """Perform actions as somebody."""
 
-    world: FakeGitLabWorld
+    world: model.FakeGitLabWorld
     post: FakeGitLabPost
 
     # --- branches
 
-    def pushed(self, project: FakeGitLabProject, who: FakeGitLabUser, before: dict[str, str]) -> None:
+    def pushed(self, project: model.FakeGitLabProject, who: model.FakeGitLabUser, before: dict[str, str]) -> None:
         """Take in that branches moved: merge requests have other heads, or are merged by that."""
         after = hosts.heads(project)
         for branch in sorted(before.keys() | after.keys()):
@@ -55,7 +46,7 @@ class FakeGitLabActs:
                 self.post.of_push(project, who, f"refs/heads/{branch}", old, new)
                 self._follow(project, who, branch, new)
 
-    def _follow(self, project: FakeGitLabProject, who: FakeGitLabUser, branch: str, tip: str) -> None:
+    def _follow(self, project: model.FakeGitLabProject, who: model.FakeGitLabUser, branch: str, tip: str) -> None:
         for home in list(self.world.projects.values()):
             for one in home.requests.values():
                 if one.state != "opened" or tip == ZEROS:
@@ -68,7 +59,7 @@ class FakeGitLabActs:
                     else:
                         one.undecided = self.world.undecided_asks
 
-    def _renew(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, tip: str) -> None:
+    def _renew(self, one: model.FakeGitLabMergeRequest, who: model.FakeGitLabUser, tip: str) -> None:
         old, one.sha = one.sha, tip
         one.undecided = self.world.undecided_asks
         if not one.project.keeps_approvals:
@@ -76,7 +67,7 @@ class FakeGitLabActs:
         self._point(one)
         self.post.of_request(one, who, "update", oldrev=old)
 
-    def _point(self, one: FakeGitLabMergeRequest) -> None:
+    def _point(self, one: model.FakeGitLabMergeRequest) -> None:
         assert one.source is not None, "who pushes has a branch"
         hosts.bring(one.source, one.project, one.sha, f"refs/merge-requests/{one.iid}/head")
 
@@ -84,17 +75,17 @@ class FakeGitLabActs:
 
     def open(
         self,
-        project: FakeGitLabProject,
-        source: FakeGitLabProject,
+        project: model.FakeGitLabProject,
+        source: model.FakeGitLabProject,
         branch: str,
         target: str,
-        author: FakeGitLabUser,
+        author: model.FakeGitLabUser,
         title: str,
         text: str,
-    ) -> FakeGitLabMergeRequest:
+    ) -> model.FakeGitLabMergeRequest:
         """Open a merge request."""
         now_s = self.world.clock.now_s()
-        one = FakeGitLabMergeRequest(
+        one = model.FakeGitLabMergeRequest(
             next(self.world.ids), len(project.requests) + 1, project, source, branch, target, author, title, text,
             hosts.heads(source)[branch], now_s, now_s, undecided=self.world.undecided_asks,
         )  # fmt: skip
@@ -103,7 +94,7 @@ class FakeGitLabActs:
         self.post.of_request(one, author, "open")
         return one
 
-    def edit(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, **what: str) -> None:
+    def edit(self, one: model.FakeGitLabMergeRequest, who: model.FakeGitLabUser, **what: str) -> None:
         """Change title, description or target_branch."""
         changes = {name: {"previous": getattr(one, name), "current": text} for name, text in what.items()}
         for name, text in what.items():
@@ -111,7 +102,11 @@ class FakeGitLabActs:
         self.post.of_request(one, who, "update", changes=changes)
 
     def label(
-        self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, add: tuple[str, ...] = (), remove: tuple[str, ...] = ()
+        self,
+        one: model.FakeGitLabMergeRequest,
+        who: model.FakeGitLabUser,
+        add: tuple[str, ...] = (),
+        remove: tuple[str, ...] = (),
     ) -> None:
         """Put labels on and take others off."""
         old = list(one.labels)
@@ -122,13 +117,13 @@ class FakeGitLabActs:
             }
             self.post.of_request(one, who, "update", changes=changes)
 
-    def close(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser) -> None:
+    def close(self, one: model.FakeGitLabMergeRequest, who: model.FakeGitLabUser) -> None:
         """Close it."""
         if one.state == "opened":
             one.state = "closed"
             self.post.of_request(one, who, "close")
 
-    def reopen(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser) -> None:
+    def reopen(self, one: model.FakeGitLabMergeRequest, who: model.FakeGitLabUser) -> None:
         """Open it again."""
         if one.state == "closed":
             one.state = "opened"
@@ -136,8 +131,8 @@ class FakeGitLabActs:
 
     def merge(
         self,
-        one: FakeGitLabMergeRequest,
-        who: FakeGitLabUser,
+        one: model.FakeGitLabMergeRequest,
+        who: model.FakeGitLabUser,
         sha: str,
         squash: bool = False,
         message: str = "",
@@ -146,59 +141,59 @@ class FakeGitLabActs:
         """Merge it.  Raise FakeGitLabRefused."""
         if not one.project.may_merge(who, one.target_branch):
             raise FakeGitLabRefused(401, "401 Unauthorized")
-        if state.detailed(one) != "mergeable":
+        if model.detailed(one) != "mergeable":
             raise FakeGitLabRefused(405 if one.state != "opened" or one.draft else 422, "Branch cannot be merged")
         if sha and sha != one.sha:
             raise FakeGitLabRefused(409, f"SHA does not match HEAD of source branch: {one.sha}")
         before = hosts.heads(one.project)
-        state.merge(one, who, squash, message, squash_message, self.world.clock.now_s())
+        model.merge(one, who, squash, message, squash_message, self.world.clock.now_s())
         self._merged(one, who)
         self.pushed(one.project, who, before)
 
-    def _merged(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser) -> None:
+    def _merged(self, one: model.FakeGitLabMergeRequest, who: model.FakeGitLabUser) -> None:
         one.state, one.merged_by = "merged", who
         self.post.of_request(one, who, "merge")
 
     # --- what is said
 
-    def approve(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, sha: str = "") -> None:
+    def approve(self, one: model.FakeGitLabMergeRequest, who: model.FakeGitLabUser, sha: str = "") -> None:
         """Approve it.  Raise FakeGitLabRefused."""
         # GitLab answers alike to a second approval and to a missing right.
-        if who in one.approvers or one.project.level(who) < DEVELOPER:
+        if who in one.approvers or one.project.level(who) < model.DEVELOPER:
             raise FakeGitLabRefused(401, "401 Unauthorized")
         if sha and sha != one.sha:
             raise FakeGitLabRefused(409, "SHA does not match HEAD of source branch")
         one.approvers.append(who)
         one.approved_s[who.id] = self.world.clock.now_s()
-        self.post.of_request(one, who, "approved" if state.approved(one) else "approval")
+        self.post.of_request(one, who, "approved" if model.approved(one) else "approval")
 
-    def unapprove(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser) -> None:
+    def unapprove(self, one: model.FakeGitLabMergeRequest, who: model.FakeGitLabUser) -> None:
         """Take an approval back.  Raise FakeGitLabRefused."""
         if who not in one.approvers:
             raise FakeGitLabRefused(404, "404 Not found")
-        was_approved = state.approved(one)
+        was_approved = model.approved(one)
         one.approvers.remove(who)
         self.post.of_request(one, who, "unapproved" if was_approved else "unapproval")
 
     def note(
-        self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, body: str, *, resolvable: bool = False
-    ) -> Note | None:
+        self, one: model.FakeGitLabMergeRequest, who: model.FakeGitLabUser, body: str, *, resolvable: bool = False
+    ) -> model.Note | None:
         """Comment on a merge request. Lines with quick actions are carried out and are not part of the comment;
         return None if nothing else was in it. Raise FakeGitLabRefused."""
         text = self._acted(one, who, body)
         if not text.strip():
             return None
-        note = Note(next(self.world.ids), who, text, self.world.clock.now_s(), resolvable=resolvable)
+        note = model.Note(next(self.world.ids), who, text, self.world.clock.now_s(), resolvable=resolvable)
         one.notes.append(note)
         self.post.of_note(one, note)
         one.updated_s = self.world.clock.now_s()
         return note
 
-    def renote(self, one: FakeGitLabMergeRequest, note: Note, body: str) -> None:
+    def renote(self, one: model.FakeGitLabMergeRequest, note: model.Note, body: str) -> None:
         """Change the text of a note."""
         note.body = self._acted(one, note.author, body)
 
-    def _acted(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, body: str) -> str:
+    def _acted(self, one: model.FakeGitLabMergeRequest, who: model.FakeGitLabUser, body: str) -> str:
         """Do the quick actions of a text; return the rest.  In blocks of code there are none."""
         if len(body) > NOTE_MAX:
             raise FakeGitLabRefused(400, "400 Bad request - Note is too long (maximum is 1000000 characters)")
@@ -220,22 +215,22 @@ class FakeGitLabActs:
                     self.label(one, who, remove=names)
         return body if outside == _QUICK.sub("", outside) else _QUICK.sub("", body)
 
-    def resolve(self, one: FakeGitLabMergeRequest, note: Note) -> None:
+    def resolve(self, one: model.FakeGitLabMergeRequest, note: model.Note) -> None:
         """Resolve a thread; no delivery tells of that."""
         note.resolved = True
         one.updated_s = self.world.clock.now_s()
 
     def status(
         self,
-        project: FakeGitLabProject,
-        who: FakeGitLabUser,
+        project: model.FakeGitLabProject,
+        who: model.FakeGitLabUser,
         sha: str,
         ref: str,
         name: str,
         state: str,
         about: str | None,
         url: str | None,
-    ) -> FakeGitLabStatus:
+    ) -> model.FakeGitLabStatus:
         """Give a commit a status.  Raise FakeGitLabRefused."""
         known = {one.name: one for one in project.jobs(sha, ref)}.get(name)
         if known is not None and known.state in ("pending", "running"):
@@ -247,7 +242,7 @@ class FakeGitLabActs:
                 )
             project.statuses.remove(known)
         now_s = self.world.clock.now_s()
-        made = FakeGitLabStatus(next(self.world.ids), sha, ref, name, state, who, now_s, about, url)
+        made = model.FakeGitLabStatus(next(self.world.ids), sha, ref, name, state, who, now_s, about, url)
         project.statuses.append(made)
         # The first status of a commit makes a pipeline, to which all later ones belong.
         project.pipelines.setdefault((sha, ref), made.id)
@@ -292,19 +287,19 @@ class GitLabPageActions:
         at, author = self.acts.world.projects[path], self.acts.world.users[who]
         return _path(self.acts.open(at, at, branch, at.default_branch, author, title, text))
 
-    def _projects(self) -> list[FakeGitLabProject]:
+    def _projects(self) -> list[model.FakeGitLabProject]:
         return [one for one in self.acts.world.projects.values() if not one.private]
 
-    def _request(self, path: str) -> FakeGitLabMergeRequest:
+    def _request(self, path: str) -> model.FakeGitLabMergeRequest:
         every = (one for project in self._projects() for one in project.requests.values())
         return next(one for one in every if _path(one) == path)
 
 
-def _path(one: FakeGitLabMergeRequest) -> str:
+def _path(one: model.FakeGitLabMergeRequest) -> str:
     return f"/{one.project.path}/-/merge_requests/{one.iid}"
 
 
-def _seen(one: FakeGitLabMergeRequest) -> PageChange:
+def _seen(one: model.FakeGitLabMergeRequest) -> PageChange:
     jobs = one.source.jobs(one.sha, one.source_branch) if one.source is not None else []
     return PageChange(
         _path(one), f"{one.project.path}!{one.iid}", one.title, one.author.username,
@@ -315,11 +310,11 @@ def _seen(one: FakeGitLabMergeRequest) -> PageChange:
     )  # fmt: skip
 
 
-def _notes(one: FakeGitLabMergeRequest) -> Iterator[PageRemark]:
+def _notes(one: model.FakeGitLabMergeRequest) -> Iterator[PageRemark]:
     for note in one.notes:
         yield PageRemark(note.author.username, note.at_s, "noted" if note.system else "commented", note.body)
 
 
-def _approvals(one: FakeGitLabMergeRequest) -> Iterator[PageRemark]:
+def _approvals(one: model.FakeGitLabMergeRequest) -> Iterator[PageRemark]:
     for user in one.approvers:
         yield PageRemark(user.username, one.approved_s[user.id], "approved")

@@ -7,16 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from headgate.testing.forges.github import hosts
+from headgate.testing.forges.gitlab import model
 from headgate.testing.forges.gitlab.acts import FakeGitLabActs, FakeGitLabRefused
-from headgate.testing.forges.gitlab.state import (
-    DEVELOPER,
-    REPORTER,
-    FakeGitLabMergeRequest,
-    FakeGitLabProject,
-    FakeGitLabUser,
-    FakeGitLabWorld,
-    Note,
-)
 from headgate.testing.forges.gitlab.views import FakeGitLabShows, Shown
 
 _STATES = frozenset({"pending", "running", "success", "failed", "canceled", "skipped"})
@@ -26,10 +18,10 @@ _STATES = frozenset({"pending", "running", "success", "failed", "canceled", "ski
 class FakeGitLabCall:
     """Represent one request to the API."""
 
-    world: FakeGitLabWorld
+    world: model.FakeGitLabWorld
     acts: FakeGitLabActs
     shows: FakeGitLabShows
-    who: FakeGitLabUser
+    who: model.FakeGitLabUser
     named: dict[str, str]
     query: dict[str, str]
     body: Shown
@@ -38,7 +30,7 @@ class FakeGitLabCall:
     headers: dict[str, str] = field(default_factory=dict)
 
     @property
-    def project(self) -> FakeGitLabProject:
+    def project(self) -> model.FakeGitLabProject:
         """Return the project that is meant.  Raise FakeGitLabRefused."""
         name = self.named["project"]
         found = self.world.projects.get(name)
@@ -49,7 +41,7 @@ class FakeGitLabCall:
         return found
 
     @property
-    def request(self) -> FakeGitLabMergeRequest:
+    def request(self) -> model.FakeGitLabMergeRequest:
         """Return the merge request that is meant.  Raise FakeGitLabRefused."""
         found = self.project.requests.get(int(self.named["iid"]))
         if found is None:
@@ -109,7 +101,7 @@ def _branches(call: FakeGitLabCall) -> tuple[int, Any]:
 
 
 def _protected(call: FakeGitLabCall) -> tuple[int, Any]:
-    call.needs(DEVELOPER)
+    call.needs(model.DEVELOPER)
     rows = [
         {
             "name": one.branch,
@@ -143,7 +135,7 @@ def _request(call: FakeGitLabCall) -> tuple[int, Any]:
 
 
 def _change(call: FakeGitLabCall) -> tuple[int, Any]:
-    call.needs(DEVELOPER)
+    call.needs(model.DEVELOPER)
     add, remove = (tuple(filter(None, call.body.get(key, "").split(","))) for key in ("add_labels", "remove_labels"))
     call.acts.label(call.request, call.who, add, remove)
     if call.body.get("state_event") == "close":
@@ -197,7 +189,7 @@ def _renote(call: FakeGitLabCall) -> tuple[int, Any]:
     return 200, call.shows.note(note)
 
 
-def _named(call: FakeGitLabCall) -> Note:
+def _named(call: FakeGitLabCall) -> model.Note:
     for one in call.request.notes:
         if one.id == int(call.named["note"]):
             return one
@@ -212,7 +204,7 @@ def _statuses(call: FakeGitLabCall) -> tuple[int, Any]:
 
 
 def _say_status(call: FakeGitLabCall) -> tuple[int, Any]:
-    call.needs(DEVELOPER)
+    call.needs(model.DEVELOPER)
     project, sha, body = call.project, call.named["sha"], call.body
     if not hosts.has(project, sha):
         raise FakeGitLabRefused(404, "404 Commit Not Found")
@@ -253,5 +245,5 @@ ROUTES = (
     FakeGitLabRoute("GET", _P + "/repository/commits/{sha}/statuses", _statuses),
     FakeGitLabRoute("POST", _P + "/statuses/{sha}", _say_status),
 )
-SEES = REPORTER
+SEES = model.REPORTER
 """Lowest access level that can read a private project's code."""

@@ -12,21 +12,10 @@ from aiohttp import web
 
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Mail, Postman
-from headgate.testing.forges.gitlab import state as merging
+from headgate.testing.forges.gitlab import model
+from headgate.testing.forges.gitlab import model as merging
 from headgate.testing.forges.gitlab.acts import FakeGitLabActs
 from headgate.testing.forges.gitlab.server import FakeGitLabFault, FakeGitLabLimits, FakeGitLabServer
-from headgate.testing.forges.gitlab.state import (
-    MAINTAINER,
-    OWNER,
-    FakeGitLabHook,
-    FakeGitLabMergeRequest,
-    FakeGitLabProject,
-    FakeGitLabToken,
-    FakeGitLabUser,
-    FakeGitLabWorld,
-    Note,
-    Protected,
-)
 from headgate.testing.forges.gitlab.views import FakeGitLabPost, FakeGitLabShows
 from headgate.testing.servers.program import free_ports
 
@@ -36,11 +25,11 @@ class FakeGitLabPerson:
     """Act as a person who uses the forge in a browser and with git."""
 
     acts: FakeGitLabActs
-    user: FakeGitLabUser
+    user: model.FakeGitLabUser
 
     def push(
         self,
-        project: FakeGitLabProject,
+        project: model.FakeGitLabProject,
         branch: str,
         files: Mapping[str, str | None],
         message: str = "Change",
@@ -58,7 +47,7 @@ class FakeGitLabPerson:
         self.acts.pushed(project, self.user, before)
         return commit
 
-    def remove(self, project: FakeGitLabProject, branch: str) -> None:
+    def remove(self, project: model.FakeGitLabProject, branch: str) -> None:
         """Remove a branch."""
         before = hosts.heads(project)
         hosts.point(project, f"refs/heads/{branch}", None)
@@ -66,77 +55,77 @@ class FakeGitLabPerson:
 
     def propose(
         self,
-        project: FakeGitLabProject,
+        project: model.FakeGitLabProject,
         branch: str,
         files: Mapping[str, str | None],
         title: str = "A change",
         text: str = "",
         *,
         target: str = "",
-        fork: FakeGitLabProject | None = None,
-    ) -> FakeGitLabMergeRequest:
+        fork: model.FakeGitLabProject | None = None,
+    ) -> model.FakeGitLabMergeRequest:
         """Push a branch with one commit and open a merge request from it."""
         target, home = target or project.default_branch, fork or project
         self.push(home, branch, files, title, base=target)
         return self.acts.open(project, home, branch, target, self.user, title, text)
 
-    def fork(self, project: FakeGitLabProject) -> FakeGitLabProject:
+    def fork(self, project: model.FakeGitLabProject) -> model.FakeGitLabProject:
         """Return a fork of one's own."""
         name = f"{self.user.username}/{project.path.rpartition('/')[2]}"
         made = make_project(self.acts.world, name, {}, project.default_branch)
-        made.fork_of, made.members[self.user.username] = project, OWNER
+        made.fork_of, made.members[self.user.username] = project, model.OWNER
         for branch, tip in hosts.heads(project).items():
             hosts.bring(project, made, tip, f"refs/heads/{branch}")
         return made
 
-    def comment(self, one: FakeGitLabMergeRequest, body: str, *, resolvable: bool = False) -> Note | None:
+    def comment(self, one: model.FakeGitLabMergeRequest, body: str, *, resolvable: bool = False) -> model.Note | None:
         """Comment on it."""
         return self.acts.note(one, self.user, body, resolvable=resolvable)
 
-    def approve(self, one: FakeGitLabMergeRequest) -> None:
+    def approve(self, one: model.FakeGitLabMergeRequest) -> None:
         """Approve it."""
         self.acts.approve(one, self.user)
 
-    def unapprove(self, one: FakeGitLabMergeRequest) -> None:
+    def unapprove(self, one: model.FakeGitLabMergeRequest) -> None:
         """Take the approval back."""
         self.acts.unapprove(one, self.user)
 
-    def label(self, one: FakeGitLabMergeRequest, *names: str, off: bool = False) -> None:
+    def label(self, one: model.FakeGitLabMergeRequest, *names: str, off: bool = False) -> None:
         """Put labels on, or take them off."""
         self.acts.label(one, self.user, () if off else names, names if off else ())
 
-    def edit(self, one: FakeGitLabMergeRequest, **what: str) -> None:
+    def edit(self, one: model.FakeGitLabMergeRequest, **what: str) -> None:
         """Change title, description or target_branch."""
         self.acts.edit(one, self.user, **what)
 
-    def close(self, one: FakeGitLabMergeRequest) -> None:
+    def close(self, one: model.FakeGitLabMergeRequest) -> None:
         """Close it without merging."""
         self.acts.close(one, self.user)
 
-    def reopen(self, one: FakeGitLabMergeRequest) -> None:
+    def reopen(self, one: model.FakeGitLabMergeRequest) -> None:
         """Open it again."""
         self.acts.reopen(one, self.user)
 
-    def status(self, one: FakeGitLabMergeRequest, name: str, state: str = "success") -> None:
+    def status(self, one: model.FakeGitLabMergeRequest, name: str, state: str = "success") -> None:
         """Give its head a status, as another program does."""
         assert one.source is not None, "the fork is there"
         self.acts.status(one.source, self.user, one.sha, one.source_branch, name, state, None, None)
 
 
 def make_project(
-    world: FakeGitLabWorld, path: str, files: Mapping[str, str], branch: str = "main"
-) -> FakeGitLabProject:
+    world: model.FakeGitLabWorld, path: str, files: Mapping[str, str], branch: str = "main"
+) -> model.FakeGitLabProject:
     """Make a project with one commit; without files it has none."""
     id = next(world.ids)
     git_dir = world.root / f"{id}.git"
     hosts.make(git_dir, branch)
     now_s = world.clock.now_s()
-    made = FakeGitLabProject(id, path, git_dir, branch, now_s)
+    made = model.FakeGitLabProject(id, path, git_dir, branch, now_s)
     world.projects[path] = made
     if files:
         first = hosts.commit(made, [], files, "Begin", merging.signature(world.user("root"), now_s))
         hosts.point(made, f"refs/heads/{branch}", first)
-        made.protected[branch] = Protected(branch)
+        made.protected[branch] = model.Protected(branch)
     return made
 
 
@@ -145,7 +134,7 @@ class GitLab:
     """Imitate GitLab. Actions take effect at once; webhooks follow, and `mail.delivered` waits for them."""
 
     url: str
-    world: FakeGitLabWorld
+    world: model.FakeGitLabWorld
     mail: Mail
     server: FakeGitLabServer
     limits: FakeGitLabLimits
@@ -157,38 +146,40 @@ class GitLab:
             self.world.projects[path].members[username] = level
         return FakeGitLabPerson(self.acts, self.world.user(username))
 
-    def project(self, path: str, files: Mapping[str, str], branch: str = "main") -> FakeGitLabProject:
+    def project(self, path: str, files: Mapping[str, str], branch: str = "main") -> model.FakeGitLabProject:
         """Make a project; its default branch is protected, as GitLab does."""
         return make_project(self.world, path, files, branch)
 
-    def bot(self, username: str, *paths: str, level: int = MAINTAINER) -> str:
+    def bot(self, username: str, *paths: str, level: int = model.MAINTAINER) -> str:
         """Return a token of an account that is a member of projects."""
         for path in paths:
             self.world.projects[path].members[username] = level
         text = f"glpat-{next(self.world.ids):020d}"
-        self.world.tokens[text] = FakeGitLabToken(text, self.world.user(username))
+        self.world.tokens[text] = model.FakeGitLabToken(text, self.world.user(username))
         return text
 
-    def hook(self, project: FakeGitLabProject, url: str, token: str = "", signing: str = "") -> FakeGitLabHook:
+    def hook(
+        self, project: model.FakeGitLabProject, url: str, token: str = "", signing: str = ""
+    ) -> model.FakeGitLabHook:
         """Add a webhook."""
-        one = FakeGitLabHook(next(self.world.ids), url, token, signing)
+        one = model.FakeGitLabHook(next(self.world.ids), url, token, signing)
         project.hooks.append(one)
         return one
 
-    def rename(self, project: FakeGitLabProject, path: str) -> None:
+    def rename(self, project: model.FakeGitLabProject, path: str) -> None:
         """Give a project another path; reads of the old one are redirected."""
         old, project.path = project.path, path
         del self.world.projects[old]
         self.world.projects[path] = project
         self.world.moved[old] = path
 
-    def transfer(self, project: FakeGitLabProject, path: str) -> dict[str, int]:
+    def transfer(self, project: model.FakeGitLabProject, path: str) -> dict[str, int]:
         """Give a project to another group, which hides it from who was let in before; return who that was."""
         self.rename(project, path)
         before, project.members, project.private = project.members, {}, True
         return before
 
-    def remove_fork(self, fork: FakeGitLabProject) -> None:
+    def remove_fork(self, fork: model.FakeGitLabProject) -> None:
         """Delete a fork that merge requests come from; they stay."""
         del self.world.projects[fork.path]
         for one in (one for project in self.world.projects.values() for one in project.requests.values()):
@@ -206,7 +197,7 @@ class GitLab:
 async def gitlab(root: Path) -> AsyncIterator[GitLab]:
     """Provide a GitLab on a free port of 127.0.0.1 that keeps its repositories below `root`."""
     port = free_ports(1)[0]
-    url, world = f"http://127.0.0.1:{port}", FakeGitLabWorld(root)
+    url, world = f"http://127.0.0.1:{port}", model.FakeGitLabWorld(root)
     mail, shows, limits = Mail(world.clock), FakeGitLabShows(url), FakeGitLabLimits(world)
     acts = FakeGitLabActs(world, FakeGitLabPost(world, shows, mail))
     server = FakeGitLabServer(world, acts, shows, limits)

@@ -15,8 +15,7 @@ from aiohttp import web
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.gitlab import calls
 from headgate.testing.forges.gitlab.acts import FakeGitLabActs, FakeGitLabRefused, GitLabPageActions
-from headgate.testing.forges.gitlab.calls import SEES, FakeGitLabCall, FakeGitLabRoute
-from headgate.testing.forges.gitlab.state import DEVELOPER, FakeGitLabProject, FakeGitLabUser, FakeGitLabWorld
+from headgate.testing.forges.gitlab.model import DEVELOPER, FakeGitLabProject, FakeGitLabUser, FakeGitLabWorld
 from headgate.testing.forges.gitlab.views import FakeGitLabShows
 from headgate.testing.forges.pages import FakePages
 
@@ -98,7 +97,7 @@ class FakeGitLabServer:
     wrong: list[str] = field(default_factory=list)
     """Failures of the stand-in itself."""
     faults: list[FakeGitLabFault] = field(default_factory=list)
-    _routes: list[tuple[re.Pattern[str], FakeGitLabRoute]] = field(default_factory=list)
+    _routes: list[tuple[re.Pattern[str], calls.FakeGitLabRoute]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for route in calls.ROUTES:
@@ -135,7 +134,9 @@ class FakeGitLabServer:
         answer = self._answer(request, route, named, await request.read())
         return _broken(fault) if fault is not None else answer
 
-    def _answer(self, request: web.Request, route: FakeGitLabRoute, named: dict[str, str], body: bytes) -> web.Response:
+    def _answer(
+        self, request: web.Request, route: calls.FakeGitLabRoute, named: dict[str, str], body: bytes
+    ) -> web.Response:
         username, headers, document = "", dict[str, str](), None
         answer: Any
         try:
@@ -149,7 +150,7 @@ class FakeGitLabServer:
             self._moved(route, named)
             address = f"{self.shows.web}{request.path if '%' not in request.raw_path else request.raw_path}"
             query = dict(request.query)
-            call = FakeGitLabCall(
+            call = calls.FakeGitLabCall(
                 self.world, self.acts, self.shows, who, named, query, document, address.partition("?")[0]
             )
             status, answer = route.handler(call)
@@ -182,7 +183,7 @@ class FakeGitLabServer:
             raise FakeGitLabRefused(401, "Token was revoked. You have to re-authorize from the user.", plain=True)
         return token.user
 
-    def _moved(self, route: FakeGitLabRoute, named: dict[str, str]) -> None:
+    def _moved(self, route: calls.FakeGitLabRoute, named: dict[str, str]) -> None:
         """Redirect reads of a project's former path; writes there are refused."""
         new = self.world.moved.get(named.get("project", ""))
         if new is None:
@@ -214,7 +215,7 @@ class FakeGitLabServer:
         writes = "git-receive-pack" in (found["path"], request.query.get("service"))
         try:
             who = self._git_caller(request.headers.get("Authorization", ""))
-            if project is None or (project.private and (who is None or project.level(who) < SEES)):
+            if project is None or (project.private and (who is None or project.level(who) < calls.SEES)):
                 raise FakeGitLabRefused(
                     401 if who is None else 404, "The project you were looking for could not be found."
                 )

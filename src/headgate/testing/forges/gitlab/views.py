@@ -12,22 +12,7 @@ from typing import Any
 import msgspec
 
 from headgate.testing.forges.github.mail import Delivery, Mail
-from headgate.testing.forges.gitlab.state import (
-    FINISHED,
-    FakeGitLabHook,
-    FakeGitLabMergeRequest,
-    FakeGitLabProject,
-    FakeGitLabStatus,
-    FakeGitLabUser,
-    FakeGitLabWorld,
-    Note,
-    approvals_left,
-    approved,
-    detailed,
-    pipeline,
-    stamp,
-    unresolved,
-)
+from headgate.testing.forges.gitlab import model
 
 Shown = dict[str, Any]
 _BROKEN = frozenset({"conflict", "commits_status"})
@@ -40,7 +25,7 @@ class FakeGitLabShows:
     web: str
     """Address of the instance, without a trailing slash."""
 
-    def user(self, one: FakeGitLabUser) -> Shown:
+    def user(self, one: model.FakeGitLabUser) -> Shown:
         return {
             "id": one.id,
             "username": one.username,
@@ -51,7 +36,7 @@ class FakeGitLabShows:
             "web_url": f"{self.web}/{one.username}",
         }
 
-    def project(self, one: FakeGitLabProject) -> Shown:
+    def project(self, one: model.FakeGitLabProject) -> Shown:
         namespace, _, name = one.path.rpartition("/")
         return {
             "id": one.id,
@@ -62,7 +47,7 @@ class FakeGitLabShows:
             "default_branch": one.default_branch,
             "web_url": f"{self.web}/{one.path}",
             "http_url_to_repo": f"{self.web}/{one.path}.git",
-            "created_at": stamp(one.created_s),
+            "created_at": model.stamp(one.created_s),
             "visibility": "private" if one.private else "public",
             "merge_method": one.merge_method,
             "squash_option": one.squash_option,
@@ -70,10 +55,10 @@ class FakeGitLabShows:
             "only_allow_merge_if_all_discussions_are_resolved": one.only_if_resolved,
         }
 
-    def request(self, one: FakeGitLabMergeRequest, asker: FakeGitLabUser, *, asks: bool = True) -> Shown:
+    def request(self, one: model.FakeGitLabMergeRequest, asker: model.FakeGitLabUser, *, asks: bool = True) -> Shown:
         """Return a merge request.  `asks`: to look at it makes GitLab work out whether it can be merged."""
-        word = detailed(one, asks=asks)
-        state, _ = pipeline(one)
+        word = model.detailed(one, asks=asks)
+        state, _ = model.pipeline(one)
         merge_status = "cannot_be_merged" if word in _BROKEN else "can_be_merged"
         merge_status = word if word in ("checking", "unchecked") else merge_status
         return {
@@ -83,8 +68,8 @@ class FakeGitLabShows:
             "title": one.title,
             "description": one.description or None,
             "state": one.state,
-            "created_at": stamp(one.created_s),
-            "updated_at": stamp(one.updated_s),
+            "created_at": model.stamp(one.created_s),
+            "updated_at": model.stamp(one.updated_s),
             "merged_by": self.user(one.merged_by) if one.merged_by is not None else None,
             "target_branch": one.target_branch,
             "source_branch": one.source_branch,
@@ -97,7 +82,7 @@ class FakeGitLabShows:
             "merge_status": merge_status,
             "detailed_merge_status": word,
             "has_conflicts": word == "conflict",
-            "blocking_discussions_resolved": not one.project.only_if_resolved or not unresolved(one),
+            "blocking_discussions_resolved": not one.project.only_if_resolved or not model.unresolved(one),
             "sha": one.sha,
             "merge_commit_sha": one.merge_commit_sha,
             "squash_commit_sha": one.squash_commit_sha,
@@ -107,42 +92,42 @@ class FakeGitLabShows:
             "user": {"can_merge": one.project.may_merge(asker, one.target_branch)},
         }
 
-    def _pipeline(self, one: FakeGitLabMergeRequest, state: str) -> Shown:
+    def _pipeline(self, one: model.FakeGitLabMergeRequest, state: str) -> Shown:
         assert one.source is not None, "a pipeline is where the branch is"
         id = one.source.pipeline(one.sha, one.source_branch)
         where = {"id": id, "project_id": one.source.id, "ref": one.source_branch}
         return {**where, "sha": one.sha, "status": state, "source": "external"}
 
-    def approvals(self, one: FakeGitLabMergeRequest, asker: FakeGitLabUser) -> Shown:
+    def approvals(self, one: model.FakeGitLabMergeRequest, asker: model.FakeGitLabUser) -> Shown:
         shown: Shown = {
             "id": one.id,
             "iid": one.iid,
             "project_id": one.project.id,
             "state": one.state,
-            "approved": approved(one),
+            "approved": model.approved(one),
             "approved_by": [
-                {"user": self.user(user), "approved_at": stamp(one.approved_s[user.id])} for user in one.approvers
+                {"user": self.user(user), "approved_at": model.stamp(one.approved_s[user.id])} for user in one.approvers
             ],
             "user_has_approved": asker in one.approvers,
             "user_can_approve": asker not in one.approvers,
         }
         if one.project.approvals is not None:
-            shown |= {"approvals_required": one.project.approvals, "approvals_left": approvals_left(one)}
+            shown |= {"approvals_required": one.project.approvals, "approvals_left": model.approvals_left(one)}
         return shown
 
-    def note(self, one: Note) -> Shown:
+    def note(self, one: model.Note) -> Shown:
         shown: Shown = {
             "id": one.id,
             "body": one.body,
             "author": self.user(one.author),
-            "created_at": stamp(one.at_s),
+            "created_at": model.stamp(one.at_s),
             "system": one.system,
             "noteable_type": "MergeRequest",
             "resolvable": one.resolvable,
         }
         return shown | {"resolved": one.resolved} if one.resolvable else shown
 
-    def status(self, one: FakeGitLabStatus) -> Shown:
+    def status(self, one: model.FakeGitLabStatus) -> Shown:
         return {
             "id": one.id,
             "sha": one.sha,
@@ -152,21 +137,21 @@ class FakeGitLabShows:
             "description": one.description,
             "target_url": one.target_url,
             "author": self.user(one.author),
-            "created_at": stamp(one.at_s),
-            "finished_at": stamp(one.at_s) if one.state in FINISHED else None,
+            "created_at": model.stamp(one.at_s),
+            "finished_at": model.stamp(one.at_s) if one.state in model.FINISHED else None,
             "allow_failure": one.allow_failure,
         }
 
     # --- deliveries
 
-    def hook_project(self, one: FakeGitLabProject) -> Shown:
+    def hook_project(self, one: model.FakeGitLabProject) -> Shown:
         shown = self.project(one)
         return {k: shown[k] for k in ("id", "name", "path_with_namespace", "default_branch", "web_url")}
 
-    def hook_user(self, one: FakeGitLabUser) -> Shown:
+    def hook_user(self, one: model.FakeGitLabUser) -> Shown:
         return {"id": one.id, "name": one.name, "username": one.username, "email": "[REDACTED]"}
 
-    def hook_request(self, one: FakeGitLabMergeRequest) -> Shown:
+    def hook_request(self, one: model.FakeGitLabMergeRequest) -> Shown:
         """Return the description of a merge request in deliveries."""
         return {
             "id": one.id,
@@ -184,7 +169,7 @@ class FakeGitLabShows:
             "draft": one.draft,
             "last_commit": {"id": one.sha},
             "merge_commit_sha": one.merge_commit_sha,
-            "detailed_merge_status": detailed(one, asks=False),
+            "detailed_merge_status": model.detailed(one, asks=False),
             "url": f"{self.web}/{one.project.path}/-/merge_requests/{one.iid}",
         }
 
@@ -231,23 +216,25 @@ def signed(signing: str, id: str, at_s: int, body: bytes) -> dict[str, str]:
 class FakeGitLabPost:
     """Send events to the hooks of a project."""
 
-    world: FakeGitLabWorld
+    world: model.FakeGitLabWorld
     shows: FakeGitLabShows
     mail: Mail
 
-    def tell(self, project: FakeGitLabProject, kind: str, payload: Shown) -> None:
+    def tell(self, project: model.FakeGitLabProject, kind: str, payload: Shown) -> None:
         """Deliver it to every hook of the project."""
         for hook in project.hooks:
             self.mail.post(self._made(hook, kind, payload))
 
-    def _made(self, hook: FakeGitLabHook, kind: str, payload: Shown) -> FakeGitLabHookDelivery:
+    def _made(self, hook: model.FakeGitLabHook, kind: str, payload: Shown) -> FakeGitLabHookDelivery:
         body, now_s = msgspec.json.encode({"object_kind": kind, **payload}), self.world.clock.now_s()
         id, guid = next(self.world.ids), str(uuid.uuid4())
         return FakeGitLabHookDelivery(
             id, guid, kind, None, body, hook.url, hook.token, hook.id, None, None, now_s, signing=hook.signing
         )
 
-    def of_request(self, one: FakeGitLabMergeRequest, who: FakeGitLabUser, action: str, **more: Any) -> None:
+    def of_request(
+        self, one: model.FakeGitLabMergeRequest, who: model.FakeGitLabUser, action: str, **more: Any
+    ) -> None:
         """Deliver an event of a merge request; `changes` may be among `more`."""
         one.updated_s = self.world.clock.now_s()
         changes = more.pop("changes", {})
@@ -260,7 +247,7 @@ class FakeGitLabPost:
         }
         self.tell(one.project, "merge_request", payload)
 
-    def of_note(self, one: FakeGitLabMergeRequest, note: Note) -> None:
+    def of_note(self, one: model.FakeGitLabMergeRequest, note: model.Note) -> None:
         """Deliver a comment."""
         payload = {
             "user": self.shows.hook_user(note.author),
@@ -273,7 +260,9 @@ class FakeGitLabPost:
         }  # fmt: skip
         self.tell(one.project, "note", payload)
 
-    def of_push(self, project: FakeGitLabProject, who: FakeGitLabUser, ref: str, old: str, new: str) -> None:
+    def of_push(
+        self, project: model.FakeGitLabProject, who: model.FakeGitLabUser, ref: str, old: str, new: str
+    ) -> None:
         """Deliver a push."""
         payload = {
             "ref": ref,
@@ -286,7 +275,9 @@ class FakeGitLabPost:
         }
         self.tell(project, "tag_push" if ref.startswith("refs/tags/") else "push", payload)
 
-    def of_pipeline(self, project: FakeGitLabProject, who: FakeGitLabUser, ref: str, sha: str, state: str) -> None:
+    def of_pipeline(
+        self, project: model.FakeGitLabProject, who: model.FakeGitLabUser, ref: str, sha: str, state: str
+    ) -> None:
         """Deliver that a pipeline has another state; one of statuses is `external`, and of who posted the first."""
         payload = {
             "object_attributes": {"ref": ref, "sha": sha, "status": state, "source": "external", "tag": False},

@@ -9,16 +9,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headgate.testing.forges.github import hosts
-from headgate.testing.forges.github.state import FakeGitHubAccount
+from headgate.testing.forges.github.model import FakeGitHubAccount
 from headgate.testing.forges.pages import BY_BRANCH, ChangeMark, PageChange, PageRemark
-from headgate.testing.forges.pagure.state import (
-    FakePagureComment,
-    FakePagureFlag,
-    FakePagurePost,
-    FakePagureProject,
-    FakePagureRequest,
-    FakePagureWorld,
-)
+from headgate.testing.forges.pagure import model
 
 STATUSES = ("success", "failure", "error", "pending", "canceled")
 
@@ -35,27 +28,27 @@ class FakePagureRefused(Exception):
 class FakePagureActs:
     """Perform actions on the forge."""
 
-    world: FakePagureWorld
-    post: FakePagurePost
+    world: model.FakePagureWorld
+    post: model.FakePagurePost
 
     # --- pull requests
 
     def open(
         self,
-        project: FakePagureProject,
-        home: FakePagureProject,
+        project: model.FakePagureProject,
+        home: model.FakePagureProject,
         head: str,
         base: str,
         who: FakeGitHubAccount,
         title: str,
         text: str,
-    ) -> FakePagureRequest:
+    ) -> model.FakePagureRequest:
         """Open a pull request.  Raise FakePagureRefused."""
         if project.options["pull_request_access_only"] and not self.world.level(project, who.login):
             raise FakePagureRefused(403, "You are not allowed to open pull-requests", "EPULLREQUESTSDISABLED")
         now_s, number, tip = self.world.clock.now_s(), next(project.numbers), hosts.heads(home)[head]
         hosts.bring(home, project, tip, f"refs/pull/{number}/head")
-        request = FakePagureRequest(
+        request = model.FakePagureRequest(
             number, uuid.uuid4().hex, project, home, head, base, tip, tip, who, title, text or None, now_s, now_s
         )
         self._begin(request)
@@ -63,24 +56,24 @@ class FakePagureActs:
         self.post.of_request(request, who, "new")
         return request
 
-    def _begin(self, request: FakePagureRequest) -> None:
+    def _begin(self, request: model.FakePagureRequest) -> None:
         base = hosts.heads(request.project).get(request.branch, "")
         own = hosts.own_commits(request, base) if base else []
         request.commit_start = own[0] if own else request.commit_stop
 
-    def close(self, request: FakePagureRequest, who: FakeGitHubAccount, *, merged: bool = False) -> None:
+    def close(self, request: model.FakePagureRequest, who: FakeGitHubAccount, *, merged: bool = False) -> None:
         """End it."""
         request.status, request.closed_by = "Merged" if merged else "Closed", who
         self._say_itself(request, who, f"Pull-Request has been {'merged' if merged else 'closed'} by {who.login}")
         self.post.of_request(request, who, "closed", merged=merged)
 
-    def reopen(self, request: FakePagureRequest, who: FakeGitHubAccount) -> None:
+    def reopen(self, request: model.FakePagureRequest, who: FakeGitHubAccount) -> None:
         """Open it again."""
         request.status, request.closed_by = "Open", None
         self._say_itself(request, who, f"Pull-Request has been reopened by {who.login}")
         self.post.of_request(request, who, "reopened")
 
-    def edit(self, request: FakePagureRequest, who: FakeGitHubAccount, **what: Any) -> None:
+    def edit(self, request: model.FakePagureRequest, who: FakeGitHubAccount, **what: Any) -> None:
         """Change its title, initial comment or branch."""
         for name, value in what.items():
             setattr(request, name, value)
@@ -88,13 +81,13 @@ class FakePagureActs:
             request.merge_status = "unknown"
         self.post.of_request(request, who, "initial_comment.edited")
 
-    def assign(self, request: FakePagureRequest, who: FakeGitHubAccount, to: FakeGitHubAccount | None) -> None:
+    def assign(self, request: model.FakePagureRequest, who: FakeGitHubAccount, to: FakeGitHubAccount | None) -> None:
         """Give it to somebody."""
         request.assignee = to
         word = f"**Metadata Update from @{who.login}**:\n- Request assigned" if to else "**Metadata Update**"
         self._say_itself(request, who, word)
 
-    def tag(self, request: FakePagureRequest, who: FakeGitHubAccount, name: str, *, off: bool = False) -> None:
+    def tag(self, request: model.FakePagureRequest, who: FakeGitHubAccount, name: str, *, off: bool = False) -> None:
         """Put a tag on it, or take it off."""
         if (name in request.tags) is not off:
             return
@@ -104,7 +97,7 @@ class FakePagureActs:
         shown = self.post.shows.request(request)
         self.post.tell(request.project, who, topic, pull_request=shown, tags=[name])
 
-    def pushed(self, project: FakePagureProject, who: FakeGitHubAccount, before: dict[str, str]) -> None:
+    def pushed(self, project: model.FakePagureProject, who: FakeGitHubAccount, before: dict[str, str]) -> None:
         """Find moved branches: announce them, and update heads of pull requests."""
         after = hosts.heads(project)
         for branch in sorted({*before, *after}):
@@ -114,7 +107,7 @@ class FakePagureActs:
                 self._follow(project, who, branch, new)
 
     def _tell_push(
-        self, project: FakePagureProject, who: FakeGitHubAccount, branch: str, old: str | None, new: str | None
+        self, project: model.FakePagureProject, who: FakeGitHubAccount, branch: str, old: str | None, new: str | None
     ) -> None:
         repo = self.post.shows.project(project)
         if old is None or new is None:
@@ -124,7 +117,7 @@ class FakePagureActs:
             push = {"branch": branch, "start_commit": new, "end_commit": new, "total_commits": 1, "forced": False}
             self.post.tell(project, who, "git.receive", repo=repo, **push)
 
-    def _follow(self, home: FakePagureProject, who: FakeGitHubAccount, branch: str, new: str | None) -> None:
+    def _follow(self, home: model.FakePagureProject, who: FakeGitHubAccount, branch: str, new: str | None) -> None:
         for project in self.world.projects.values():
             for request in project.requests.values():
                 if request.status != "Open":
@@ -139,7 +132,7 @@ class FakePagureActs:
                     if self.world.announces:
                         self._say_itself(request, who, "**1 new commit added**\n\n * ``Change``")
 
-    def view(self, request: FakePagureRequest) -> str:
+    def view(self, request: model.FakePagureRequest) -> str:
         """Look at its page, which has Pagure work out how it can be merged; return what it says."""
         base = hosts.heads(request.project).get(request.branch, "")
         if not base or hosts.contains(request.project, base, request.commit_stop):
@@ -152,7 +145,7 @@ class FakePagureActs:
         return request.merge_status
 
     def merge(  # noqa: C901 - the forge's rules, one after the other
-        self, request: FakePagureRequest, who: FakeGitHubAccount
+        self, request: model.FakePagureRequest, who: FakeGitHubAccount
     ) -> str:
         """Merge it as the call does; return what it answers, which may not be so.  Raise FakePagureRefused."""
         project, options = request.project, request.project.options
@@ -198,22 +191,22 @@ class FakePagureActs:
     # --- what is said
 
     def comment(
-        self, request: FakePagureRequest, who: FakeGitHubAccount, text: str, commit: str | None = None
-    ) -> FakePagureComment:
+        self, request: model.FakePagureRequest, who: FakeGitHubAccount, text: str, commit: str | None = None
+    ) -> model.FakePagureComment:
         """Comment on it; `commit`: on a line of that."""
-        one = FakePagureComment(next(self.world.ids), who, text, self.world.clock.now_s(), commit=commit)
+        one = model.FakePagureComment(next(self.world.ids), who, text, self.world.clock.now_s(), commit=commit)
         request.comments.append(one)
         self.post.of_request(request, who, "comment.added")
         return one
 
-    def _say_itself(self, request: FakePagureRequest, who: FakeGitHubAccount, text: str) -> None:
+    def _say_itself(self, request: model.FakePagureRequest, who: FakeGitHubAccount, text: str) -> None:
         now_s = self.world.clock.now_s()
-        request.comments.append(FakePagureComment(next(self.world.ids), who, text, now_s, notification=True))
+        request.comments.append(model.FakePagureComment(next(self.world.ids), who, text, now_s, notification=True))
         self.post.of_request(request, who, "comment.added")
 
     def flag(
-        self, flags: list[FakePagureFlag], who: FakeGitHubAccount, form: dict[str, str]
-    ) -> tuple[FakePagureFlag, str]:
+        self, flags: list[model.FakePagureFlag], who: FakeGitHubAccount, form: dict[str, str]
+    ) -> tuple[model.FakePagureFlag, str]:
         """Set a flag; return it, and the word for that.  Raise FakePagureRefused."""
         missing = {name: ["This field is required."] for name in ("username", "comment", "url") if not form.get(name)}
         if len(form.get("uid", "")) > 32:
@@ -226,15 +219,15 @@ class FakePagureActs:
         found = next((one for one in flags if one.uid == uid), None)
         word = "added" if found is None else "updated"
         if found is None:
-            found = FakePagureFlag(uid, who, form["username"], "", "", "", now_s, now_s)
+            found = model.FakePagureFlag(uid, who, form["username"], "", "", "", now_s, now_s)
             flags.append(found)
         found.status, found.comment, found.url = form.get("status", "pending"), form["comment"], form["url"]
         found.updated_s = now_s
         return found, word
 
     def flag_request(
-        self, request: FakePagureRequest, who: FakeGitHubAccount, form: dict[str, str]
-    ) -> tuple[FakePagureFlag, str]:
+        self, request: model.FakePagureRequest, who: FakeGitHubAccount, form: dict[str, str]
+    ) -> tuple[model.FakePagureFlag, str]:
         """Flag a pull request.  Raise FakePagureRefused."""
         flag, word = self.flag(request.flags, who, form)
         shows = self.post.shows
@@ -242,7 +235,7 @@ class FakePagureActs:
         self.post.tell(request.project, who, f"pull-request.flag.{word}", pullrequest=of, flag=shown)
         return flag, word
 
-    def set_options(self, project: FakePagureProject, who: FakeGitHubAccount, **what: Any) -> None:
+    def set_options(self, project: model.FakePagureProject, who: FakeGitHubAccount, **what: Any) -> None:
         """Change the options of a project."""
         project.options |= {name.replace("__", "-"): value for name, value in what.items()}
         self.post.tell(project, who, "project.edit", project=self.post.shows.project(project))
@@ -291,22 +284,22 @@ class PagurePageActions:
         at = self.acts.world.projects[name]
         return self.path(self.acts.open(at, at, branch, at.default_branch, self._account(who), title, text))
 
-    def _projects(self) -> list[FakePagureProject]:
+    def _projects(self) -> list[model.FakePagureProject]:
         every = self.acts.world.projects.items()
         return [one for name, one in every if not one.private and not name.startswith("forks/")]
 
     def _account(self, login: str) -> FakeGitHubAccount:
         return self.acts.world.accounts[login]
 
-    def path(self, pull: FakePagureRequest) -> str:
+    def path(self, pull: model.FakePagureRequest) -> str:
         """Return where the page of a pull request is."""
         return f"{self.root}/{pull.project.fullname}/pull-request/{pull.id}"
 
-    def _pull(self, path: str) -> FakePagureRequest:
+    def _pull(self, path: str) -> model.FakePagureRequest:
         every = (pull for one in self._projects() for pull in one.requests.values())
         return next(pull for pull in every if self.path(pull) == path)
 
-    def _seen(self, pull: FakePagureRequest) -> PageChange:
+    def _seen(self, pull: model.FakePagureRequest) -> PageChange:
         marks = (ChangeMark(_name(one.username), one.status, one.comment, one.url) for one in pull.flags)
         return PageChange(
             self.path(pull), f"{pull.project.fullname}#{pull.id}", pull.title, pull.user.login if pull.user else "",
@@ -320,7 +313,7 @@ def _name(username: str) -> str:
     return username.partition(": ")[2] or username
 
 
-def _remarks(pull: FakePagureRequest) -> Iterator[PageRemark]:
+def _remarks(pull: model.FakePagureRequest) -> Iterator[PageRemark]:
     for one in pull.comments:
         verb = next((word for thumb, word in _THUMBS.items() if thumb in one.text), "commented")
         yield PageRemark(one.user.login, one.at_s, "noted" if one.notification else verb, one.text)

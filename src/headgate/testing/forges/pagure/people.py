@@ -10,21 +10,11 @@ from typing import Any
 
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Mail, Postman
+from headgate.testing.forges.github.model import FakeGitHubAccount
 from headgate.testing.forges.github.server import FakeGitHubFault, on_a_port, put
-from headgate.testing.forges.github.state import FakeGitHubAccount
+from headgate.testing.forges.pagure import model
 from headgate.testing.forges.pagure.acts import FakePagureActs
 from headgate.testing.forges.pagure.server import FakePagureServer
-from headgate.testing.forges.pagure.state import (
-    ACLS,
-    FakePagureComment,
-    FakePagureFlag,
-    FakePagurePost,
-    FakePagureProject,
-    FakePagureRequest,
-    FakePagureShows,
-    FakePagureToken,
-    FakePagureWorld,
-)
 
 PATH = "/code"
 """Path below which the stand-in is served, as some instances are."""
@@ -39,7 +29,7 @@ class FakePagurePerson:
 
     def push(
         self,
-        project: FakePagureProject,
+        project: model.FakePagureProject,
         branch: str,
         files: Mapping[str, str | None],
         message: str = "Change",
@@ -56,16 +46,16 @@ class FakePagurePerson:
 
     def propose(
         self,
-        project: FakePagureProject,
+        project: model.FakePagureProject,
         branch: str,
         files: Mapping[str, str | None],
         title: str = "A change",
         text: str = "",
         *,
         base: str = "",
-        home: FakePagureProject | None = None,
+        home: model.FakePagureProject | None = None,
         message: str = "",
-    ) -> FakePagureRequest:
+    ) -> model.FakePagureRequest:
         """Push a branch with one commit and open a pull request from it."""
         base, home = base or project.default_branch, home or project
         if home is not project:
@@ -73,55 +63,57 @@ class FakePagurePerson:
         self.push(home, branch, files, message or title, base=base)
         return self.acts.open(project, home, branch, base, self.account, title, text)
 
-    def fork(self, project: FakePagureProject) -> FakePagureProject:
+    def fork(self, project: model.FakePagureProject) -> model.FakePagureProject:
         """Return a fork of one's own."""
         made = make_project(self.acts.world, f"forks/{self.account.login}/{project.fullname}", {}, self.account)
         for branch, tip in hosts.heads(project).items():
             hosts.bring(project, made, tip, f"refs/heads/{branch}")
         return made
 
-    def comment(self, request: FakePagureRequest, text: str, commit: str | None = None) -> FakePagureComment:
+    def comment(
+        self, request: model.FakePagureRequest, text: str, commit: str | None = None
+    ) -> model.FakePagureComment:
         """Comment on it; `commit`: on a line of that."""
         return self.acts.comment(request, self.account, text, commit)
 
-    def thumb(self, request: FakePagureRequest, way: str = "up") -> FakePagureComment:
+    def thumb(self, request: model.FakePagureRequest, way: str = "up") -> model.FakePagureComment:
         """Vote."""
         return self.comment(request, f":thumbs{way}:")
 
-    def tag(self, request: FakePagureRequest, *names: str, off: bool = False) -> None:
+    def tag(self, request: model.FakePagureRequest, *names: str, off: bool = False) -> None:
         """Put tags on, or take them off."""
         for name in names:
             self.acts.tag(request, self.account, name, off=off)
 
-    def close(self, request: FakePagureRequest) -> None:
+    def close(self, request: model.FakePagureRequest) -> None:
         """Close it without merging."""
         self.acts.close(request, self.account)
 
-    def reopen(self, request: FakePagureRequest) -> None:
+    def reopen(self, request: model.FakePagureRequest) -> None:
         """Open it again."""
         self.acts.reopen(request, self.account)
 
-    def edit(self, request: FakePagureRequest, **what: str) -> None:
+    def edit(self, request: model.FakePagureRequest, **what: str) -> None:
         """Change its title, initial comment or branch."""
         self.acts.edit(request, self.account, **what)
 
-    def assign(self, request: FakePagureRequest, to: FakePagurePerson | None) -> None:
+    def assign(self, request: model.FakePagureRequest, to: FakePagurePerson | None) -> None:
         """Give it to somebody."""
         self.acts.assign(request, self.account, to.account if to is not None else None)
 
-    def flag(self, request: FakePagureRequest, name: str, status: str = "success") -> FakePagureFlag:
+    def flag(self, request: model.FakePagureRequest, name: str, status: str = "success") -> model.FakePagureFlag:
         """Flag it, as another program does."""
         form = {"username": name, "status": status, "comment": "Said", "url": "https://ci.example.com"}
         return self.acts.flag_request(request, self.account, {**form, "uid": f"{name}-{self.account.login}"})[0]
 
 
 def make_project(
-    world: FakePagureWorld, fullname: str, files: Mapping[str, str], owner: FakeGitHubAccount
-) -> FakePagureProject:
+    world: model.FakePagureWorld, fullname: str, files: Mapping[str, str], owner: FakeGitHubAccount
+) -> model.FakePagureProject:
     """Make a project with one commit; without files it has none."""
     git_dir = world.root / f"{next(world.ids)}.git"
     hosts.make(git_dir, "main")
-    made = FakePagureProject(next(world.ids), fullname, owner, git_dir, f"{next(world.ids):040d}")
+    made = model.FakePagureProject(next(world.ids), fullname, owner, git_dir, f"{next(world.ids):040d}")
     world.projects[fullname] = made
     if files:
         put(made, "main", "main", files, "Begin", owner, world.clock.now_s())
@@ -134,7 +126,7 @@ class Pagure:
 
     url: str
     """Address with its path."""
-    world: FakePagureWorld
+    world: model.FakePagureWorld
     mail: Mail
     server: FakePagureServer
     acts: FakePagureActs
@@ -148,23 +140,23 @@ class Pagure:
 
     def project(
         self, fullname: str, files: Mapping[str, str], owner: str = "root", hook: str = ""
-    ) -> FakePagureProject:
+    ) -> model.FakePagureProject:
         """Make a project; `hook`: where it delivers."""
         made = make_project(self.world, fullname, files, self.world.account(owner))
         made.options["Web-hooks"] = hook or None
         return made
 
-    def token(self, login: str, acls: frozenset[str] = ACLS) -> str:
+    def token(self, login: str, acls: frozenset[str] = model.ACLS) -> str:
         """Return a token of somebody."""
         text = f"{next(self.world.ids):064X}"
-        self.world.tokens[text] = FakePagureToken(self.world.account(login), acls)
+        self.world.tokens[text] = model.FakePagureToken(self.world.account(login), acls)
         return text
 
-    def options(self, project: FakePagureProject, **what: Any) -> None:
+    def options(self, project: model.FakePagureProject, **what: Any) -> None:
         """Change options of a project, with __ for - in their names."""
         self.acts.set_options(project, project.owner, **what)
 
-    def remove_fork(self, project: FakePagureProject) -> None:
+    def remove_fork(self, project: model.FakePagureProject) -> None:
         """Delete a fork that pull requests come from; they stay."""
         del self.world.projects[project.fullname]
         for one in self.world.projects.values():
@@ -172,7 +164,7 @@ class Pagure:
                 if request.project_from is project:
                     request.project_from = None
 
-    def rename(self, project: FakePagureProject, fullname: str) -> None:
+    def rename(self, project: model.FakePagureProject, fullname: str) -> None:
         """Have an administrator give a project another name, or to somebody else: nothing leads there from the old."""
         del self.world.projects[project.fullname]
         project.fullname = fullname
@@ -188,13 +180,15 @@ class Pagure:
 @asynccontextmanager
 async def pagure(root: Path, path: str = PATH) -> AsyncIterator[Pagure]:
     """Provide a Pagure on a free port of 127.0.0.1, below `path`, that keeps its repositories below `root`."""
-    world = FakePagureWorld(root)
+    world = model.FakePagureWorld(root)
     mail = Mail(world.clock)
     servers: list[FakePagureServer] = []
 
     def application(url: str) -> Any:
-        shows = FakePagureShows(world, url)
-        servers.append(FakePagureServer(world, shows, FakePagureActs(world, FakePagurePost(world, shows, mail)), path))
+        shows = model.FakePagureShows(world, url)
+        servers.append(
+            FakePagureServer(world, shows, FakePagureActs(world, model.FakePagurePost(world, shows, mail)), path)
+        )
         return servers[0].application()
 
     async with on_a_port(path, application) as url, Postman(mail):

@@ -12,34 +12,27 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github.model import FakeGitHubAccount
 from headgate.testing.forges.github.server import FakeGitHubExchange, FakeGitHubFault, as_json, failed, fault_at
-from headgate.testing.forges.github.state import FakeGitHubAccount
 from headgate.testing.forges.pages import FakePages
+from headgate.testing.forges.pagure import model
 from headgate.testing.forges.pagure.acts import FakePagureActs, FakePagureRefused, PagurePageActions
-from headgate.testing.forges.pagure.state import (
-    FakePagureProject,
-    FakePagureRequest,
-    FakePagureShows,
-    FakePagureToken,
-    FakePagureWorld,
-    Shown,
-)
 
 
 @dataclass(slots=True)
 class FakePagureCall:
     """Represent one request."""
 
-    world: FakePagureWorld
-    shows: FakePagureShows
+    world: model.FakePagureWorld
+    shows: model.FakePagureShows
     acts: FakePagureActs
-    token: FakePagureToken | None
+    token: model.FakePagureToken | None
     path: dict[str, str]
     query: dict[str, str]
     form: dict[str, str]
 
     @property
-    def project(self) -> FakePagureProject:
+    def project(self) -> model.FakePagureProject:
         """Return the one that the path names.  Raise FakePagureRefused."""
         name = self.path["project"]
         found = self.world.projects.get(name.replace("fork/", "forks/", 1) if name.startswith("fork/") else name)
@@ -49,7 +42,7 @@ class FakePagureCall:
         return found
 
     @property
-    def request(self) -> FakePagureRequest:
+    def request(self) -> model.FakePagureRequest:
         """Return the pull request that the path names.  Raise FakePagureRefused."""
         project = self.project
         if not project.options["pull_requests"]:
@@ -119,7 +112,15 @@ def _requests(call: FakePagureCall) -> Answered:
     page = int(call.query.get("page", 1))
     pages = -(-len(found) // size)
     shown = [call.shows.request(one) for one in found[(page - 1) * size : page * size]]
-    paging: Shown = {"page": page, "pages": pages, "per_page": size, "first": "", "last": "", "next": "", "prev": ""}
+    paging: model.Shown = {
+        "page": page,
+        "pages": pages,
+        "per_page": size,
+        "first": "",
+        "last": "",
+        "next": "",
+        "prev": "",
+    }
     return 200, {"requests": shown, "total_requests": len(found), "pagination": paging, "args": call.query}
 
 
@@ -212,8 +213,8 @@ FORM = "application/x-www-form-urlencoded"
 class FakePagureServer:
     """Serve requests."""
 
-    world: FakePagureWorld
-    shows: FakePagureShows
+    world: model.FakePagureWorld
+    shows: model.FakePagureShows
     acts: FakePagureActs
     path: str
     """Path prefix, as of an instance below another site."""
@@ -287,7 +288,7 @@ class FakePagureServer:
             return web.Response(status=500, text="<html>Fatal Error (500)</html>", content_type="text/html")
         return as_json(status, answer, headers)
 
-    def _token(self, request: web.Request) -> FakePagureToken | None:
+    def _token(self, request: web.Request) -> model.FakePagureToken | None:
         kind, _, text = request.headers.get("Authorization", "").partition(" ")
         return self.world.tokens.get(text) if kind == "token" else None
 

@@ -22,7 +22,6 @@ from aiohttp import web
 
 from headgate.testing.servers import certificates
 from headgate.testing.servers.kubernetes import containers
-from headgate.testing.servers.kubernetes.containers import ContainerEngine
 from headgate.testing.servers.kubernetes.state import KINDS, FakeCluster, No
 from headgate.testing.servers.program import free_ports
 
@@ -150,7 +149,7 @@ class FakeKubernetesServer:
     cluster: FakeCluster
     url: str
     place: Path
-    engine: ContainerEngine | None = None
+    engine: containers.ContainerEngine | None = None
     judge: Callable[[FakeKubernetesExchange], None] | None = None
     log: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -277,7 +276,7 @@ class FakeKubernetesServer:
 
 @asynccontextmanager
 async def kubernetes(
-    place: Path, engine: ContainerEngine | None = None, *, plain: bool = False
+    place: Path, engine: containers.ContainerEngine | None = None, *, plain: bool = False
 ) -> AsyncIterator[FakeKubernetesServer]:
     """Serve a cluster on 127.0.0.1, `plain` or with TLS; with an engine its pods are containers."""
     place.mkdir(parents=True)

@@ -16,9 +16,8 @@ import msgspec
 
 from headgate.adapters.nodes.clouds.aws import query
 from headgate.adapters.nodes.clouds.aws.launch import COUNTED_QUOTAS
-from headgate.adapters.nodes.clouds.aws.query import Arguments, AwsKeys, listed, signed
 from headgate.adapters.nodes.clouds.http import ANSWER_MAX_S, CloudResponse, Http, Shared
-from headgate.ports.cloud import NODE_TAG, Amounts, CloudUnavailable, OverQuota
+from headgate.ports.clouds import NODE_TAG, Amounts, CloudUnavailable, OverQuota
 
 T = TypeVar("T")
 VERSION = "2016-11-15"
@@ -27,7 +26,7 @@ PAGES_MAX = 200
 GONE = "terminated"
 NONE = ("NotFound", "Malformed", "InvalidAMIID.Unavailable")
 """Parts of error codes that mean that the resource does not exist, or not any more."""
-_OURS: Arguments = {"Filter": [{"Name": "tag-key", "Value": [NODE_TAG]}]}
+_OURS: query.Arguments = {"Filter": [{"Name": "tag-key", "Value": [NODE_TAG]}]}
 
 
 class AwsService:
@@ -52,7 +51,7 @@ class AwsService:
         for last in (False, True):
             keys = await self._credentials.keys()
             now = datetime.fromtimestamp(self._credentials.now_s(), UTC)
-            every = signed(keys, self.region, self._name, url, headers, body, now, method)
+            every = query.signed(keys, self.region, self._name, url, headers, body, now, method)
             try:
                 return read(await self._http.ask(method, url, every, body, max_s, max_s))
             except query.AwsKeysExpired:
@@ -74,7 +73,7 @@ class Ec2:
         self._types: dict[str, tuple[int, int]] = {}
         """Instance type -> virtual cores and memory in MiB, which never change."""
 
-    async def call(self, action: str, arguments: Arguments) -> dict[str, Any]:
+    async def call(self, action: str, arguments: query.Arguments) -> dict[str, Any]:
         """Raise AwsRefused, OverQuota, CloudUnavailable."""
         body = query.form(action, VERSION, arguments)
         try:
@@ -86,14 +85,14 @@ class Ec2:
         keys = await self.credentials.keys()
         kind = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
         now = datetime.fromtimestamp(self.credentials.now_s(), UTC)
-        headers = signed(keys, self.region, "ec2", self._url, kind, body, now)
+        headers = query.signed(keys, self.region, "ec2", self._url, kind, body, now)
         try:
             return query.read(await self._http.ask("POST", self._url, headers, body), "AWS EC2")
         except query.AwsKeysExpired:
             self.credentials.forget(keys)
             raise
 
-    async def do(self, action: str, arguments: Arguments) -> bool:
+    async def do(self, action: str, arguments: query.Arguments) -> bool:
         """Return whether the resource existed. Raise as `call` does."""
         try:
             await self.call(action, arguments)
@@ -105,7 +104,7 @@ class Ec2:
         return True
 
     async def every(
-        self, action: str, members: str, arguments: Arguments | None = None, page: int = PAGE
+        self, action: str, members: str, arguments: query.Arguments | None = None, page: int = PAGE
     ) -> list[dict[str, Any]]:
         """Return all pages of a list."""
         found, token = list[dict[str, Any]](), ""
@@ -115,7 +114,7 @@ class Ec2:
             # read as an empty list, it would say that all machines are gone.
             if members not in answer:
                 raise CloudUnavailable(f"AWS EC2 answers {action} without {members}")
-            found += listed(answer[members])
+            found += query.listed(answer[members])
             following = answer.get("nextToken") or ""
             if not following:
                 return found
@@ -125,10 +124,10 @@ class Ec2:
             token = following
         raise CloudUnavailable(f"AWS EC2 does not come to an end with {action}")
 
-    async def every_instance(self, arguments: Arguments | None = None) -> list[dict[str, Any]]:
+    async def every_instance(self, arguments: query.Arguments | None = None) -> list[dict[str, Any]]:
         """Return all instances, including those terminated within the last hour."""
         found = await self.every("DescribeInstances", "reservationSet", arguments)
-        return [one for reservation in found for one in listed(reservation.get("instancesSet"))]
+        return [one for reservation in found for one in query.listed(reservation.get("instancesSet"))]
 
     async def _ours(self) -> dict[str, dict[str, Any]]:
         return {one["instanceId"]: one for one in await self.every_instance(_OURS)}
@@ -142,7 +141,7 @@ class Ec2:
         # EC2 accepts at most 100 names in one request.
         for start in range(0, len(missing), 100):
             answer = await self.call("DescribeInstanceTypes", {"InstanceType": missing[start : start + 100]})
-            for one in listed(answer.get("instanceTypeSet")):
+            for one in query.listed(answer.get("instanceTypeSet")):
                 cores, memory = one["vCpuInfo"]["defaultVCpus"], one["memoryInfo"]["sizeInMiB"]
                 self._types[one["instanceType"]] = int(cores), int(memory)
         return {one: self._types[one] for one in types if one in self._types}
@@ -161,14 +160,14 @@ class Ec2:
                 return found
         raise CloudUnavailable("AWS Service Quotas does not come to an end")
 
-    async def _quotas(self, arguments: Arguments) -> dict[str, Any]:
+    async def _quotas(self, arguments: query.Arguments) -> dict[str, Any]:
         body, keys = msgspec.json.encode(arguments), await self.credentials.keys()
         kind = {
             "content-type": "application/x-amz-json-1.1",
             "x-amz-target": "ServiceQuotasV20190624.ListServiceQuotas",
         }
         now = datetime.fromtimestamp(self.credentials.now_s(), UTC)
-        headers = signed(keys, self.region, "servicequotas", self._quotas_url, kind, body, now)
+        headers = query.signed(keys, self.region, "servicequotas", self._quotas_url, kind, body, now)
         answer = await self._http.ask("POST", self._quotas_url, headers, body)
         try:
             document = msgspec.json.decode(answer.body or b"{}")
@@ -235,10 +234,10 @@ class AwsCredentials:
         """Take `sts`, the address of the service for temporary keys."""
         self._http, self._source, self._sts, self._region = http, source, sts, region
         self._env, self.now_s = env, now_s
-        self._keys: AwsKeys | None = None
+        self._keys: query.AwsKeys | None = None
         self._turn = asyncio.Lock()
 
-    async def keys(self) -> AwsKeys:
+    async def keys(self) -> query.AwsKeys:
         """Return the keys for signing requests. Raise CloudUnavailable if there are none."""
         # One request renews the keys for all: STS limits the rate of its calls.
         async with self._turn:
@@ -246,23 +245,25 @@ class AwsCredentials:
                 self._keys = await self._found()
             return self._keys
 
-    def forget(self, keys: AwsKeys) -> None:
+    def forget(self, keys: query.AwsKeys) -> None:
         """Discard the expired keys, so that the next request gets new ones."""
         # Several requests fail with the same keys; only the first of them may discard keys, not those that were just
         # renewed.
         if self._keys == keys:
             self._keys = None
 
-    async def _found(self) -> AwsKeys:
+    async def _found(self) -> query.AwsKeys:
         source, env = self._source, self._env
         if source.access and source.secret:
-            return await self._as_role(AwsKeys(source.access, source.secret))
+            return await self._as_role(query.AwsKeys(source.access, source.secret))
         profile = self._profile(source.profile or env.get("AWS_PROFILE", ""))
         # Who names a file or a profile means that account: keys of the environment or the machine would be another
         # one's.
         own = bool(source.file or source.profile)
         if not own and env.get("AWS_ACCESS_KEY_ID") and env.get("AWS_SECRET_ACCESS_KEY"):
-            keys = AwsKeys(env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], env.get("AWS_SESSION_TOKEN", ""))
+            keys = query.AwsKeys(
+                env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], env.get("AWS_SESSION_TOKEN", "")
+            )
             return await self._as_role(keys)
         web = source.web_identity or ("" if own else env.get("AWS_WEB_IDENTITY_TOKEN_FILE", ""))
         role = source.role or ("" if own else env.get("AWS_ROLE_ARN", ""))
@@ -280,7 +281,7 @@ class AwsCredentials:
         name = self._source.file or self._env.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"
         return Path(name).expanduser()
 
-    def _profile(self, name: str) -> AwsKeys | None:
+    def _profile(self, name: str) -> query.AwsKeys | None:
         read = configparser.RawConfigParser()
         try:
             read.read_string(self._file().read_text())
@@ -295,22 +296,24 @@ class AwsCredentials:
             return None
         settings = read[section]
         access, secret = settings.get("aws_access_key_id", ""), settings.get("aws_secret_access_key", "")
-        return AwsKeys(access, secret, settings.get("aws_session_token", "")) if access and secret else None
+        return query.AwsKeys(access, secret, settings.get("aws_session_token", "")) if access and secret else None
 
-    async def _as_role(self, keys: AwsKeys) -> AwsKeys:
+    async def _as_role(self, keys: query.AwsKeys) -> query.AwsKeys:
         if not self._source.role:
             return keys
         arguments = {"RoleArn": self._source.role, "RoleSessionName": "headgate"}
         body = query.form("AssumeRole", "2011-06-15", arguments)
-        headers = signed(keys, self._region, "sts", self._sts, _FORM, body, datetime.fromtimestamp(self.now_s(), UTC))
+        headers = query.signed(
+            keys, self._region, "sts", self._sts, _FORM, body, datetime.fromtimestamp(self.now_s(), UTC)
+        )
         return _granted(await self._http.ask("POST", self._sts, headers, body), "AssumeRole")
 
-    async def _lent(self, token: str, role: str) -> AwsKeys:
+    async def _lent(self, token: str, role: str) -> query.AwsKeys:
         arguments = {"RoleArn": role, "RoleSessionName": "headgate", "WebIdentityToken": token}
         body = query.form("AssumeRoleWithWebIdentity", "2011-06-15", arguments)
         return _granted(await self._http.ask("POST", self._sts, _FORM, body), "AssumeRoleWithWebIdentity")
 
-    async def _of_the_machine(self) -> AwsKeys:
+    async def _of_the_machine(self) -> query.AwsKeys:
         env = self._env
         path, url = env.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"), env.get("AWS_CONTAINER_CREDENTIALS_FULL_URI")
         if path or url:
@@ -325,7 +328,7 @@ class AwsCredentials:
             return _of(answer, where)
         return await self._of_an_instance(env.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", MACHINE).rstrip("/"))
 
-    async def _of_an_instance(self, at: str) -> AwsKeys:
+    async def _of_an_instance(self, at: str) -> query.AwsKeys:
         # Version 2 of the metadata service, which many machines demand, begins with a PUT: a tricked proxy seldom sends
         # one.
         lasting = {"x-aws-ec2-metadata-token-ttl-seconds": "300"}
@@ -354,23 +357,25 @@ def _token(file: str) -> str:
         raise CloudUnavailable(f"{file} cannot be read: {type(error).__name__}") from None
 
 
-def _granted(answer: CloudResponse, call: str) -> AwsKeys:
+def _granted(answer: CloudResponse, call: str) -> query.AwsKeys:
     try:
         lent = query.read(answer, "AWS STS")[f"{call}Result"]["Credentials"]
-        return AwsKeys(lent["AccessKeyId"], lent["SecretAccessKey"], lent["SessionToken"], _time(lent["Expiration"]))
+        return query.AwsKeys(
+            lent["AccessKeyId"], lent["SecretAccessKey"], lent["SessionToken"], _time(lent["Expiration"])
+        )
     except (query.AwsRefused, OverQuota) as error:
         raise CloudUnavailable(str(error)) from error
     except (KeyError, TypeError, ValueError):
         raise CloudUnavailable("AWS STS lends no keys") from None  # the answer may contain some
 
 
-def _of(answer: CloudResponse, where: str) -> AwsKeys:
+def _of(answer: CloudResponse, where: str) -> query.AwsKeys:
     where = urlsplit(where).hostname or ""  # the rest of a container's address is a secret
     if answer.status >= 300:
         raise CloudUnavailable(f"{where} answers {answer.status} when it is asked for keys")
     try:
         lent = msgspec.json.decode(answer.body, type=_Machine)
-        return AwsKeys(lent.AccessKeyId, lent.SecretAccessKey, lent.Token, _time(lent.Expiration))
+        return query.AwsKeys(lent.AccessKeyId, lent.SecretAccessKey, lent.Token, _time(lent.Expiration))
     except (msgspec.DecodeError, ValueError):
         raise CloudUnavailable(f"{where} lends no keys") from None
 

@@ -18,18 +18,7 @@ from headgate.adapters.nodes.clouds.description import addresses, host, number
 from headgate.adapters.nodes.clouds.http import Http, understood
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.base.errors import UserError
-from headgate.ports.cloud import (
-    NODE_TAG,
-    Amounts,
-    CloudUnavailable,
-    LaunchFailed,
-    MachinePending,
-    MachineSpec,
-    Made,
-    OverQuota,
-    Resource,
-    State,
-)
+from headgate.ports import clouds
 
 SEEN_S = 600.0
 """Time after which a new instance must appear in lists; if it does not, it no longer exists."""
@@ -57,7 +46,7 @@ def connect(given: CloudDriverOptions) -> Aws:
     return Aws(given.name, source, options.get("endpoint_url", ""))
 
 
-class Stays(LaunchFailed):
+class Stays(clouds.LaunchFailed):
     """Report that AWS does not delete a resource."""
 
 
@@ -84,7 +73,9 @@ class Aws:
         region = str(provider.get("region") or "")
         # The region becomes part of the host name: a dot or a slash would send signed requests to another server.
         if not region.replace("-", "").isalnum():
-            raise LaunchFailed("the provider has no region" if not region else f"{region!r:.80} is not a region of AWS")
+            raise clouds.LaunchFailed(
+                "the provider has no region" if not region else f"{region!r:.80} is not a region of AWS"
+            )
         # One `Ec2` for each region, since its lists are shared among all nodes (`Shared`).
         if region not in self._regions:
             urls = {service: self._url(service, region) for service in ("ec2", "sts", "servicequotas")}
@@ -114,11 +105,11 @@ class Aws:
         return f"https://{service}.{region}.amazonaws.com{'.cn' if region.startswith('cn-') else ''}/"
 
     @understood
-    async def uses(self, wanted: MachineSpec) -> Amounts:
+    async def uses(self, wanted: clouds.MachineSpec) -> clouds.Amounts:
         types = launch.types(wanted)
         sizes = await self._at(wanted.provider).sizes(types)
         if missing := [one for one in types if one not in sizes]:
-            raise LaunchFailed(f"AWS has no instance type {missing[0]} in {wanted.provider.get('region')}")
+            raise clouds.LaunchFailed(f"AWS has no instance type {missing[0]} in {wanted.provider.get('region')}")
         found = dict[str, float]()
         for one in types:
             for kind, amount in launch.uses(one, *sizes[one], launch.spot(wanted)).items():
@@ -128,10 +119,10 @@ class Aws:
         return {**found, "volumes": 1.0} | ({"volume-gb": float(size)} if size else {})
 
     @understood
-    async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
+    async def advance(self, wanted: clouds.MachineSpec, state: clouds.State) -> clouds.MachinePending | clouds.Made:
         ec2 = self._at(wanted.provider)
         every = await ec2.ours()
-        instances = [instance for instance in every.values() if tags_of(instance).get(NODE_TAG) == wanted.node]
+        instances = [instance for instance in every.values() if tags_of(instance).get(clouds.NODE_TAG) == wanted.node]
         # A call whose answer was lost left its instance with the node's tag. `min` prefers a live one: False sorts
         # before True.
         known = every.get(state.get("instance", "")) or min(instances, key=_is_gone, default=None)
@@ -140,30 +131,34 @@ class Aws:
         # EC2's lists lag behind its calls; a new instance may be missing for a while.
         if "instance" in state:
             if self._now_s() - float(state.get("asked", 0)) > SEEN_S:
-                raise LaunchFailed(f"AWS does not list the instance {state['instance']} that it said it had made")
-            return MachinePending(state, f"AWS does not list the instance {state['instance']} yet")
+                raise clouds.LaunchFailed(
+                    f"AWS does not list the instance {state['instance']} that it said it had made"
+                )
+            return clouds.MachinePending(state, f"AWS does not list the instance {state['instance']} yet")
         if "image" not in state:
             return await self._choose(ec2, wanted)
         if "fleet" in wanted.flavor and "template" not in state:
             return await self._describe(ec2, wanted, state)
         return await self._run(ec2, wanted, state)
 
-    async def _choose(self, ec2: Ec2, wanted: MachineSpec) -> MachinePending:
+    async def _choose(self, ec2: Ec2, wanted: clouds.MachineSpec) -> clouds.MachinePending:
         """Settle the arguments, so that a repeated call is the same call."""
         launch.types(wanted)
         answer = await ec2.call("DescribeImages", launch.image_query(wanted.image))
         images = [one for one in listed(answer.get("imagesSet")) if one.get("imageState") == "available"]
         if not images:
-            raise LaunchFailed(f"AWS has no image for {wanted.image.get('name', '')}: {_image_criteria(wanted.image)}")
+            raise clouds.LaunchFailed(
+                f"AWS has no image for {wanted.image.get('name', '')}: {_image_criteria(wanted.image)}"
+            )
         # The id decides between images of the same second, so that every call chooses the same one.
         newest = max(images, key=lambda one: (one.get("creationDate", ""), one["imageId"]))
         # In the state before the first call that costs: EC2 rejects a token that it has seen with other arguments.
         state = {"image": newest["imageId"], "device": newest.get("rootDeviceName") or launch.ROOT}
         if chosen := launch.subnet(wanted):
             state["subnet"] = chosen
-        return MachinePending(state, f"the image is {state['image']}")
+        return clouds.MachinePending(state, f"the image is {state['image']}")
 
-    async def _describe(self, ec2: Ec2, wanted: MachineSpec, state: State) -> MachinePending:
+    async def _describe(self, ec2: Ec2, wanted: clouds.MachineSpec, state: clouds.State) -> clouds.MachinePending:
         try:
             answer = await ec2.call("CreateLaunchTemplate", launch.template(wanted, state))
             found = answer["launchTemplate"]["launchTemplateId"]
@@ -173,20 +168,22 @@ class Aws:
             # The name is the node's, so the template is of an earlier call whose answer was lost.
             found = next((one["launchTemplateId"] for one in await self._templates(ec2, wanted.node)), "")
             if not found:
-                raise CloudUnavailable(str(error)) from error
-        return MachinePending({**state, "template": found}, "the launch template is there")
+                raise clouds.CloudUnavailable(str(error)) from error
+        return clouds.MachinePending({**state, "template": found}, "the launch template is there")
 
-    async def _run(self, ec2: Ec2, wanted: MachineSpec, state: State) -> MachinePending:
+    async def _run(self, ec2: Ec2, wanted: clouds.MachineSpec, state: clouds.State) -> clouds.MachinePending:
         try:
             made = await self._made_by(ec2, wanted, state)
         except AwsRefused as error:
             if error.code != "IdempotentParameterMismatch":
                 raise
             # An earlier attempt with other arguments made it; it will be listed.
-            raise CloudUnavailable(str(error)) from error
-        return MachinePending({**state, "instance": made, "asked": str(int(self._now_s()))}, "the instance is pending")
+            raise clouds.CloudUnavailable(str(error)) from error
+        return clouds.MachinePending(
+            {**state, "instance": made, "asked": str(int(self._now_s()))}, "the instance is pending"
+        )
 
-    async def _made_by(self, ec2: Ec2, wanted: MachineSpec, state: State) -> str:
+    async def _made_by(self, ec2: Ec2, wanted: clouds.MachineSpec, state: clouds.State) -> str:
         if "fleet" not in wanted.flavor:
             answer = await ec2.call("RunInstances", launch.instance(wanted, state))
             return str(answer["instancesSet"][0]["instanceId"])
@@ -200,12 +197,14 @@ class Aws:
             "; ".join(f"{code}: {text}" for code, text in errors) or "the fleet is empty", [c for c, _ in errors]
         )
 
-    def _look(self, wanted: MachineSpec, state: State, found: Mapping[str, Any]) -> MachinePending | Made:
+    def _look(
+        self, wanted: clouds.MachineSpec, state: clouds.State, found: Mapping[str, Any]
+    ) -> clouds.MachinePending | clouds.Made:
         reported, reason = str(found["instanceState"]["name"]), found.get("stateReason") or {}
         new_state = {**state, "instance": str(found["instanceId"])}
         new_state.setdefault("asked", str(int(self._now_s())))
         if reported == "pending":
-            return MachinePending(new_state, "the instance is pending")
+            return clouds.MachinePending(new_state, "the instance is pending")
         # A stopped or terminated machine does not come back: spot instances are reclaimed, and shutdowns terminate.
         if reported != "running":
             text = f"the instance {found['instanceId']} is {reported}"
@@ -219,7 +218,7 @@ class Aws:
             public or bool(wanted.flavor.get("public-ipv6")),
         )
         if not known_addresses["interface_ip"] or (public and not known_addresses["public_ipv4"]):
-            return MachinePending(new_state, "the instance runs and has no address yet")
+            return clouds.MachinePending(new_state, "the instance runs and has no address yet")
         about = {
             **known_addresses,
             "az": (found.get("placement") or {}).get("availabilityZone", ""),
@@ -229,25 +228,25 @@ class Aws:
             "external_id": new_state["instance"],
             "node_properties": {"spot": found.get("instanceLifecycle") == "spot"},
         }
-        return Made(new_state["instance"], new_state, host(wanted.image, known_addresses["interface_ip"]), about)
+        return clouds.Made(new_state["instance"], new_state, host(wanted.image, known_addresses["interface_ip"]), about)
 
     @understood
-    async def remove(self, wanted: MachineSpec, state: State) -> bool:
+    async def remove(self, wanted: clouds.MachineSpec, state: clouds.State) -> bool:
         try:
             return await self._remove(self._at(wanted.provider), wanted, state)
         except Stays:
             # AWS rejects this resource only; any other refusal concerns the account, and the launcher must not take it
             # for this node's fault.
             raise
-        except (LaunchFailed, OverQuota) as error:
-            raise CloudUnavailable(str(error)) from error
+        except (clouds.LaunchFailed, clouds.OverQuota) as error:
+            raise clouds.CloudUnavailable(str(error)) from error
 
-    async def _remove(self, ec2: Ec2, wanted: MachineSpec, state: State) -> bool:
+    async def _remove(self, ec2: Ec2, wanted: clouds.MachineSpec, state: clouds.State) -> bool:
         every = await ec2.ours()
         own_ids = [
             id
             for id, instance in every.items()
-            if id == state.get("instance") or tags_of(instance).get(NODE_TAG) == wanted.node
+            if id == state.get("instance") or tags_of(instance).get(clouds.NODE_TAG) == wanted.node
         ]
         left = [id for id in own_ids if not _is_gone(every[id])]
         for id in left:
@@ -263,7 +262,9 @@ class Aws:
         if "fleet" in wanted.flavor:
             for template in await self._templates(ec2, wanted.node):
                 await self._ask(ec2, "DeleteLaunchTemplate", {"LaunchTemplateId": template["launchTemplateId"]})
-        volumes = [one for one in (await ec2.our_volumes()).values() if tags_of(one).get(NODE_TAG) == wanted.node]
+        volumes = [
+            one for one in (await ec2.our_volumes()).values() if tags_of(one).get(clouds.NODE_TAG) == wanted.node
+        ]
         for volume in volumes:
             # Volumes in use go with their instance (DeleteOnTermination); this deletes those whose instance never came
             # to be.
@@ -279,31 +280,31 @@ class Aws:
             raise Stays(str(error)) from error
 
     async def _templates(self, ec2: Ec2, node: str) -> list[dict[str, Any]]:
-        arguments = {"Filter": [{"Name": f"tag:{NODE_TAG}", "Value": [node]}]}
+        arguments = {"Filter": [{"Name": f"tag:{clouds.NODE_TAG}", "Value": [node]}]}
         return await ec2.every("DescribeLaunchTemplates", "launchTemplates", arguments, 200)
 
     @understood
-    async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
+    async def resources(self, provider: Mapping[str, Any]) -> list[clouds.Resource]:
         try:
             ec2 = self._at(provider)
             instances = [one for one in await ec2.every_instance() if not _is_gone(one)]
             volumes = await ec2.every("DescribeVolumes", "volumeSet")
             templates = await ec2.every("DescribeLaunchTemplates", "launchTemplates", page=200)
             sizes = await ec2.sizes([one["instanceType"] for one in instances])
-        except (LaunchFailed, OverQuota) as error:
-            raise CloudUnavailable(str(error)) from error
-        found = list[Resource]()
+        except (clouds.LaunchFailed, clouds.OverQuota) as error:
+            raise clouds.CloudUnavailable(str(error)) from error
+        found = list[clouds.Resource]()
         for one in instances:
             kind, is_spot = one["instanceType"], one.get("instanceLifecycle") == "spot"
-            taken: Amounts = launch.uses(kind, *sizes[kind], is_spot) if kind in sizes else {"instances": 1.0}
-            found.append(Resource(one["instanceId"], "instance", tags_of(one), taken))
+            taken: clouds.Amounts = launch.uses(kind, *sizes[kind], is_spot) if kind in sizes else {"instances": 1.0}
+            found.append(clouds.Resource(one["instanceId"], "instance", tags_of(one), taken))
         for one in volumes:
             amounts = {"volumes": 1.0, "volume-gb": float(one.get("size") or 0)}
-            found.append(Resource(one["volumeId"], "volume", tags_of(one), amounts))
-        found += [Resource(one["launchTemplateId"], "launch-template", tags_of(one), {}) for one in templates]
+            found.append(clouds.Resource(one["volumeId"], "volume", tags_of(one), amounts))
+        found += [clouds.Resource(one["launchTemplateId"], "launch-template", tags_of(one), {}) for one in templates]
         return found
 
-    async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
+    async def delete(self, provider: Mapping[str, Any], resource: clouds.Resource) -> None:
         calls: dict[str, tuple[str, dict[str, Any]]] = {
             "instance": ("TerminateInstances", {"InstanceId": [resource.id]}),
             "volume": ("DeleteVolume", {"VolumeId": resource.id}),
@@ -313,15 +314,15 @@ class Aws:
             await self._ask(self._at(provider), *calls[resource.kind])
         except Stays:
             raise
-        except (LaunchFailed, OverQuota) as error:
-            raise CloudUnavailable(str(error)) from error
+        except (clouds.LaunchFailed, clouds.OverQuota) as error:
+            raise clouds.CloudUnavailable(str(error)) from error
 
     @understood
-    async def limits(self, provider: Mapping[str, Any]) -> Amounts:
+    async def limits(self, provider: Mapping[str, Any]) -> clouds.Amounts:
         try:
             return await self._at(provider).limits()
-        except LaunchFailed as error:
-            raise CloudUnavailable(str(error)) from error
+        except clouds.LaunchFailed as error:
+            raise clouds.CloudUnavailable(str(error)) from error
 
     async def close(self) -> None:
         await self.images.close()
@@ -336,7 +337,7 @@ def _dead(text: str, codes: list[str]) -> Exception:
     """Return why there is no instance: lack of capacity differs from a node that cannot be made."""
     short = [code.rpartition(".")[2] for code in codes]
     full = bool(short) and all(one in FULL or one.endswith("LimitExceeded") for one in short)
-    return OverQuota(f"AWS EC2 says: {text}") if full else LaunchFailed(f"AWS EC2 says: {text}")
+    return clouds.OverQuota(f"AWS EC2 says: {text}") if full else clouds.LaunchFailed(f"AWS EC2 says: {text}")
 
 
 def _image_criteria(image: Mapping[str, Any]) -> str:

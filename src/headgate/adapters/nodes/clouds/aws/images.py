@@ -7,48 +7,15 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 
+from headgate.adapters.nodes.clouds.aws import imports
 from headgate.adapters.nodes.clouds.aws.api import Ec2
-from headgate.adapters.nodes.clouds.aws.imports import (
-    COMPLETED,
-    DELETED,
-    DELETING,
-    DELETING_CALLS,
-    IMAGE,
-    IMAGES,
-    OBJECT,
-    SNAPSHOT,
-    SNAPSHOTS,
-    ImportCalls,
-    ImportPlace,
-    ImportTask,
-    calls_of,
-    cancel,
-    cleared,
-    every_trace,
-    image_name,
-    made_of,
-    owned,
-    register,
-    start,
-    there_are,
-)
 from headgate.adapters.nodes.clouds.aws.launch import tag_pairs, token
 from headgate.adapters.nodes.clouds.aws.query import AwsItem, AwsRefused, listed
 from headgate.adapters.nodes.clouds.aws.uploads import Blocks, Bucket, BucketEntry, key_of
 from headgate.adapters.nodes.clouds.http import one_line, understood
 from headgate.adapters.nodes.clouds.imagefiles import check_disk
 from headgate.base.tasks import end
-from headgate.ports.cloud import (
-    UPLOAD_TAG,
-    CloudUnavailable,
-    LaunchFailed,
-    OverQuota,
-    Resource,
-    Sending,
-    Sent,
-    State,
-    WantedImage,
-)
+from headgate.ports import clouds
 
 TASK, WRITTEN, SINCE, UNSEEN, SENDS, FULL, IMDS = "task", "written", "since", "unseen", "sends", "full", "imds"
 SENDS_MAX = 3
@@ -63,7 +30,7 @@ _NO_ROOM = ("ResourceCountExceeded", "ResourceCountLimitExceeded")
 
 
 class AwsImages:
-    """See `ports.cloud.ImageCloud`."""
+    """See `ports.clouds.ImageCloud`."""
 
     def __init__(
         self,
@@ -86,20 +53,22 @@ class AwsImages:
         """Stop sending."""
         await end(*self._working.values())
 
-    def _place(self, wanted: WantedImage) -> ImportPlace:
+    def _place(self, wanted: clouds.WantedImage) -> imports.ImportPlace:
         """Raise LaunchFailed if an image can never be imported with its settings."""
-        provider, calls = wanted.provider, calls_of(wanted)
+        provider, calls = wanted.provider, imports.calls_of(wanted)
         bucket = self._bucket(provider) if calls is not None else None
         if calls is not None and bucket is None:
-            raise LaunchFailed("the provider names no bucket: say object-storage: {bucket-name: NAME}")
-        return ImportPlace(self._at(provider), self._blocks(provider), bucket, calls)
+            raise clouds.LaunchFailed("the provider names no bucket: say object-storage: {bucket-name: NAME}")
+        return imports.ImportPlace(self._at(provider), self._blocks(provider), bucket, calls)
 
     @understood
-    async def send(self, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
+    async def send(
+        self, wanted: clouds.WantedImage, state: clouds.State, file: Path | None
+    ) -> clouds.Sending | clouds.Sent:
         """Send the file, import it, then make an AMI of it: each is a step."""
         task = self._working.get(wanted.upload)
         if task is not None and not task.done():
-            return Sending(state, "its file is on the way to AWS")
+            return clouds.Sending(state, "its file is on the way to AWS")
         if task is not None:
             del self._working[wanted.upload]
             # Raises what went wrong with the file; the next call of `send` starts anew.
@@ -107,14 +76,16 @@ class AwsImages:
             state = {**state, WRITTEN: self._now}
         return await self._step(self._place(wanted), wanted, state, file)
 
-    async def _step(self, place: ImportPlace, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
+    async def _step(
+        self, place: imports.ImportPlace, wanted: clouds.WantedImage, state: clouds.State, file: Path | None
+    ) -> clouds.Sending | clouds.Sent:
         # With an import under way there can be no image, so its list is not asked for.
-        if IMAGE in state or TASK not in state:
-            image = next(iter(await made_of(place.ec2, wanted, state.get(IMAGE, ""))), None)
+        if imports.IMAGE in state or TASK not in state:
+            image = next(iter(await imports.made_of(place.ec2, wanted, state.get(imports.IMAGE, ""))), None)
             if image is not None:
                 return await self._made(place, wanted, _seen(state), image)
-            if IMAGE in state:
-                return self._unlisted(state, f"the image {state[IMAGE]}")
+            if imports.IMAGE in state:
+                return self._unlisted(state, f"the image {state[imports.IMAGE]}")
         if place.bucket is None or place.calls is None:
             return await self._written(place, wanted, state, file)
         tasks = await place.tasks(wanted)
@@ -129,60 +100,68 @@ class AwsImages:
         if await place.bucket.has(key_of(wanted.tags), wanted.sha256):
             return await self._import(place.ec2, place.bucket, place.calls, wanted, state, len(tasks))
         if file is None:
-            return Sending(state, "its file is needed", lacks_file=True)
+            return clouds.Sending(state, "its file is needed", lacks_file=True)
         state = await _to_be_sent(wanted, state, file, f"the bucket {place.bucket.name}")
         for entry in await place.entries(wanted):  # left by a launcher that has ended
             await place.bucket.remove(entry)
         # Nothing in the state says that the file is on its way: after a crash the next launcher sends it again.
         self._begin(wanted, place.bucket.send(wanted.tags, wanted.sha256, file))
-        return Sending(state, f"its file is on the way to the bucket {place.bucket.name}")
+        return clouds.Sending(state, f"its file is on the way to the bucket {place.bucket.name}")
 
-    def _begin(self, wanted: WantedImage, work: Coroutine[object, object, None]) -> None:
+    def _begin(self, wanted: clouds.WantedImage, work: Coroutine[object, object, None]) -> None:
         self._working[wanted.upload] = asyncio.ensure_future(work)
 
-    async def _written(self, place: ImportPlace, wanted: WantedImage, state: State, file: Path | None) -> Sending:
+    async def _written(
+        self, place: imports.ImportPlace, wanted: clouds.WantedImage, state: clouds.State, file: Path | None
+    ) -> clouds.Sending:
         """Write the file into a snapshot, and make an image of that. An incomplete snapshot does not show which blocks
         it lacks: another is written, and the old one is removed with other leftovers."""
         snapshots = {str(one["snapshotId"]): one for one in await place.snapshots(wanted)}
-        complete = next((id for id, one in snapshots.items() if one.get("status") == COMPLETED), None)
+        complete = next((id for id, one in snapshots.items() if one.get("status") == imports.COMPLETED), None)
         if complete is not None:
             return await self._register(place.ec2, wanted, _seen(state), complete)
         # WRITTEN is stored only after the task ended without an error, so the snapshot is complete though AWS still
         # stores it.
-        if WRITTEN in state and SNAPSHOT in state:
-            return self._stored(wanted, state, snapshots.get(state[SNAPSHOT]))
+        if WRITTEN in state and imports.SNAPSHOT in state:
+            return self._stored(wanted, state, snapshots.get(state[imports.SNAPSHOT]))
         if file is None:
-            return Sending(state, "its file is needed", lacks_file=True)
+            return clouds.Sending(state, "its file is needed", lacks_file=True)
         state = await _to_be_sent(wanted, state, file, "EBS")
-        id = await place.blocks.start(file.stat().st_size, wanted.tags, image_name(wanted))
+        id = await place.blocks.start(file.stat().st_size, wanted.tags, imports.image_name(wanted))
         self._begin(wanted, place.blocks.write(id, wanted.sha256, file))
-        return Sending({**state, SNAPSHOT: id}, f"its file is on the way to the snapshot {id}")
+        return clouds.Sending({**state, imports.SNAPSHOT: id}, f"its file is on the way to the snapshot {id}")
 
-    def _stored(self, wanted: WantedImage, state: State, snapshot: AwsItem | None) -> Sending:
+    def _stored(self, wanted: clouds.WantedImage, state: clouds.State, snapshot: AwsItem | None) -> clouds.Sending:
         if snapshot is None:
-            return self._unlisted(state, f"the snapshot {state[SNAPSHOT]}")
+            return self._unlisted(state, f"the snapshot {state[imports.SNAPSHOT]}")
         if snapshot.get("status") != "pending":
             reason = one_line(str(snapshot.get("statusMessage") or "it does not say why"))
-            raise LaunchFailed(f"AWS says: the snapshot is {snapshot.get('status')}: {reason}")
+            raise clouds.LaunchFailed(f"AWS says: the snapshot is {snapshot.get('status')}: {reason}")
         limit_s = wanted.image.get("import-timeout", IMPORT_MAX_S)
         if limit_s and self._now_s() - float(state[WRITTEN]) > limit_s:
-            raise LaunchFailed(f"AWS has not stored the snapshot within {limit_s} s, its import-timeout")
-        return Sending(_seen(state), "AWS stores the snapshot")
+            raise clouds.LaunchFailed(f"AWS has not stored the snapshot within {limit_s} s, its import-timeout")
+        return clouds.Sending(_seen(state), "AWS stores the snapshot")
 
-    def _unlisted(self, state: State, name: str) -> Sending:
+    def _unlisted(self, state: clouds.State, name: str) -> clouds.Sending:
         first = state.get(UNSEEN, self._now)
         if self._now_s() - float(first) > SEEN_S:
-            raise LaunchFailed(f"AWS does not list {name}: it is gone, or was never there")
-        return Sending({**state, UNSEEN: first}, f"AWS does not list {name} yet")
+            raise clouds.LaunchFailed(f"AWS does not list {name}: it is gone, or was never there")
+        return clouds.Sending({**state, UNSEEN: first}, f"AWS does not list {name} yet")
 
     async def _import(
-        self, ec2: Ec2, bucket: Bucket, calls: ImportCalls, wanted: WantedImage, state: State, before: int
-    ) -> Sending:
+        self,
+        ec2: Ec2,
+        bucket: Bucket,
+        calls: imports.ImportCalls,
+        wanted: clouds.WantedImage,
+        state: clouds.State,
+        before: int,
+    ) -> clouds.Sending:
         """Start an import of the object; `before`: number of earlier imports, which all failed."""
-        arguments = start(wanted, calls, bucket.name, key_of(wanted.tags), token(f"{wanted.upload}-{before}"))
+        arguments = imports.start(wanted, calls, bucket.name, key_of(wanted.tags), token(f"{wanted.upload}-{before}"))
         try:
             answer = await ec2.call(calls.start, arguments)
-        except (AwsRefused, OverQuota) as error:
+        except (AwsRefused, clouds.OverQuota) as error:
             # An account runs few imports at once, so a refusal for lack of room is waited out and does not count as an
             # attempt.
             if isinstance(error, AwsRefused) and error.code not in _NO_ROOM:
@@ -190,128 +169,140 @@ class AwsImages:
             first = state.get(FULL, self._now)
             if self._now_s() - float(first) > FULL_MAX_S:
                 raise
-            return Sending({**state, FULL: first}, str(error))
-        return Sending({**state, TASK: str(answer["importTaskId"]), SINCE: self._now}, "AWS imports it")
+            return clouds.Sending({**state, FULL: first}, str(error))
+        return clouds.Sending({**state, TASK: str(answer["importTaskId"]), SINCE: self._now}, "AWS imports it")
 
     @property
     def _now(self) -> str:
         return str(int(self._now_s()))
 
-    async def _imported(self, place: ImportPlace, wanted: WantedImage, state: State, task: ImportTask) -> Sending:
-        if task.status == COMPLETED:
+    async def _imported(
+        self, place: imports.ImportPlace, wanted: clouds.WantedImage, state: clouds.State, task: imports.ImportTask
+    ) -> clouds.Sending:
+        if task.status == imports.COMPLETED:
             return await self._take(place, wanted, state, task)
         # An import found by its tag after a crash has no SINCE, and counts from now on.
         state = {SINCE: self._now, **state, **({TASK: task.id} if task.is_alive else {})}
         limit_s = wanted.image.get("import-timeout", IMPORT_MAX_S)
         if limit_s and self._now_s() - float(state[SINCE]) > limit_s:
-            await cancel(place.ec2, task)
+            await imports.cancel(place.ec2, task)
             text = f"AWS has not imported the file within {limit_s} s, its import-timeout"
-            raise LaunchFailed(f"{text}; it said: {one_line(task.about) or task.status}")
-        if task.status == DELETING:
-            return Sending(state, "AWS ends an earlier import of it")
-        return Sending(state, f"AWS imports it: {one_line(task.about) or task.status}")
+            raise clouds.LaunchFailed(f"{text}; it said: {one_line(task.about) or task.status}")
+        if task.status == imports.DELETING:
+            return clouds.Sending(state, "AWS ends an earlier import of it")
+        return clouds.Sending(state, f"AWS imports it: {one_line(task.about) or task.status}")
 
-    async def _take(self, place: ImportPlace, wanted: WantedImage, state: State, task: ImportTask) -> Sending:
+    async def _take(
+        self, place: imports.ImportPlace, wanted: clouds.WantedImage, state: clouds.State, task: imports.ImportTask
+    ) -> clouds.Sending:
         """Tag the results, which AWS does not do, and make an image of them."""
         made = [*([task.image] if task.image else []), *task.snapshots]
-        await place.ec2.call("CreateTags", {"ResourceId": made, "Tag": tag_pairs(wanted.tags, UPLOAD_TAG)})
+        await place.ec2.call("CreateTags", {"ResourceId": made, "Tag": tag_pairs(wanted.tags, clouds.UPLOAD_TAG)})
         state = {**state, TASK: task.id}
         if task.image:
-            return Sending({**state, IMAGE: task.image}, "the image is there")
+            return clouds.Sending({**state, imports.IMAGE: task.image}, "the image is there")
         return await self._register(place.ec2, wanted, state, task.snapshots[0])
 
-    async def _register(self, ec2: Ec2, wanted: WantedImage, state: State, snapshot: str) -> Sending:
+    async def _register(
+        self, ec2: Ec2, wanted: clouds.WantedImage, state: clouds.State, snapshot: str
+    ) -> clouds.Sending:
         try:
-            image = await ec2.call("RegisterImage", register(wanted, snapshot))
+            image = await ec2.call("RegisterImage", imports.register(wanted, snapshot))
         except AwsRefused as error:
             if error.code != "InvalidAMIName.Duplicate":
                 raise
             # The name contains the upload, so an earlier call whose answer was lost has registered it.
-            same = await owned(ec2, IMAGES, "name", [image_name(wanted)])
+            same = await imports.owned(ec2, imports.IMAGES, "name", [imports.image_name(wanted)])
             if not same:
-                raise CloudUnavailable(str(error)) from error
+                raise clouds.CloudUnavailable(str(error)) from error
             image = dict(same[0])
-        return Sending({**state, IMAGE: str(image["imageId"])}, "the image is registered")
+        return clouds.Sending({**state, imports.IMAGE: str(image["imageId"])}, "the image is registered")
 
-    async def _made(self, place: ImportPlace, wanted: WantedImage, state: State, image: AwsItem) -> Sending | Sent:
+    async def _made(
+        self, place: imports.ImportPlace, wanted: clouds.WantedImage, state: clouds.State, image: AwsItem
+    ) -> clouds.Sending | clouds.Sent:
         id, reported = str(image["imageId"]), str(image.get("imageState"))
-        state = {**state, IMAGE: id}
+        state = {**state, imports.IMAGE: id}
         if reported == "pending":
-            return Sending(state, "AWS makes the image")
+            return clouds.Sending(state, "AWS makes the image")
         if reported != "available":
             reason = (image.get("stateReason") or {}).get("message") or "it does not say why"
             # Its name would otherwise block every further attempt of this upload.
             await place.ec2.do("DeregisterImage", {"ImageId": id})
-            raise LaunchFailed(f"AWS says: the image is {reported}: {one_line(str(reason))}")
+            raise clouds.LaunchFailed(f"AWS says: the image is {reported}: {one_line(str(reason))}")
         imds = wanted.image.get("imds-support")
         if imds and image.get("imdsSupport") != imds and state.get(IMDS) != id:  # imports do not have this argument
             await place.ec2.call("ModifyImageAttribute", {"ImageId": id, "ImdsSupport": {"Value": imds}})
-            return Sending({**state, IMDS: id}, f"the image is set to IMDS {imds}")
+            return clouds.Sending({**state, IMDS: id}, f"the image is set to IMDS {imds}")
         disks = [one.get("ebs") or {} for one in listed(image.get("blockDeviceMapping"))]
         # An image needs its snapshots; everything else of the upload has served its purpose and costs money.
         keep = {id, *(str(disk["snapshotId"]) for disk in disks if disk.get("snapshotId"))}
-        if not await cleared(place, wanted, state, keep):
-            return Sending(state, "what is not needed any more is taken away")
-        return Sent(id, {IMAGE: id})
+        if not await imports.cleared(place, wanted, state, keep):
+            return clouds.Sending(state, "what is not needed any more is taken away")
+        return clouds.Sent(id, {imports.IMAGE: id})
 
     @understood
-    async def withdraw(self, wanted: WantedImage, state: State) -> bool:
+    async def withdraw(self, wanted: clouds.WantedImage, state: clouds.State) -> bool:
         """Delete image, snapshots, imports and object, whatever their state."""
         task = self._working.pop(wanted.upload, None)
         if task is not None:
             await end(task)
         try:
             place = self._place(wanted)
-        except LaunchFailed:
+        except clouds.LaunchFailed:
             return True  # nothing was ever made
-        return await cleared(place, wanted, state, ())
+        return await imports.cleared(place, wanted, state, ())
 
     @understood
-    async def listed(self, provider: Mapping[str, object]) -> list[Resource]:
+    async def listed(self, provider: Mapping[str, object]) -> list[clouds.Resource]:
         """Return all resources of uploads in the account, and in the provider's bucket."""
-        return await every_trace(self._at(provider), self._bucket(provider))
+        return await imports.every_trace(self._at(provider), self._bucket(provider))
 
     @understood
-    async def discard(self, provider: Mapping[str, object], resource: Resource) -> None:
+    async def discard(self, provider: Mapping[str, object], resource: clouds.Resource) -> None:
         """Delete it."""
-        if resource.kind != OBJECT:
-            action, argument = DELETING_CALLS[resource.kind]
+        if resource.kind != imports.OBJECT:
+            action, argument = imports.DELETING_CALLS[resource.kind]
             await self._at(provider).do(action, {argument: resource.id})
         elif (bucket := self._bucket(provider)) is not None:
             key, _, sending = resource.id.partition("?")
             await bucket.remove(BucketEntry(key, sending))
 
 
-async def _chosen(place: ImportPlace, tasks: Sequence[ImportTask], state: State) -> ImportTask | None:
+async def _chosen(
+    place: imports.ImportPlace, tasks: Sequence[imports.ImportTask], state: clouds.State
+) -> imports.ImportTask | None:
     """Return the import to continue with: a complete one, else a running one; None if there is none, or the result of
     the known one is not listed. Raise LaunchFailed if that one failed."""
     known = next((one for one in tasks if one.id == state.get(TASK)), None)
-    if known is not None and known.status == DELETED:
-        raise LaunchFailed(f"AWS has not imported the file: {one_line(known.about) or 'it does not say why'}")
-    ended = [one for one in tasks if one.status == COMPLETED]
+    if known is not None and known.status == imports.DELETED:
+        raise clouds.LaunchFailed(f"AWS has not imported the file: {one_line(known.about) or 'it does not say why'}")
+    ended = [one for one in tasks if one.status == imports.COMPLETED]
     # AWS remembers tasks for days after their results were deleted, for instance with a withdrawn upload.
-    existing = await there_are(place.ec2, IMAGES, {one.image for one in ended if one.image})
-    existing |= await there_are(place.ec2, SNAPSHOTS, {id for one in ended if not one.image for id in one.snapshots})
+    existing = await imports.there_are(place.ec2, imports.IMAGES, {one.image for one in ended if one.image})
+    existing |= await imports.there_are(
+        place.ec2, imports.SNAPSHOTS, {id for one in ended if not one.image for id in one.snapshots}
+    )
     for one in ended:
         made = {one.image} if one.image else set(one.snapshots)
         if made and made <= existing:
             return one
     # Its result is not listed yet; another task must not take its place meanwhile.
-    if known is not None and known.status == COMPLETED:
+    if known is not None and known.status == imports.COMPLETED:
         return None
-    going = [one for one in tasks if one.status not in (COMPLETED, DELETED)]
+    going = [one for one in tasks if one.status not in (imports.COMPLETED, imports.DELETED)]
     return min(going, key=lambda one: not one.is_alive, default=None)
 
 
-def _seen(state: State) -> State:
+def _seen(state: clouds.State) -> clouds.State:
     return {name: value for name, value in state.items() if name != UNSEEN}
 
 
-async def _to_be_sent(wanted: WantedImage, state: State, file: Path, where: str) -> State:
+async def _to_be_sent(wanted: clouds.WantedImage, state: clouds.State, file: Path, where: str) -> clouds.State:
     """Return the state of an upload whose file is sent once more. Raise LaunchFailed if the file does not match, or was
     sent too often."""
     times = int(state.get(SENDS, 0))
     if times >= SENDS_MAX:
-        raise LaunchFailed(f"{where} did not take the file, sent {times} times")
+        raise clouds.LaunchFailed(f"{where} did not take the file, sent {times} times")
     await asyncio.to_thread(check_disk, file, wanted.format)
     return {**state, SENDS: str(times + 1)}

@@ -11,7 +11,7 @@ from headgate.adapters.nodes.clouds.aws.launch import ROOT, tag_pairs
 from headgate.adapters.nodes.clouds.aws.query import Arguments, AwsItem, AwsRefused, listed, tags_of
 from headgate.adapters.nodes.clouds.aws.uploads import KEY_PREFIX, Blocks, Bucket, BucketEntry, key_of
 from headgate.config.keys.nodes import AWS_IMPORTS
-from headgate.ports.cloud import SYSTEM_TAG, UPLOAD_TAG, LaunchFailed, Resource, WantedImage
+from headgate.ports.clouds import SYSTEM_TAG, UPLOAD_TAG, LaunchFailed, Resource, WantedImage
 
 SNAPSHOT, IMAGE = "snapshot", "image"
 COMPLETED, DELETING, DELETED = "completed", "deleting", "deleted"

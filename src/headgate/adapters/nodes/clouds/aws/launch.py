@@ -11,7 +11,7 @@ from typing import Any
 
 from headgate.adapters.nodes.clouds.aws.query import Arguments
 from headgate.adapters.nodes.clouds.description import key, number, texts
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, Amounts, LaunchFailed, MachineSpec, State
+from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, Amounts, LaunchFailed, MachineSpec, State
 
 TAGS_MAX = 45
 """AWS allows 50 tags and may add some of its own."""

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from headgate.adapters.nodes.clouds.http import CloudResponse, one_line, patience_s
-from headgate.ports.cloud import CloudUnavailable, LaunchFailed, OverQuota
+from headgate.ports.clouds import CloudUnavailable, LaunchFailed, OverQuota
 
 S3 = "s3"
 """The only service whose paths are not quoted twice, and whose requests have a digest of the body."""

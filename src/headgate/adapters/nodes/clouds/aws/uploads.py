@@ -20,7 +20,7 @@ from headgate.adapters.nodes.clouds.aws import query
 from headgate.adapters.nodes.clouds.aws.api import AwsService
 from headgate.adapters.nodes.clouds.aws.launch import tag_pairs
 from headgate.adapters.nodes.clouds.http import ANSWER_MAX_S, CloudResponse, patient
-from headgate.ports.cloud import SYSTEM_TAG, UPLOAD_TAG, CloudUnavailable, LaunchFailed
+from headgate.ports.clouds import SYSTEM_TAG, UPLOAD_TAG, CloudUnavailable, LaunchFailed
 
 KEY_PREFIX = "headgate/"
 """Prefix of the keys of all objects; the names of the system and the upload follow."""

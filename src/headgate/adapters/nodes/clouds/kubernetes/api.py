@@ -11,7 +11,7 @@ import httpx
 
 from headgate.adapters.nodes.clouds.http import ANSWER_MAX_S, Http, one_line, patience_s
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster, KubernetesCredentials
-from headgate.ports.cloud import CloudUnavailable
+from headgate.ports.clouds import CloudUnavailable
 
 PAGE_SIZE = 500
 PAGES_MAX = 1_000

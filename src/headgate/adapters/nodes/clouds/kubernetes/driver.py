@@ -11,32 +11,8 @@ from typing import Any
 from headgate.adapters.nodes.clouds.http import understood
 from headgate.adapters.nodes.clouds.kubernetes import kubeconfig, objects
 from headgate.adapters.nodes.clouds.kubernetes.api import CORE, REVIEWS, Api, Exists, KubernetesRefused, path
-from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster
-from headgate.adapters.nodes.clouds.kubernetes.objects import (
-    ACCOUNT,
-    POD,
-    Coming,
-    KubernetesPodEnded,
-    NoRoom,
-    Up,
-    kind_of,
-    name_of,
-    ours,
-    reported,
-)
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
-from headgate.ports.cloud import (
-    NODE_TAG,
-    Amounts,
-    CloudUnavailable,
-    LaunchFailed,
-    MachinePending,
-    MachineSpec,
-    Made,
-    OverQuota,
-    Resource,
-    State,
-)
+from headgate.ports import clouds
 
 PROJECTS = "/apis/project.openshift.io/v1"
 SECRET = "kubernetes"
@@ -48,11 +24,11 @@ _NAMESPACE, _RIGHTS, _POD = "namespace", "rights", "pod"
 
 
 class Kubernetes:
-    """See `ports.cloud.Cloud`."""
+    """See `ports.clouds.Cloud`."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: kubeconfig.Cluster,
         *,
         projects: bool = False,
         room_max_s: float = ROOM_MAX_S,
@@ -68,49 +44,51 @@ class Kubernetes:
         """Close all connections to the cluster."""
         await self._api.close()
 
-    async def uses(self, wanted: MachineSpec) -> Amounts:
+    async def uses(self, wanted: clouds.MachineSpec) -> clouds.Amounts:
         """Return the resources of a node: a pod has a namespace of its own."""
-        return _uses(kind_of(wanted))
+        return _uses(objects.kind_of(wanted))
 
-    async def limits(self, provider: Mapping[str, Any]) -> Amounts:
+    async def limits(self, provider: Mapping[str, Any]) -> clouds.Amounts:
         """Return nothing: a cluster has no limit for all namespaces, but the provider has `resource-limits`."""
         return {}
 
     @understood
-    async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
+    async def resources(self, provider: Mapping[str, Any]) -> list[clouds.Resource]:
         """Return every namespace of the cluster."""
         try:
             return [_resource(one) for one in await self._api.every(self._spaces())]
         except KubernetesRefused as refused:
-            raise CloudUnavailable(f"the namespaces cannot be listed: {refused}") from refused
+            raise clouds.CloudUnavailable(f"the namespaces cannot be listed: {refused}") from refused
 
-    async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
+    async def delete(self, provider: Mapping[str, Any], resource: clouds.Resource) -> None:
         """Delete the namespace, if it still has the tags that were seen."""
         try:
             found = await self._api.get(self._spaces(resource.id))
         except KubernetesRefused as refused:
-            raise CloudUnavailable(f"the namespace {resource.id} cannot be looked at: {refused}") from refused
+            raise clouds.CloudUnavailable(f"the namespace {resource.id} cannot be looked at: {refused}") from refused
         # Another installation may have made a namespace of this name since the list was read.
-        if found is not None and objects.tags_of(found).get(NODE_TAG) == resource.tags.get(NODE_TAG):
+        if found is not None and objects.tags_of(found).get(clouds.NODE_TAG) == resource.tags.get(clouds.NODE_TAG):
             await self._drop(found)
 
     @understood
-    async def remove(self, wanted: MachineSpec, state: State) -> bool:
+    async def remove(self, wanted: clouds.MachineSpec, state: clouds.State) -> bool:
         """Delete the node's namespace, with everything that was made for it."""
         try:
-            found = await self._api.get(self._spaces(name_of(wanted.node)))
+            found = await self._api.get(self._spaces(objects.name_of(wanted.node)))
         except KubernetesRefused as refused:
-            raise CloudUnavailable(f"the namespace {name_of(wanted.node)} cannot be looked at: {refused}") from refused
+            raise clouds.CloudUnavailable(
+                f"the namespace {objects.name_of(wanted.node)} cannot be looked at: {refused}"
+            ) from refused
         # Not ours: then `_begin` failed because of it, and nothing was made.
-        if found is None or not ours(wanted, found):
+        if found is None or not objects.ours(wanted, found):
             return True
         await self._drop(found)
         return False
 
     @understood
-    async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
+    async def advance(self, wanted: clouds.MachineSpec, state: clouds.State) -> clouds.MachinePending | clouds.Made:
         """Create the missing parts; an earlier attempt may have made some."""
-        kind, name = kind_of(wanted), name_of(wanted.node)
+        kind, name = objects.kind_of(wanted), objects.name_of(wanted.node)
         with _cluster_errors(name):
             step = state.get(_STEP, "")
             if not step:
@@ -119,14 +97,14 @@ class Kubernetes:
             if step == _NAMESPACE:
                 # On OpenShift, for instance, the rights in a new project arrive a moment after the project.
                 if not await self._may(wanted):
-                    return MachinePending(
+                    return clouds.MachinePending(
                         {_STEP: _NAMESPACE}, f"nobody may make accounts in the new namespace {name} yet"
                     )
                 await self._give(wanted)
                 step = _RIGHTS
-            if step == _RIGHTS and kind == POD:
+            if step == _RIGHTS and kind == objects.POD:
                 if why := await self._pod(wanted):
-                    return MachinePending({_STEP: _RIGHTS}, why)
+                    return clouds.MachinePending({_STEP: _RIGHTS}, why)
                 step = _POD
             return await self._seen(wanted, {**state, _STEP: step})
 
@@ -138,41 +116,41 @@ class Kubernetes:
                 # The namespace that was looked at, by its uid, in case it is replaced meanwhile.
                 await self._api.delete(self._spaces(about["name"]), str(about["uid"]))
             except KubernetesRefused as refused:
-                raise LaunchFailed(f"the namespace {about['name']} cannot be deleted: {refused}") from refused
+                raise clouds.LaunchFailed(f"the namespace {about['name']} cannot be deleted: {refused}") from refused
 
-    async def _begin(self, wanted: MachineSpec) -> None:
+    async def _begin(self, wanted: clouds.MachineSpec) -> None:
         """Make the namespace, unless an earlier attempt did."""
-        where = self._spaces(name_of(wanted.node))
+        where = self._spaces(objects.name_of(wanted.node))
         if (found := await self._api.get(where)) is None:
             try:
                 found = await self._api.create(self._spaces(), objects.namespace(wanted, self._projects))
             except Exists:
                 found = await self._api.get(where)
         if found is None or found["metadata"].get("deletionTimestamp"):
-            raise LaunchFailed(f"the namespace {name_of(wanted.node)} is being deleted by somebody else")
-        if not ours(wanted, found):
-            raise LaunchFailed(f"the namespace {name_of(wanted.node)} is there, and is not Headgate's")
+            raise clouds.LaunchFailed(f"the namespace {objects.name_of(wanted.node)} is being deleted by somebody else")
+        if not objects.ours(wanted, found):
+            raise clouds.LaunchFailed(f"the namespace {objects.name_of(wanted.node)} is there, and is not Headgate's")
 
-    async def _may(self, wanted: MachineSpec) -> bool:
+    async def _may(self, wanted: clouds.MachineSpec) -> bool:
         found = await self._api.create(path(REVIEWS, "selfsubjectaccessreviews"), objects.review(wanted))
         return (found.get("status") or {}).get("allowed") is True
 
-    async def _give(self, wanted: MachineSpec) -> None:
+    async def _give(self, wanted: clouds.MachineSpec) -> None:
         """Make the account, its rights and token, and copies of the pull secrets."""
-        name = name_of(wanted.node)
+        name = objects.name_of(wanted.node)
         for one in objects.pull_secrets(wanted):
             source = str(one.get("namespace") or "default")
             secret = await self._api.get(path(CORE, "secrets", str(one["name"]), source))
             if secret is None:
-                raise LaunchFailed(f"the pull secret {one['name']} is not in the namespace {source}")
+                raise clouds.LaunchFailed(f"the pull secret {one['name']} is not in the namespace {source}")
             await self._have(path(CORE, "secrets", namespace=name), objects.copied(secret))
         for where, manifest in objects.rights(wanted):
             await self._have(where, manifest)
 
-    async def _pod(self, wanted: MachineSpec) -> str:
+    async def _pod(self, wanted: clouds.MachineSpec) -> str:
         """Return what the pod still waits for; empty if it is created."""
         try:
-            await self._have(path(CORE, "pods", namespace=name_of(wanted.node)), objects.pod(wanted))
+            await self._have(path(CORE, "pods", namespace=objects.name_of(wanted.node)), objects.pod(wanted))
         except KubernetesRefused as refused:
             # A controller of the cluster makes the account `default` after the namespace; the admission of pods needs
             # it.
@@ -187,47 +165,49 @@ class Kubernetes:
         except Exists:  # left by an earlier attempt: nobody else writes there
             return
 
-    async def _seen(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
+    async def _seen(self, wanted: clouds.MachineSpec, state: clouds.State) -> clouds.MachinePending | clouds.Made:
         """Check whether the token and the pod exist."""
-        name = name_of(wanted.node)
-        up: Up | None = None
-        if kind_of(wanted) == POD:
+        name = objects.name_of(wanted.node)
+        up: objects.Up | None = None
+        if objects.kind_of(wanted) == objects.POD:
             pod = await self._api.get(path(CORE, "pods", name, name))
             if pod is None:
-                raise LaunchFailed(f"the pod {name} is gone")
-            match reported(pod):
-                case KubernetesPodEnded(why):
-                    raise LaunchFailed(why)
-                case NoRoom() as none:
+                raise clouds.LaunchFailed(f"the pod {name} is gone")
+            match objects.reported(pod):
+                case objects.KubernetesPodEnded(why):
+                    raise clouds.LaunchFailed(why)
+                case objects.NoRoom() as none:
                     return self._waiting(none, state)
-                case Coming(why):
-                    return MachinePending(_without(state, _SINCE), why)
-                case Up() as seen:
+                case objects.Coming(why):
+                    return clouds.MachinePending(_without(state, _SINCE), why)
+                case objects.Up() as seen:
                     up = seen
-        secret = await self._api.get(path(CORE, "secrets", ACCOUNT, name))
+        secret = await self._api.get(path(CORE, "secrets", objects.ACCOUNT, name))
         if secret is None:
-            raise LaunchFailed(f"the token of the account {ACCOUNT} is gone")
+            raise clouds.LaunchFailed(f"the token of the account {objects.ACCOUNT} is gone")
         data = secret.get("data") or {}
         # A controller of the cluster fills the secret in after it is created.
         if not data.get("token") or not data.get("ca.crt"):
-            return MachinePending(_without(state, _SINCE), f"the account {ACCOUNT} has no token yet")
+            return clouds.MachinePending(_without(state, _SINCE), f"the account {objects.ACCOUNT} has no token yet")
         return self._made(wanted, state, up, data)
 
-    def _waiting(self, none: NoRoom, state: State) -> MachinePending:
+    def _waiting(self, none: objects.NoRoom, state: clouds.State) -> clouds.MachinePending:
         """Raise OverQuota or LaunchFailed once the cluster had enough time to grow."""
         since_s = float(state.get(_SINCE) or self._now_s())
         if self._now_s() - since_s < self._room_max_s:
-            return MachinePending({**state, _SINCE: repr(since_s)}, none.why)
+            return clouds.MachinePending({**state, _SINCE: repr(since_s)}, none.why)
         # Lack of capacity is not the node's fault; an unsatisfiable request (a selector that matches no machine) is.
-        raise (OverQuota if none.lacking else LaunchFailed)(none.why)
+        raise (clouds.OverQuota if none.lacking else clouds.LaunchFailed)(none.why)
 
-    def _made(self, wanted: MachineSpec, state: State, up: Up | None, data: Mapping[str, str]) -> Made:
-        name, cluster = name_of(wanted.node), self._cluster.name
-        context = f"{name}:{ACCOUNT}/{cluster}"
+    def _made(
+        self, wanted: clouds.MachineSpec, state: clouds.State, up: objects.Up | None, data: Mapping[str, str]
+    ) -> clouds.Made:
+        name, cluster = objects.name_of(wanted.node), self._cluster.name
+        context = f"{name}:{objects.ACCOUNT}/{cluster}"
         try:
             token, authority = (base64.b64decode(data[key]).decode() for key in ("token", "ca.crt"))
         except ValueError as error:
-            raise LaunchFailed(f"the token of the account {ACCOUNT} cannot be read") from error
+            raise clouds.LaunchFailed(f"the token of the account {objects.ACCOUNT} cannot be read") from error
         secret = {
             "server": self._cluster.server,
             "cluster": cluster,
@@ -235,12 +215,12 @@ class Kubernetes:
             "verified": self._cluster.verified,
             "called": self._cluster.called,
             "namespace": name,
-            "user": f"{name}:{ACCOUNT}",
+            "user": f"{name}:{objects.ACCOUNT}",
             "context": context,
             "token": token,
         }
         resources = {"namespace": name, "context": context, **({"pod": name, "container": up.container} if up else {})}
-        return Made(
+        return clouds.Made(
             name,
             _without(state, _SINCE),
             _host(wanted, context, up) if up else None,
@@ -253,10 +233,10 @@ class Kubernetes:
         return path(PROJECTS, "projects", name) if self._projects else path(CORE, "namespaces", name)
 
 
-def _host(wanted: MachineSpec, context: str, up: Up) -> dict[str, Any]:
+def _host(wanted: clouds.MachineSpec, context: str, up: objects.Up) -> dict[str, Any]:
     """Return the variables by which Ansible reaches the pod: through the cluster, unless the image sets another
     connection."""
-    name, image = name_of(wanted.node), wanted.image
+    name, image = objects.name_of(wanted.node), wanted.image
     variables: dict[str, Any] = {}
     if image.get("username"):
         variables["ansible_user"] = image["username"]
@@ -274,20 +254,20 @@ def _host(wanted: MachineSpec, context: str, up: Up) -> dict[str, Any]:
     }
 
 
-def _where(up: Up) -> dict[str, Any]:
+def _where(up: objects.Up) -> dict[str, Any]:
     return {"host_id": up.host, "interface_ip": up.address, "private_ipv4": up.address}
 
 
 def _uses(kind: str) -> dict[str, float]:
-    return {"namespaces": 1, "pods": 1} if kind == POD else {"namespaces": 1}
+    return {"namespaces": 1, "pods": 1} if kind == objects.POD else {"namespaces": 1}
 
 
-def _resource(found: Mapping[str, Any]) -> Resource:
+def _resource(found: Mapping[str, Any]) -> clouds.Resource:
     tags = objects.tags_of(found)
-    return Resource(found["metadata"]["name"], "namespace", tags, _uses(tags.get(objects.KIND_TAG, "")))
+    return clouds.Resource(found["metadata"]["name"], "namespace", tags, _uses(tags.get(objects.KIND_TAG, "")))
 
 
-def _without(state: State, key: str) -> dict[str, str]:
+def _without(state: clouds.State, key: str) -> dict[str, str]:
     return {name: value for name, value in state.items() if name != key}
 
 
@@ -300,10 +280,10 @@ def _cluster_errors(name: str) -> Iterator[None]:
         text = str(refused)
         # Kubernetes has no code of its own for an exceeded quota, only this text.
         if refused.status == 403 and "quota" in text:
-            raise OverQuota(text) from refused
+            raise clouds.OverQuota(text) from refused
         if refused.status == 404:
-            raise LaunchFailed(f"the namespace {name} is gone: {text}") from refused
-        raise LaunchFailed(f"the cluster refuses it: {text}") from refused
+            raise clouds.LaunchFailed(f"the namespace {name} is gone: {text}") from refused
+        raise clouds.LaunchFailed(f"the cluster refuses it: {text}") from refused
 
 
 def connect(given: CloudDriverOptions) -> Kubernetes:

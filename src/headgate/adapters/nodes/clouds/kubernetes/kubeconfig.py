@@ -23,7 +23,7 @@ import yaml
 from headgate.adapters.nodes.clouds.http import one_line
 from headgate.base.errors import UserError
 from headgate.base.pipes import OutputTooLarge, communicate, put_down
-from headgate.ports.cloud import CloudUnavailable
+from headgate.ports.clouds import CloudUnavailable
 
 POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Directory in every pod with `token`, `ca.crt` and `namespace`."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from headgate.adapters.nodes.clouds.http import one_line
 from headgate.adapters.nodes.clouds.kubernetes.api import CORE, ROLES, path
-from headgate.ports.cloud import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachineSpec
+from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachineSpec
 
 ACCOUNT = "zuul-worker"
 """Service account of a build; its role and its secret have the same name."""

@@ -15,7 +15,7 @@ import msgspec
 
 from headgate.adapters.nodes.clouds.http import CloudResponse, Http, Shared, one_line, patience_s
 from headgate.adapters.nodes.clouds.openstack.config import Place
-from headgate.ports.cloud import NODE_TAG, CloudUnavailable, LaunchFailed, MachineSpec, OverQuota
+from headgate.ports.clouds import NODE_TAG, CloudUnavailable, LaunchFailed, MachineSpec, OverQuota
 
 SEND_MAX_S, STORE_MAX_S = 6 * 3600.0, 1800.0
 """Time limits for a file: to send and store it, and for Glance to stay silent while it stores it."""

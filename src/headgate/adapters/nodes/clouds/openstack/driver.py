@@ -13,22 +13,10 @@ from typing import Any, TypeVar
 from headgate.adapters.nodes.clouds.description import addresses, host, key, number, texts
 from headgate.adapters.nodes.clouds.http import Http, understood
 from headgate.adapters.nodes.clouds.openstack import api
-from headgate.adapters.nodes.clouds.openstack.api import NoService, OpenStack, OpenStackRefused, dead
 from headgate.adapters.nodes.clouds.openstack.config import Place, place
 from headgate.adapters.nodes.clouds.openstack.images import GlanceImages
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
-from headgate.ports.cloud import (
-    NODE_TAG,
-    Amounts,
-    CloudUnavailable,
-    LaunchFailed,
-    MachinePending,
-    MachineSpec,
-    Made,
-    OverQuota,
-    Resource,
-    State,
-)
+from headgate.ports import clouds
 
 GONE = ("DELETED", "SOFT_DELETED")
 METADATA_MAX = 255
@@ -50,38 +38,40 @@ class Machines:
         """Prepare to use the project at `place`; `name` is the name of the connection."""
         self.name, self._place, self._now_s = name, place, now_s
         self._http = Http(place.verify)
-        self._regions: dict[str, OpenStack] = {}
+        self._regions: dict[str, api.OpenStack] = {}
         self.images = GlanceImages(self._at, now_s)
 
-    def _at(self, provider: Mapping[str, Any]) -> OpenStack:
+    def _at(self, provider: Mapping[str, Any]) -> api.OpenStack:
         region = str(provider.get("region") or "")
         if region not in self._regions:
-            self._regions[region] = OpenStack(self._place, region, self._http, self._now_s)
+            self._regions[region] = api.OpenStack(self._place, region, self._http, self._now_s)
         return self._regions[region]
 
     @understood
-    async def uses(self, wanted: MachineSpec) -> Amounts:
+    async def uses(self, wanted: clouds.MachineSpec) -> clouds.Amounts:
         flavor = await self._flavor(self._at(wanted.provider), wanted)
         found = {"instances": 1.0, "cores": float(flavor["vcpus"]), "ram": float(flavor["ram"])}
         if key(wanted, "boot-from-volume"):
             found |= {"volumes": 1.0, "volume-gb": float(number(wanted, "volume-size") or flavor["disk"])}
         return found
 
-    async def _flavor(self, cloud: OpenStack, wanted: MachineSpec) -> dict[str, Any]:
+    async def _flavor(self, cloud: api.OpenStack, wanted: clouds.MachineSpec) -> dict[str, Any]:
         name = wanted.flavor.get("flavor-name")
         for one in await _heard(cloud.every("compute", "/flavors/detail", "flavors")):
             if name and name in (one["name"], one["id"]):
                 return dict(one)
-        raise LaunchFailed(f"{cloud.place.name} has no flavor {name!r:.80}")
+        raise clouds.LaunchFailed(f"{cloud.place.name} has no flavor {name!r:.80}")
 
     @understood
-    async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
+    async def advance(self, wanted: clouds.MachineSpec, state: clouds.State) -> clouds.MachinePending | clouds.Made:
         try:
             return await self._advance(self._at(wanted.provider), wanted, state)
-        except NoService as error:
-            raise LaunchFailed(str(error)) from error
+        except api.NoService as error:
+            raise clouds.LaunchFailed(str(error)) from error
 
-    async def _advance(self, cloud: OpenStack, wanted: MachineSpec, state: State) -> MachinePending | Made:
+    async def _advance(
+        self, cloud: api.OpenStack, wanted: clouds.MachineSpec, state: clouds.State
+    ) -> clouds.MachinePending | clouds.Made:
         servers = await self._mine(cloud, wanted, state)
         if servers:
             # A call whose answer was lost may still have been running when it was repeated.
@@ -89,24 +79,26 @@ class Machines:
                 await _delete(cloud, extra["id"])
             return await self._look(cloud, wanted, servers[0])
         if "server" in state:
-            raise LaunchFailed(f"{cloud.place.name} has no server {state['server']} any more")
+            raise clouds.LaunchFailed(f"{cloud.place.name} has no server {state['server']} any more")
         # Nova knows no token for repeated calls. After a lost answer, the next step finds the server by its tag; if
         # both calls made one, the younger is deleted above.
         answer = await cloud.call("POST", "compute", "/servers", {"server": await self._server(cloud, wanted)})
-        return MachinePending({"server": str(answer["server"]["id"])}, "the server is BUILD")
+        return clouds.MachinePending({"server": str(answer["server"]["id"])}, "the server is BUILD")
 
-    async def _mine(self, cloud: OpenStack, wanted: MachineSpec, state: State) -> list[dict[str, Any]]:
+    async def _mine(
+        self, cloud: api.OpenStack, wanted: clouds.MachineSpec, state: clouds.State
+    ) -> list[dict[str, Any]]:
         """Return the servers of a node, first the one to keep."""
         found = [
             one
             for one in await cloud.servers()
             if one["status"] not in GONE
-            and ((one.get("metadata") or {}).get(NODE_TAG) == wanted.node or one["id"] == state.get("server"))
+            and ((one.get("metadata") or {}).get(clouds.NODE_TAG) == wanted.node or one["id"] == state.get("server"))
         ]
         # The known one first; otherwise the oldest, so that every step decides alike.
         return sorted(found, key=lambda one: (one["id"] != state.get("server"), one.get("created", ""), one["id"]))
 
-    async def _server(self, cloud: OpenStack, wanted: MachineSpec) -> dict[str, Any]:
+    async def _server(self, cloud: api.OpenStack, wanted: clouds.MachineSpec) -> dict[str, Any]:
         flavor, image = await self._flavor(cloud, wanted), await self._image(cloud, wanted)
         drive, userdata = key(wanted, "config-drive"), key(wanted, "userdata")
         server: dict[str, Any] = {
@@ -140,18 +132,18 @@ class Machines:
             server["imageRef"] = image
         return server
 
-    async def _image(self, cloud: OpenStack, wanted: MachineSpec) -> str:
+    async def _image(self, cloud: api.OpenStack, wanted: clouds.MachineSpec) -> str:
         name = str(wanted.image.get("image-id") or "")
         if not name:
-            raise LaunchFailed(f"image {wanted.image.get('name', '')}: image-id is missing")
+            raise clouds.LaunchFailed(f"image {wanted.image.get('name', '')}: image-id is missing")
         if _UUID.fullmatch(name):
             return name
         found = await cloud.every("image", "/images", "images", {"name": name, "status": "active"})
         if not found:
-            raise LaunchFailed(f"{cloud.place.name} has no image {name!r:.80}")
+            raise clouds.LaunchFailed(f"{cloud.place.name} has no image {name!r:.80}")
         return str(max(found, key=lambda one: (str(one.get("created_at", "")), one["id"]))["id"])
 
-    async def _networks(self, cloud: OpenStack, wanted: MachineSpec) -> list[dict[str, str]] | str:
+    async def _networks(self, cloud: api.OpenStack, wanted: clouds.MachineSpec) -> list[dict[str, str]] | str:
         named = texts(wanted, "networks")
         found = []
         for name in named:
@@ -159,25 +151,29 @@ class Machines:
                 [] if _UUID.fullmatch(name) else await cloud.every("network", "/networks", "networks", {"name": name})
             )
             if not known and not _UUID.fullmatch(name):
-                raise LaunchFailed(f"{cloud.place.name} has no network {name!r:.80}")
+                raise clouds.LaunchFailed(f"{cloud.place.name} has no network {name!r:.80}")
             if len(known) > 1:
-                raise LaunchFailed(f"{cloud.place.name} has {len(known)} networks {name!r:.80}: name it by its id")
+                raise clouds.LaunchFailed(
+                    f"{cloud.place.name} has {len(known)} networks {name!r:.80}: name it by its id"
+                )
             found.append({"uuid": str(known[0]["id"]) if known else name})
         return found or "auto"
 
-    async def _look(self, cloud: OpenStack, wanted: MachineSpec, server: Mapping[str, Any]) -> MachinePending | Made:
+    async def _look(
+        self, cloud: api.OpenStack, wanted: clouds.MachineSpec, server: Mapping[str, Any]
+    ) -> clouds.MachinePending | clouds.Made:
         state, reported = {"server": str(server["id"])}, str(server["status"])
         # UNKNOWN says nothing about the server: it passes, or the launch times out.
         if reported in ("BUILD", "REBUILD", "UNKNOWN"):
-            return MachinePending(state, f"the server is {reported}")
+            return clouds.MachinePending(state, f"the server is {reported}")
         if reported != "ACTIVE":
-            raise dead(cloud.place.name, reported, server.get("fault"))
+            raise api.dead(cloud.place.name, reported, server.get("fault"))
         public, private, six = api.addresses_of(server)
         if not public and key(wanted, "auto-floating-ip") is not False:
             public = await api.lend_address(cloud, wanted, state["server"])
         where = addresses(public, private, six, prefer_public=True)
         if not where["interface_ip"]:
-            return MachinePending(state, "the server runs and has no address yet")
+            return clouds.MachinePending(state, "the server runs and has no address yet")
         if key(wanted, "boot-from-volume"):
             await self._tag_volumes(cloud, wanted, server)
         about: dict[str, Any] = {
@@ -189,9 +185,9 @@ class Machines:
             "external_id": state["server"],
             "node_properties": {},
         }
-        return Made(state["server"], state, host(wanted.image, where["interface_ip"]), about)
+        return clouds.Made(state["server"], state, host(wanted.image, where["interface_ip"]), about)
 
-    async def _tag_volumes(self, cloud: OpenStack, wanted: MachineSpec, server: Mapping[str, Any]) -> None:
+    async def _tag_volumes(self, cloud: api.OpenStack, wanted: clouds.MachineSpec, server: Mapping[str, Any]) -> None:
         """Tag the volumes that Nova made: they are deleted with their server, and the tag identifies those that are
         not."""
         for one in server.get("os-extended-volumes:volumes_attached") or ():
@@ -199,11 +195,11 @@ class Machines:
                 await cloud.call(
                     "POST", "block-storage", f"/volumes/{one['id']}/metadata", {"metadata": dict(wanted.tags)}
                 )
-            except (NoService, OpenStackRefused):
+            except (api.NoService, api.OpenStackRefused):
                 return
 
     @understood
-    async def remove(self, wanted: MachineSpec, state: State) -> bool:
+    async def remove(self, wanted: clouds.MachineSpec, state: clouds.State) -> bool:
         cloud = self._at(wanted.provider)
         left = await _as_away(self._mine(cloud, wanted, state))
         try:
@@ -215,28 +211,28 @@ class Machines:
         return not left
 
     @understood
-    async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
+    async def resources(self, provider: Mapping[str, Any]) -> list[clouds.Resource]:
         return await _as_away(self._resources(self._at(provider)))
 
-    async def _resources(self, cloud: OpenStack) -> list[Resource]:
+    async def _resources(self, cloud: api.OpenStack) -> list[clouds.Resource]:
         found = []
         for one in await cloud.servers():
             flavor = one.get("flavor") or {}
             taken = {"instances": 1.0, "cores": float(flavor.get("vcpus", 0)), "ram": float(flavor.get("ram", 0))}
             if one["status"] not in GONE:
-                found.append(Resource(str(one["id"]), "server", dict(one.get("metadata") or {}), taken))
+                found.append(clouds.Resource(str(one["id"]), "server", dict(one.get("metadata") or {}), taken))
         for name, tags in await api.our_addresses(cloud):
-            found.append(Resource(name, "floating-ip", tags, {}))
+            found.append(clouds.Resource(name, "floating-ip", tags, {}))
         try:
             volumes = await cloud.every("block-storage", "/volumes/detail", "volumes")
-        except NoService:
+        except api.NoService:
             volumes = []
         for one in volumes:
             size = {"volumes": 1.0, "volume-gb": float(one.get("size") or 0)}
-            found.append(Resource(str(one["id"]), "volume", dict(one.get("metadata") or {}), size))
+            found.append(clouds.Resource(str(one["id"]), "volume", dict(one.get("metadata") or {}), size))
         return found
 
-    async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
+    async def delete(self, provider: Mapping[str, Any], resource: clouds.Resource) -> None:
         cloud = self._at(provider)
         if resource.kind == "server":
             await _as_itself(_delete(cloud, resource.id))
@@ -246,10 +242,10 @@ class Machines:
             await _as_itself(_delete_volume(cloud, resource.id))
 
     @understood
-    async def limits(self, provider: Mapping[str, Any]) -> Amounts:
+    async def limits(self, provider: Mapping[str, Any]) -> clouds.Amounts:
         return await _as_away(self._limits(self._at(provider)))
 
-    async def _limits(self, cloud: OpenStack) -> Amounts:
+    async def _limits(self, cloud: api.OpenStack) -> clouds.Amounts:
         names = {
             "compute": {"instances": "maxTotalInstances", "cores": "maxTotalCores", "ram": "maxTotalRAMSize"},
             "block-storage": {"volumes": "maxTotalVolumes", "volume-gb": "maxTotalVolumeGigabytes"},
@@ -258,7 +254,7 @@ class Machines:
         for service, kinds in names.items():
             try:
                 answer = await cloud.call("GET", service, "/limits")
-            except NoService:
+            except api.NoService:
                 continue
             absolute = ((answer or {}).get("limits") or {}).get("absolute") or {}
             # Nova and Cinder say -1 for an unlimited resource.
@@ -270,18 +266,18 @@ class Machines:
         await self._http.close()
 
 
-async def _delete(cloud: OpenStack, name: str) -> None:
+async def _delete(cloud: api.OpenStack, name: str) -> None:
     try:
         await cloud.call("DELETE", "compute", f"/servers/{name}")
-    except OpenStackRefused as error:
+    except api.OpenStackRefused as error:
         if error.status not in (404, 409):  # 409: it is being deleted, or cannot be deleted now
             raise
 
 
-async def _delete_volume(cloud: OpenStack, name: str) -> None:
+async def _delete_volume(cloud: api.OpenStack, name: str) -> None:
     try:
         await cloud.call("DELETE", "block-storage", f"/volumes/{name}")
-    except OpenStackRefused as error:
+    except api.OpenStackRefused as error:
         if error.status != 404:
             raise
 
@@ -289,21 +285,21 @@ async def _delete_volume(cloud: OpenStack, name: str) -> None:
 async def _heard(call: Awaitable[T]) -> T:
     try:
         return await call
-    except NoService as error:
-        raise CloudUnavailable(str(error)) from error
+    except api.NoService as error:
+        raise clouds.CloudUnavailable(str(error)) from error
 
 
 async def _as_itself(call: Awaitable[T]) -> T:
     """Await a call about one resource: a failure must not delay the others."""
     try:
         return await call
-    except (OverQuota, NoService) as error:
-        raise CloudUnavailable(str(error)) from error
+    except (clouds.OverQuota, api.NoService) as error:
+        raise clouds.CloudUnavailable(str(error)) from error
 
 
 async def _as_away(call: Awaitable[T]) -> T:
     """Raise the port's errors: calls that are not about one node are repeated."""
     try:
         return await call
-    except (LaunchFailed, OverQuota, NoService) as error:
-        raise CloudUnavailable(str(error)) from error
+    except (clouds.LaunchFailed, clouds.OverQuota, api.NoService) as error:
+        raise clouds.CloudUnavailable(str(error)) from error

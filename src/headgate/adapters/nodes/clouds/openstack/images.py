@@ -15,18 +15,7 @@ from headgate.adapters.nodes.clouds.http import understood
 from headgate.adapters.nodes.clouds.imagefiles import check_disk
 from headgate.adapters.nodes.clouds.openstack.api import NoService, OpenStack, OpenStackRefused
 from headgate.base.tasks import end
-from headgate.ports.cloud import (
-    SYSTEM_TAG,
-    UPLOAD_TAG,
-    CloudUnavailable,
-    LaunchFailed,
-    OverQuota,
-    Resource,
-    Sending,
-    Sent,
-    State,
-    WantedImage,
-)
+from headgate.ports import clouds
 
 IMAGE = "image"
 PIECE_BYTES = 2**20
@@ -53,7 +42,7 @@ Work = Coroutine[Any, Any, dict[str, str]]
 
 
 class GlanceImages:
-    """See `ports.cloud.ImageCloud`."""
+    """See `ports.clouds.ImageCloud`."""
 
     def __init__(self, at: At, now_s: Callable[[], float] = time.time) -> None:
         """Use `at` to find the OpenStack project in the region of a provider, and `now_s` as the clock."""
@@ -71,30 +60,34 @@ class GlanceImages:
         await end(*self._working.values())
 
     @understood
-    async def send(self, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
+    async def send(
+        self, wanted: clouds.WantedImage, state: clouds.State, file: Path | None
+    ) -> clouds.Sending | clouds.Sent:
         """Make the image, then send the file, then compare digests: each is a step."""
         task = self._working.get(wanted.upload)
         if task is not None and not task.done():
-            return Sending(state, "its file is on the way to Glance")
+            return clouds.Sending(state, "its file is on the way to Glance")
         try:
             if task is not None:
                 del self._working[wanted.upload]
                 state = {**state, **task.result()}
             return await self._step(self._at(wanted.provider), wanted, state, file)
         except NoService as error:
-            raise LaunchFailed(str(error)) from error
+            raise clouds.LaunchFailed(str(error)) from error
 
-    async def _step(self, cloud: OpenStack, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
+    async def _step(
+        self, cloud: OpenStack, wanted: clouds.WantedImage, state: clouds.State, file: Path | None
+    ) -> clouds.Sending | clouds.Sent:
         images = await self._mine(cloud, wanted, state)
         # The order puts the one to keep first, whichever call made it.
         for extra in images[1:]:
             await _delete(cloud, str(extra["id"]))
         if not images and IMAGE in state:
-            raise LaunchFailed(f"{cloud.place.name} has no image {state[IMAGE]} any more")
+            raise clouds.LaunchFailed(f"{cloud.place.name} has no image {state[IMAGE]} any more")
         if not images:
             # The properties are part of this call, so an image without an answer is found by them.
             image_record = await cloud.call("POST", "image", "/images", _described(wanted))
-            return Sending({**state, IMAGE: str(image_record["id"])}, "its file is needed", lacks_file=True)
+            return clouds.Sending({**state, IMAGE: str(image_record["id"])}, "its file is needed", lacks_file=True)
         image, reported = images[0], str(images[0]["status"])
         state = {**state, IMAGE: str(image["id"])}
         if reported == "active":
@@ -104,22 +97,22 @@ class GlanceImages:
             return await self._saving(cloud, state)
         if reported != "queued":
             await _delete(cloud, state[IMAGE])
-            raise LaunchFailed(f"{cloud.place.name} says: the image is {reported}")
+            raise clouds.LaunchFailed(f"{cloud.place.name} says: the image is {reported}")
         if file is None:
-            return Sending(state, "its file is needed", lacks_file=True)
+            return clouds.Sending(state, "its file is needed", lacks_file=True)
         times = int(state.get("sends", 0))
         if times >= SENDS_MAX:
-            raise LaunchFailed(f"{cloud.place.name} did not take the file, sent {times} times")
+            raise clouds.LaunchFailed(f"{cloud.place.name} did not take the file, sent {times} times")
         await asyncio.to_thread(check_disk, file, wanted.format)
         # Digests of an earlier attempt say nothing about what is sent now.
         state = {**{k: v for k, v in state.items() if k not in ("since", *USUAL)}, "sends": str(times + 1)}
         self._begin(wanted, self._sent(cloud, wanted, state[IMAGE], file))
-        return Sending(state, "its file is on the way to Glance")
+        return clouds.Sending(state, "its file is on the way to Glance")
 
-    def _begin(self, wanted: WantedImage, work: Work) -> None:
+    def _begin(self, wanted: clouds.WantedImage, work: Work) -> None:
         self._working[wanted.upload] = asyncio.ensure_future(work)
 
-    async def _sent(self, cloud: OpenStack, wanted: WantedImage, image: str, file: Path) -> dict[str, str]:
+    async def _sent(self, cloud: OpenStack, wanted: clouds.WantedImage, image: str, file: Path) -> dict[str, str]:
         taken: dict[str, str] = {}
 
         async def pieces() -> AsyncGenerator[bytes, None]:
@@ -133,49 +126,56 @@ class GlanceImages:
             await cloud.send(f"/images/{image}/file", os.path.getsize(file), pieces)
         except OpenStackRefused as error:
             if error.status == 409:  # an earlier upload, whose connection was lost, is still being stored
-                raise CloudUnavailable(str(error)) from error
+                raise clouds.CloudUnavailable(str(error)) from error
             raise
         except OSError as error:
-            raise LaunchFailed(f"the file cannot be read: {error.strerror}") from error
+            raise clouds.LaunchFailed(f"the file cannot be read: {error.strerror}") from error
         # Without all of the file, as when Glance answers early, `taken` is empty and the image is not believed either.
         if taken.get("sha256") != wanted.sha256:
             await _delete(cloud, image)
-            raise LaunchFailed("the file is not any more what its build returned")
+            raise clouds.LaunchFailed("the file is not any more what its build returned")
         return taken
 
-    async def _saving(self, cloud: OpenStack, state: State) -> Sending:
+    async def _saving(self, cloud: OpenStack, state: clouds.State) -> clouds.Sending:
         now_s = self._now_s()
         since_s = float(state.get("since", now_s))
         if now_s - since_s > SAVING_MAX_S:
             await _delete(cloud, state[IMAGE])
-            raise LaunchFailed(f"{cloud.place.name} has not stored the image within {SAVING_MAX_S / 60:.0f} minutes")
-        return Sending({**state, "since": str(since_s)}, "Glance stores it")
+            raise clouds.LaunchFailed(
+                f"{cloud.place.name} has not stored the image within {SAVING_MAX_S / 60:.0f} minutes"
+            )
+        return clouds.Sending({**state, "since": str(since_s)}, "Glance stores it")
 
     async def _compared(
-        self, cloud: OpenStack, wanted: WantedImage, state: State, image: Mapping[str, Any], file: Path | None
-    ) -> Sending | Sent:
+        self,
+        cloud: OpenStack,
+        wanted: clouds.WantedImage,
+        state: clouds.State,
+        image: Mapping[str, Any],
+        file: Path | None,
+    ) -> clouds.Sending | clouds.Sent:
         name, value = str(image.get("os_hash_algo") or ""), str(image.get("os_hash_value") or "")
         # Glance before Rocky has only `checksum`, which is MD5; an unusual algorithm may be missing here.
         if not value or name not in hashlib.algorithms_available:
             name, value = "md5", str(image.get("checksum") or "")
         if not value:
             await _delete(cloud, state[IMAGE])
-            raise LaunchFailed(f"{cloud.place.name} does not say which digest the image has")
+            raise clouds.LaunchFailed(f"{cloud.place.name} does not say which digest the image has")
         # After a crash nothing remembers the digests of what was sent, so the file is read once more.
         if name not in state and file is None:
-            return Sending(state, "its file is needed, to be compared", lacks_file=True)
+            return clouds.Sending(state, "its file is needed, to be compared", lacks_file=True)
         if name not in state and file is not None:
             self._begin(wanted, _digests(file, name))
-            return Sending(state, "its file is compared with the image")
+            return clouds.Sending(state, "its file is compared with the image")
         if state[name] != value:
             await _delete(cloud, state[IMAGE])
-            raise LaunchFailed(f"{cloud.place.name} has another image than was sent: its {name} is {value:.128}")
-        return Sent(state[IMAGE], {IMAGE: state[IMAGE]})
+            raise clouds.LaunchFailed(f"{cloud.place.name} has another image than was sent: its {name} is {value:.128}")
+        return clouds.Sent(state[IMAGE], {IMAGE: state[IMAGE]})
 
-    async def _mine(self, cloud: OpenStack, wanted: WantedImage, state: State) -> list[dict[str, Any]]:
+    async def _mine(self, cloud: OpenStack, wanted: clouds.WantedImage, state: clouds.State) -> list[dict[str, Any]]:
         """Return the images of an upload, first the one to keep. There are several if a call whose answer was lost was
         still running when it was repeated."""
-        found = [one for one in await _ours(cloud, {UPLOAD_TAG: wanted.upload}) if _is_of(one, wanted)]
+        found = [one for one in await _ours(cloud, {clouds.UPLOAD_TAG: wanted.upload}) if _is_of(one, wanted)]
         ranks = {"active": 0, "saving": 1, "queued": 2}
         return sorted(
             found,
@@ -188,7 +188,7 @@ class GlanceImages:
         )
 
     @understood
-    async def withdraw(self, wanted: WantedImage, state: State) -> bool:
+    async def withdraw(self, wanted: clouds.WantedImage, state: clouds.State) -> bool:
         """Delete it, whatever its state."""
         task = self._working.pop(wanted.upload, None)
         if task is not None:
@@ -199,31 +199,31 @@ class GlanceImages:
             for one in left:
                 await _delete(cloud, str(one["id"]))
         except NoService as error:
-            raise LaunchFailed(str(error)) from error
+            raise clouds.LaunchFailed(str(error)) from error
         return not left
 
     @understood
-    async def listed(self, provider: Mapping[str, Any]) -> list[Resource]:
+    async def listed(self, provider: Mapping[str, Any]) -> list[clouds.Resource]:
         """Return the images of the project that have tags of Headgate."""
         try:
             found = await _ours(self._at(provider), {})
-        except (LaunchFailed, OverQuota, NoService) as error:
-            raise CloudUnavailable(str(error)) from error
-        return [Resource(str(one["id"]), IMAGE, _tags(one), {}) for one in found if SYSTEM_TAG in one]
+        except (clouds.LaunchFailed, clouds.OverQuota, NoService) as error:
+            raise clouds.CloudUnavailable(str(error)) from error
+        return [clouds.Resource(str(one["id"]), IMAGE, _tags(one), {}) for one in found if clouds.SYSTEM_TAG in one]
 
-    async def discard(self, provider: Mapping[str, Any], resource: Resource) -> None:
+    async def discard(self, provider: Mapping[str, Any], resource: clouds.Resource) -> None:
         """Delete it."""
         try:
             await _delete(self._at(provider), resource.id)
         except NoService as error:
-            raise CloudUnavailable(str(error)) from error
+            raise clouds.CloudUnavailable(str(error)) from error
 
 
-def _described(wanted: WantedImage) -> dict[str, Any]:
+def _described(wanted: clouds.WantedImage) -> dict[str, Any]:
     """Return Glance's description of an image. Raise LaunchFailed for a tag with another meaning."""
     wrong = sorted(OWN & set(wanted.tags))
     if wrong:
-        raise LaunchFailed(
+        raise clouds.LaunchFailed(
             f"tags of the image {wanted.name}: {', '.join(wrong)} is what Glance itself says of an image"
         )
     return {
@@ -245,8 +245,8 @@ def _is_copy(image: Mapping[str, Any]) -> bool:
     return image.get("image_type") == "snapshot" or any(name in image for name in _COPIED)
 
 
-def _is_of(image: Mapping[str, Any], wanted: WantedImage) -> bool:
-    return all(image.get(name) == wanted.tags[name] for name in (SYSTEM_TAG, UPLOAD_TAG))
+def _is_of(image: Mapping[str, Any], wanted: clouds.WantedImage) -> bool:
+    return all(image.get(name) == wanted.tags[name] for name in (clouds.SYSTEM_TAG, clouds.UPLOAD_TAG))
 
 
 def _tags(image: Mapping[str, Any]) -> dict[str, str]:
@@ -276,4 +276,4 @@ async def _digests(file: Path, name: str) -> dict[str, str]:
     try:
         return await asyncio.to_thread(read)
     except OSError as error:
-        raise LaunchFailed(f"the file cannot be read: {error.strerror}") from error
+        raise clouds.LaunchFailed(f"the file cannot be read: {error.strerror}") from error

@@ -23,20 +23,7 @@ from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.adapters.work.directory import remove
 from headgate.base.errors import UserError
 from headgate.base.tasks import end, run_to_end
-from headgate.ports.cloud import (
-    HOST_KEY_VARIABLE,
-    NODE_TAG,
-    SYSTEM_TAG,
-    Amounts,
-    CloudUnavailable,
-    LaunchFailed,
-    MachinePending,
-    MachineSpec,
-    Made,
-    OverQuota,
-    Resource,
-    State,
-)
+from headgate.ports import clouds
 
 FETCH_MAX_S = 1_800.0
 CORES, RAM_MIB, PIDS = 1.0, 2_048, 4_096
@@ -53,7 +40,7 @@ _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 class Podman:
-    """See `ports.cloud.Cloud`."""
+    """See `ports.clouds.Cloud`."""
 
     def __init__(self, words: Sequence[str], authorized: bytes, deny: Sequence[Net] = ()) -> None:
         """Take the command line of podman (`words`), the keys that may log in, and the networks that machines do not
@@ -70,30 +57,30 @@ class Podman:
         await end(*self._fetching.values())
         await self.images.close()
 
-    async def uses(self, wanted: MachineSpec) -> Amounts:
+    async def uses(self, wanted: clouds.MachineSpec) -> clouds.Amounts:
         """Return the resources of the flavor."""
         cores, ram, _ = _limits(wanted)
         _image(wanted)
         return {"instances": 1, "cores": cores, "ram": ram}
 
-    async def limits(self, provider: Mapping[str, Any]) -> Amounts:
+    async def limits(self, provider: Mapping[str, Any]) -> clouds.Amounts:
         """Return the resources of this machine."""
         ram = psutil.virtual_memory().total >> 20
         return {"instances": guest.COUNT, "cores": os.cpu_count() or 1, "ram": ram}
 
-    async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
+    async def resources(self, provider: Mapping[str, Any]) -> list[clouds.Resource]:
         """Return every container, and the networks of machines."""
         found = []
         for one in await self._engine.listed("ps", "-a"):
             labels = dict(one.get("Labels") or {})
             uses = {key: float(labels[f"headgate_{key}"]) for key in ("cores", "ram") if f"headgate_{key}" in labels}
-            found.append(Resource(str(one["Names"][0]), CONTAINER, labels, {"instances": 1, **uses}))
+            found.append(clouds.Resource(str(one["Names"][0]), CONTAINER, labels, {"instances": 1, **uses}))
         for one in await self._engine.listed("network", "ls"):
             if str(one["name"]).startswith(guest.NAME):
-                found.append(Resource(str(one["name"]), NETWORK, dict(one.get("labels") or {}), {}))
+                found.append(clouds.Resource(str(one["name"]), NETWORK, dict(one.get("labels") or {}), {}))
         return found
 
-    async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
+    async def delete(self, provider: Mapping[str, Any], resource: clouds.Resource) -> None:
         """Remove the container with everything that runs in it, or the network. Raise LaunchFailed."""
         rm = ("rm", "-f", "-v", "-t", "0", "-i") if resource.kind == CONTAINER else ("network", "rm")
         done = await self._engine.run(*rm, resource.id)
@@ -102,20 +89,20 @@ class Podman:
         why = done.why.lower()
         passing = ("not found", "no such container", "no such network", "resource busy")
         if done.status and not any(words in why for words in passing):
-            raise LaunchFailed(f"podman does not remove {resource.id}: {done.why}")
+            raise clouds.LaunchFailed(f"podman does not remove {resource.id}: {done.why}")
 
-    async def remove(self, wanted: MachineSpec, state: State) -> bool:
+    async def remove(self, wanted: clouds.MachineSpec, state: clouds.State) -> bool:
         """Remove the container first, since a network that is in use cannot be removed. Raise LaunchFailed."""
         for kind in (CONTAINER, NETWORK):
             for one in await self._of(wanted, kind):
                 await self.delete(wanted.provider, one)
         return not [*await self._of(wanted, CONTAINER), *await self._of(wanted, NETWORK)]
 
-    async def _of(self, wanted: MachineSpec, kind: str) -> list[Resource]:
-        tags = {(tag, wanted.tags[tag]) for tag in (SYSTEM_TAG, NODE_TAG)}
+    async def _of(self, wanted: clouds.MachineSpec, kind: str) -> list[clouds.Resource]:
+        tags = {(tag, wanted.tags[tag]) for tag in (clouds.SYSTEM_TAG, clouds.NODE_TAG)}
         return [one for one in await self.resources(wanted.provider) if one.kind == kind and tags <= one.tags.items()]
 
-    async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
+    async def advance(self, wanted: clouds.MachineSpec, state: clouds.State) -> clouds.MachinePending | clouds.Made:
         """Fetch the image, then make network and container, then start it."""
         name, image = _name(wanted), _image(wanted)
         _limits(wanted)
@@ -125,13 +112,13 @@ class Podman:
             found = None
         if found is None:
             if await self._lacks(image):
-                return MachinePending({}, f"the image {image} is fetched")
+                return clouds.MachinePending({}, f"the image {image} is fetched")
             async with self._turn:
                 await self._guard()
                 await self._make(wanted, image, await self._number(wanted))
             found = await self._engine.inspected(name)
         if found is None:
-            raise LaunchFailed(f"the container {name} is gone")
+            raise clouds.LaunchFailed(f"the container {name} is gone")
         return await self._there(wanted, name, found)
 
     async def _lacks(self, image: str) -> bool:
@@ -140,7 +127,7 @@ class Podman:
         if task is not None and task.done():
             del self._fetching[image]
             if wrong := task.result():
-                raise LaunchFailed(wrong)
+                raise clouds.LaunchFailed(wrong)
         # Asked after each fetch too: somebody may have removed the image since.
         if (await self._engine.run("image", "exists", image)).status == 0:
             return False
@@ -151,7 +138,7 @@ class Podman:
     async def _fetched(self, image: str) -> str:
         try:
             done = await self._engine.run("pull", "-q", "--", image, max_s=FETCH_MAX_S)
-        except CloudUnavailable as away:
+        except clouds.CloudUnavailable as away:
             return str(away)
         return f"the image {image} cannot be fetched: {done.why}" if done.status else ""
 
@@ -160,10 +147,10 @@ class Podman:
         if not self._guarded:
             done = await Engine(["nft"]).run("-f", "-", stdin=guest.rules(self._deny).encode())
             if done.status:
-                raise LaunchFailed(f"this machine takes no rules for the network of machines: {done.why}")
+                raise clouds.LaunchFailed(f"this machine takes no rules for the network of machines: {done.why}")
             self._guarded = True
 
-    async def _number(self, wanted: MachineSpec) -> int:
+    async def _number(self, wanted: clouds.MachineSpec) -> int:
         """Make a network for it, unless it has one; a number belongs to the first process on this machine that takes
         it."""
         for one in await self._of(wanted, NETWORK):
@@ -182,10 +169,10 @@ class Podman:
                 # Another process took the number since the list was read, or something else uses its addresses; the
                 # next one may do.
                 if "exists" not in done.why and "used" not in done.why:
-                    raise LaunchFailed(f"podman makes no network: {done.why}")
-        raise OverQuota(f"this machine has addresses for {guest.COUNT} machines, not for more")
+                    raise clouds.LaunchFailed(f"podman makes no network: {done.why}")
+        raise clouds.OverQuota(f"this machine has addresses for {guest.COUNT} machines, not for more")
 
-    async def _make(self, wanted: MachineSpec, image: str, number: int) -> None:
+    async def _make(self, wanted: clouds.MachineSpec, image: str, number: int) -> None:
         """Raise LaunchFailed."""
         name, (cores, ram, pids) = _name(wanted), _limits(wanted)
         # Made here, so that builds know the host key without a first connection in which somebody could pose as the
@@ -210,15 +197,18 @@ class Podman:
         if done.status == 0:
             done = await self._engine.run("start", name)
         if done.status:
-            raise LaunchFailed(f"podman does not make it: {done.why}")
+            raise clouds.LaunchFailed(f"podman does not make it: {done.why}")
 
-    async def _there(self, wanted: MachineSpec, name: str, found: Mapping[str, Any]) -> Made:
+    async def _there(self, wanted: clouds.MachineSpec, name: str, found: Mapping[str, Any]) -> clouds.Made:
         status, labels = found["State"]["Status"], found["Config"]["Labels"] or {}
-        if labels.get(NODE_TAG) != wanted.tags[NODE_TAG] or labels.get(SYSTEM_TAG) != wanted.tags[SYSTEM_TAG]:
-            raise LaunchFailed(f"the container {name} is there, and is not Headgate's")
+        if (
+            labels.get(clouds.NODE_TAG) != wanted.tags[clouds.NODE_TAG]
+            or labels.get(clouds.SYSTEM_TAG) != wanted.tags[clouds.SYSTEM_TAG]
+        ):
+            raise clouds.LaunchFailed(f"the container {name} is there, and is not Headgate's")
         if status != "running":
             last = (await self._engine.run("logs", "--tail", "3", name)).why
-            raise LaunchFailed(f"the container is {status}, its ssh server said: {last or 'nothing'}")
+            raise clouds.LaunchFailed(f"the container is {status}, its ssh server said: {last or 'nothing'}")
         # podman gives the first address of the subnet to the bridge, and the next one to the only container.
         address = str(guest.subnet(int(labels[NUMBER_LABEL]))[2])
         host = {
@@ -226,38 +216,40 @@ class Podman:
             "ansible_host": address,
             "ansible_port": 22,
             "ansible_user": str(wanted.image.get("username") or "root"),
-            HOST_KEY_VARIABLE: labels[KEY_LABEL],
+            clouds.HOST_KEY_VARIABLE: labels[KEY_LABEL],
         }
-        return Made(name, {}, host, {"interface_ip": address, "private_ipv4": address, "host_id": os.uname().nodename})
+        return clouds.Made(
+            name, {}, host, {"interface_ip": address, "private_ipv4": address, "host_id": os.uname().nodename}
+        )
 
 
-def _name(wanted: MachineSpec) -> str:
+def _name(wanted: clouds.MachineSpec) -> str:
     """Raise LaunchFailed."""
     if not _NODE.fullmatch(wanted.node):
-        raise LaunchFailed(f"the node {wanted.node!r} has a name that no container can have")
+        raise clouds.LaunchFailed(f"the node {wanted.node!r} has a name that no container can have")
     return f"headgate-{wanted.node}"
 
 
-def _image(wanted: MachineSpec) -> str:
+def _image(wanted: clouds.MachineSpec) -> str:
     """Raise LaunchFailed."""
     image = wanted.image.get("image-id")
     if not isinstance(image, str) or not image:
-        raise LaunchFailed(f"the image {wanted.image.get('name')} needs an image-id: what podman is to fetch")
+        raise clouds.LaunchFailed(f"the image {wanted.image.get('name')} needs an image-id: what podman is to fetch")
     if not _IMAGE.fullmatch(image):
-        raise LaunchFailed(
+        raise clouds.LaunchFailed(
             f"the image-id {image!r:.200} is not a name in a registry: files of this machine are no images here"
         )
     return image
 
 
-def _limits(wanted: MachineSpec) -> tuple[float, int, int]:
+def _limits(wanted: clouds.MachineSpec) -> tuple[float, int, int]:
     """Return cores, memory and processes.  Raise LaunchFailed."""
     limits = [wanted.flavor.get(key, usual) for key, usual in (("cores", CORES), ("ram", RAM_MIB), ("pids", PIDS))]
     with suppress(TypeError, ValueError):
         cores, ram, pids = float(limits[0]), int(limits[1]), int(limits[2])
         if cores > 0 and ram >= 16 and pids >= 16:
             return cores, ram, pids
-    raise LaunchFailed(f"the flavor {wanted.flavor.get('name')} has limits that no machine can have: {limits}")
+    raise clouds.LaunchFailed(f"the flavor {wanted.flavor.get('name')} has limits that no machine can have: {limits}")
 
 
 def connect(given: CloudDriverOptions) -> Podman:

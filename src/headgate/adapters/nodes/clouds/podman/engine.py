@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 from headgate.adapters.nodes.clouds.http import one_line
 from headgate.base.pipes import OutputTooLarge, communicate, put_down
 from headgate.base.tasks import end
-from headgate.ports.cloud import SYSTEM_TAG, CloudUnavailable, LaunchFailed, Resource, Sending, Sent, State, WantedImage
+from headgate.ports import clouds
 
 ANSWER_MAX_S = 120.0
 ANSWER_MAX_BYTES = 16 * 2**20
@@ -47,12 +47,16 @@ class Engine:
         try:
             process = await asyncio.create_subprocess_exec(*self._words, *words, stdin=PIPE, stdout=PIPE, stderr=PIPE)
         except OSError as error:
-            raise CloudUnavailable(f"{self._words[0]} cannot be run: {error.strerror}; install podman") from error
+            raise clouds.CloudUnavailable(
+                f"{self._words[0]} cannot be run: {error.strerror}; install podman"
+            ) from error
         try:
             async with asyncio.timeout(max_s):
                 out, wrong = await communicate(process, stdin, ANSWER_MAX_BYTES)
         except (TimeoutError, OutputTooLarge) as error:
-            raise CloudUnavailable(f"{self._words[0]} {words[0]} has not answered within {max_s:.0f} s") from error
+            raise clouds.CloudUnavailable(
+                f"{self._words[0]} {words[0]} has not answered within {max_s:.0f} s"
+            ) from error
         finally:
             # Also after a timeout or a cancellation: a podman that runs on would hold its locks.
             await put_down(process)
@@ -66,7 +70,7 @@ class Engine:
         except ValueError:
             found = None
         if done.status or not isinstance(found, list):
-            raise CloudUnavailable(f"{self._words[0]} {' '.join(words)}: {done.why or 'it answers no JSON'}")
+            raise clouds.CloudUnavailable(f"{self._words[0]} {' '.join(words)}: {done.why or 'it answers no JSON'}")
         return found
 
     async def inspected(self, name: str) -> dict[str, Any] | None:
@@ -76,11 +80,11 @@ class Engine:
             # podman ends with the same status for a missing container and for a failure of its own.
             if "no such" in done.why.lower():
                 return None
-            raise CloudUnavailable(f"{self._words[0]} inspect {name}: {done.why}")
+            raise clouds.CloudUnavailable(f"{self._words[0]} inspect {name}: {done.why}")
         try:
             found: dict[str, Any] = json.loads(done.out)[0]
         except (ValueError, LookupError) as error:
-            raise CloudUnavailable(f"{self._words[0]} inspect {name}: it answers no JSON") from error
+            raise clouds.CloudUnavailable(f"{self._words[0]} inspect {name}: it answers no JSON") from error
         return found
 
 
@@ -96,7 +100,7 @@ IMAGE_NAME = "localhost/headgate/upload"
 
 
 class PodmanImages:
-    """See `ports.cloud.ImageCloud`."""
+    """See `ports.clouds.ImageCloud`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -112,37 +116,41 @@ class PodmanImages:
         """Stop importing; present images stay."""
         await end(*self._importing.values())
 
-    async def send(self, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
+    async def send(
+        self, wanted: clouds.WantedImage, state: clouds.State, file: Path | None
+    ) -> clouds.Sending | clouds.Sent:
         """Import the file; a present image has the digest of the file that was sent."""
         name = f"{IMAGE_NAME}:{wanted.upload}"
         task = self._importing.get(wanted.upload)
         if task is not None and not task.done():
-            return Sending({}, "podman imports it")
+            return clouds.Sending({}, "podman imports it")
         if task is not None:
             del self._importing[wanted.upload]
             if wrong := task.result():
-                raise LaunchFailed(wrong)
+                raise clouds.LaunchFailed(wrong)
         found = await self._named(name)
         if found is not None:
             # podman names a layer by the digest of its plain archive, and an import makes one layer: this is the file's
             # digest.
             layers = (found.get("RootFS") or {}).get("Layers") or []
             if layers == [f"sha256:{wanted.sha256}"]:
-                return Sent(name, {})
+                return clouds.Sent(name, {})
             await self._engine.run("rmi", name)
-            raise LaunchFailed(f"podman has another image than was sent: its layers are {', '.join(map(str, layers))}")
+            raise clouds.LaunchFailed(
+                f"podman has another image than was sent: its layers are {', '.join(map(str, layers))}"
+            )
         if file is None:
-            return Sending({}, "its file is needed", lacks_file=True)
+            return clouds.Sending({}, "its file is needed", lacks_file=True)
         self._importing[wanted.upload] = asyncio.ensure_future(self._imported(wanted, name, file))
-        return Sending({}, "podman imports it")
+        return clouds.Sending({}, "podman imports it")
 
-    async def _imported(self, wanted: WantedImage, name: str, file: Path) -> str:
+    async def _imported(self, wanted: clouds.WantedImage, name: str, file: Path) -> str:
         labels = [f'--change=LABEL "{_plain(tag)}"="{_plain(value)}"' for tag, value in sorted(wanted.tags.items())]
         try:
             # Before the import, which unpacks the archive as root.
             await asyncio.to_thread(check_archive, file)
             done = await self._engine.run("import", "-q", *labels, "--", str(file), name, max_s=IMPORT_MAX_S)
-        except (CloudUnavailable, LaunchFailed) as wrong:
+        except (clouds.CloudUnavailable, clouds.LaunchFailed) as wrong:
             return str(wrong)
         except OSError as error:
             return f"its file cannot be read: {error.strerror}"
@@ -155,7 +163,7 @@ class PodmanImages:
         found = await self._engine.listed("image", "inspect", name)
         return found[0] if found else None
 
-    async def withdraw(self, wanted: WantedImage, state: State) -> bool:
+    async def withdraw(self, wanted: clouds.WantedImage, state: clouds.State) -> bool:
         """Remove it, unless a container uses it."""
         task = self._importing.pop(wanted.upload, None)
         if task is not None:
@@ -168,19 +176,19 @@ class PodmanImages:
     async def _remove(self, name: str) -> None:
         done = await self._engine.run("rmi", name)
         if done.status and "no such image" not in done.why.lower() and "image not known" not in done.why.lower():
-            raise LaunchFailed(f"podman does not remove it: {done.why}")
+            raise clouds.LaunchFailed(f"podman does not remove it: {done.why}")
 
-    async def listed(self, provider: Mapping[str, Any]) -> list[Resource]:
+    async def listed(self, provider: Mapping[str, Any]) -> list[clouds.Resource]:
         """Return the images that have labels of ours."""
         found = []
-        for one in await self._engine.listed("images", f"--filter=label={SYSTEM_TAG}"):
+        for one in await self._engine.listed("images", f"--filter=label={clouds.SYSTEM_TAG}"):
             name = next(
                 (known for known in one.get("Names") or () if known.startswith(f"{IMAGE_NAME}:")), str(one["Id"])
             )
-            found.append(Resource(name, IMAGE, dict(one.get("Labels") or {}), {}))
+            found.append(clouds.Resource(name, IMAGE, dict(one.get("Labels") or {}), {}))
         return found
 
-    async def discard(self, provider: Mapping[str, Any], resource: Resource) -> None:
+    async def discard(self, provider: Mapping[str, Any], resource: clouds.Resource) -> None:
         """Remove it."""
         await self._remove(resource.id)
 
@@ -210,7 +218,9 @@ def check_archive(path: Path) -> None:
         # podman guesses the packing by the first bytes, which in an archive are the first file's name: `BZh` could be
         # either.
         if head[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] != _MAGIC or head.startswith(_PACKED):
-            raise LaunchFailed("it is not a plain archive (tar) of a root file system; pack it as .zst or not at all")
+            raise clouds.LaunchFailed(
+                "it is not a plain archive (tar) of a root file system; pack it as .zst or not at all"
+            )
         at, size = 0, None
         for _ in range(ENTRIES_MAX):
             file.seek(at)
@@ -221,7 +231,7 @@ def check_archive(path: Path) -> None:
             length, size = _entry(file, block, at, size)
             # Content is padded to whole blocks.
             at += -(-length // BLOCK) * BLOCK
-    raise LaunchFailed(f"its archive has more than {ENTRIES_MAX:,} entries")
+    raise clouds.LaunchFailed(f"its archive has more than {ENTRIES_MAX:,} entries")
 
 
 def _entry(file: BinaryIO, block: bytes, at: int, size: int | None) -> tuple[int, int | None]:
@@ -282,5 +292,5 @@ def _number(field: bytes, at: int) -> int:
     return int(plain or b"0", 8)
 
 
-def _odd(at: int, finding: str) -> LaunchFailed:
-    return LaunchFailed(f"its archive has, {at - BLOCK:,} bytes from the beginning, {finding}")
+def _odd(at: int, finding: str) -> clouds.LaunchFailed:
+    return clouds.LaunchFailed(f"its archive has, {at - BLOCK:,} bytes from the beginning, {finding}")

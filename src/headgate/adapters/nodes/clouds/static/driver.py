@@ -15,7 +15,7 @@ from typing import Any
 from headgate.adapters.nodes.clouds.description import host
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.base.errors import UserError
-from headgate.ports.cloud import HOST_KEY_VARIABLE, Amounts, LaunchFailed, MachineSpec, Made, Resource, State
+from headgate.ports.clouds import HOST_KEY_VARIABLE, Amounts, LaunchFailed, MachineSpec, Made, Resource, State
 
 _OWN = ("connection-type", "connection-port", "username", "python-path", "shell-type")
 """Properties that a machine may have itself, which an image has in other clouds."""
@@ -27,7 +27,7 @@ def connect(given: CloudDriverOptions) -> StaticHosts:
 
 
 class StaticHosts:
-    """See `ports.cloud.Cloud` and `ports.cloud.Listing`."""
+    """See `ports.clouds.Cloud` and `ports.clouds.Listing`."""
 
     def __init__(self, permits: StaticPermits | None = None) -> None:
         """Use the machines that `permits` allows; None: all listed ones."""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from headgate.testing.forges.github.mail import Delivery, Mail
-from headgate.testing.forges.github.state import Clock, FakeGitHubAccount
+from headgate.testing.forges.github.model import Clock, FakeGitHubAccount
 
 ACLS = frozenset(
     {"pull_request_merge", "pull_request_flag", "pull_request_comment", "commit_flag", "modify_project", "commit"}

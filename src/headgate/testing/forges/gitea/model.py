@@ -9,14 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
-from headgate.testing.forges.github import hosts
-from headgate.testing.forges.github.state import (
-    Clock,
-    FakeGitHubAccount,
-    FakeGitHubComment,
-    FakeGitHubLabel,
-    FakeGitHubStatus,
-)
+from headgate.testing.forges.github import hosts, model
 
 LEVELS = ("none", "read", "write", "admin", "owner")
 """Levels of access, from the least to the most."""
@@ -25,7 +18,7 @@ DRAFTS = ("wip:", "[wip]")
 
 @dataclass(slots=True, eq=False)
 class FakeGiteaToken:
-    account: FakeGitHubAccount
+    account: model.FakeGitHubAccount
     revoked: bool = False
 
 
@@ -42,7 +35,7 @@ class FakeGiteaHook:
 @dataclass(slots=True, eq=False)
 class FakeGiteaReview:
     id: int
-    user: FakeGitHubAccount
+    user: model.FakeGitHubAccount
     state: Literal["APPROVED", "REQUEST_CHANGES", "COMMENT", "REQUEST_REVIEW"]
     body: str
     commit_id: str
@@ -84,18 +77,18 @@ class FakeGiteaPull:
     head_ref: str
     head_sha: str
     base_ref: str
-    user: FakeGitHubAccount
+    user: model.FakeGitHubAccount
     title: str
     body: str
     created_s: float
     updated_s: float
     state: Literal["open", "closed"] = "open"
     closed_s: float | None = None
-    merged_by: FakeGitHubAccount | None = None
+    merged_by: model.FakeGitHubAccount | None = None
     merge_commit_sha: str = ""
     base_at_merge: str = ""
-    labels: list[FakeGitHubLabel] = field(default_factory=list)
-    comments: list[FakeGitHubComment] = field(default_factory=list)
+    labels: list[model.FakeGitHubLabel] = field(default_factory=list)
+    comments: list[model.FakeGitHubComment] = field(default_factory=list)
     reviews: list[FakeGiteaReview] = field(default_factory=list)
     checked: tuple[str, str] | None = None
     """Head and base for which mergeability was last computed."""
@@ -114,7 +107,7 @@ class FakeGiteaPull:
 @dataclass(slots=True, eq=False)
 class FakeGiteaRepository:
     id: int
-    owner: FakeGitHubAccount
+    owner: model.FakeGitHubAccount
     name: str
     git_dir: Path
     default_branch: str = "main"
@@ -127,9 +120,9 @@ class FakeGiteaRepository:
     """Whether the forge detects that a push merged a pull request (`autodetect_manual_merge`)."""
     roles: dict[str, str] = field(default_factory=dict)
     """Login -> level."""
-    labels: dict[str, FakeGitHubLabel] = field(default_factory=dict)
+    labels: dict[str, model.FakeGitHubLabel] = field(default_factory=dict)
     pulls: dict[int, FakeGiteaPull] = field(default_factory=dict)
-    statuses: dict[str, list[FakeGitHubStatus]] = field(default_factory=dict)
+    statuses: dict[str, list[model.FakeGitHubStatus]] = field(default_factory=dict)
     protections: list[FakeGiteaProtection] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -151,8 +144,8 @@ class FakeGiteaWorld:
     """Hold everything that the forge knows."""
 
     root: Path
-    clock: Clock = field(default_factory=Clock)
-    accounts: dict[str, FakeGitHubAccount] = field(default_factory=dict)
+    clock: model.Clock = field(default_factory=model.Clock)
+    accounts: dict[str, model.FakeGitHubAccount] = field(default_factory=dict)
     repositories: dict[str, FakeGiteaRepository] = field(default_factory=dict)
     """Full name -> repository."""
     moved: dict[str, str] = field(default_factory=dict)
@@ -164,10 +157,10 @@ class FakeGiteaWorld:
     page_max: int = 50
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
 
-    def account(self, login: str, kind: Literal["User", "Organization"] = "User") -> FakeGitHubAccount:
+    def account(self, login: str, kind: Literal["User", "Organization"] = "User") -> model.FakeGitHubAccount:
         """Return the account of that login, made when it is new."""
         if login not in self.accounts:
-            self.accounts[login] = FakeGitHubAccount(login, next(self.ids), kind)
+            self.accounts[login] = model.FakeGitHubAccount(login, next(self.ids), kind)
         return self.accounts[login]
 
 
@@ -176,7 +169,7 @@ def protection_of(repository: FakeGiteaRepository, branch: str) -> FakeGiteaProt
     return next((one for one in repository.protections if fnmatchcase(branch, one.name)), None)
 
 
-def official(repository: FakeGiteaRepository, branch: str, who: FakeGitHubAccount) -> bool:
+def official(repository: FakeGiteaRepository, branch: str, who: model.FakeGitHubAccount) -> bool:
     """Say whether somebody's review counts for a branch."""
     rule = protection_of(repository, branch)
     if rule is not None and rule.approvers is not None:
@@ -184,13 +177,13 @@ def official(repository: FakeGiteaRepository, branch: str, who: FakeGitHubAccoun
     return repository.may(who.login, "write")
 
 
-def newest(repository: FakeGiteaRepository, sha: str) -> list[FakeGitHubStatus]:
+def newest(repository: FakeGiteaRepository, sha: str) -> list[model.FakeGitHubStatus]:
     """Return the newest status of each context."""
     found = {one.context: one for one in repository.statuses.get(sha, ())}
     return sorted(found.values(), key=lambda one: one.id)
 
 
-def may_merge(repository: FakeGiteaRepository, branch: str, who: FakeGitHubAccount) -> bool:
+def may_merge(repository: FakeGiteaRepository, branch: str, who: model.FakeGitHubAccount) -> bool:
     """Say whether somebody may merge into a branch."""
     rule = protection_of(repository, branch)
     named = rule is None or rule.mergers is None or who.login in rule.mergers
@@ -238,7 +231,7 @@ def unmet(pull: FakeGiteaPull) -> Iterator[str]:
         yield "Changed protected files"
 
 
-def _good(patterns: tuple[str, ...], statuses: list[FakeGitHubStatus]) -> bool:
+def _good(patterns: tuple[str, ...], statuses: list[model.FakeGitHubStatus]) -> bool:
     """Check that each pattern matches something, and that all it matches is good; without patterns, all has to be."""
     required = [[one for one in statuses if fnmatchcase(one.context, pattern)] for pattern in patterns] or [statuses]
     return all(found and all(one.state == "success" for one in found) for found in required)

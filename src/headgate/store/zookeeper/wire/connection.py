@@ -12,21 +12,7 @@ from hashlib import md5
 from secrets import token_hex
 
 from headgate.store.types import StoreError, TooLarge
-from headgate.store.zookeeper.wire.jute import (
-    AUTH_XID,
-    FRAME_MAX_BYTES,
-    PING_XID,
-    WATCH_XID,
-    Answer,
-    Code,
-    Do,
-    ZooKeeperOperation,
-    ZooKeeperReader,
-    buffer,
-    connect,
-    multi,
-    request,
-)
+from headgate.store.zookeeper.wire import jute
 
 EventHandler = Callable[[int, str, int], None]
 """Takes the kind, the full path and the number of an event."""
@@ -71,7 +57,7 @@ class ZooKeeperSessionIdentity:
 class Reply:
     zxid: int
     code: int
-    body: ZooKeeperReader
+    body: jute.ZooKeeperReader
     events: int
     """Number of events that preceded the answer."""
 
@@ -81,7 +67,7 @@ class ZooKeeperMultiResult:
     """Hold the result of a multi: one answer per part, or only error codes if it failed."""
 
     zxid: int
-    answers: list[Answer]
+    answers: list[jute.Answer]
     events: int
 
 
@@ -94,7 +80,7 @@ class ZooKeeperLink(asyncio.Protocol):
         self.lost: asyncio.Future[str] = self._loop.create_future()
         self.received_s = self._loop.time()
         """Time at which the server last sent something."""
-        self._hello: asyncio.Future[ZooKeeperReader] = self._loop.create_future()
+        self._hello: asyncio.Future[jute.ZooKeeperReader] = self._loop.create_future()
         self._waiting: deque[tuple[int, asyncio.Future[Reply]]] = deque()
         self._xid = 0
         self._data = bytearray()
@@ -114,7 +100,7 @@ class ZooKeeperLink(asyncio.Protocol):
         link = cls(identity, traffic, on_event)
         await link._loop.create_connection(lambda: link, host, port, ssl=tls, server_hostname=host if tls else None)
         try:
-            link._write(connect(identity.zxid, identity.timeout_ms, identity.session, identity.password))
+            link._write(jute.connect(identity.zxid, identity.timeout_ms, identity.session, identity.password))
             timeout_ms, session, password = (await link._hello).connected()
             if timeout_ms <= 0:
                 raise ZooKeeperSessionExpired
@@ -127,9 +113,9 @@ class ZooKeeperLink(asyncio.Protocol):
     async def login(self, user: str, password: str) -> None:
         """Log in with SASL DIGEST-MD5. Raise ZooKeeperRefused."""
         try:
-            first = await self.call(Do.SASL, buffer(b""))
+            first = await self.call(jute.Do.SASL, jute.buffer(b""))
             challenge = first.body.buffer() or b""
-            last = await self.call(Do.SASL, buffer(digest_answer(challenge, user, password)))
+            last = await self.call(jute.Do.SASL, jute.buffer(digest_answer(challenge, user, password)))
             code = first.code or last.code
         # Servers close the connection of a client with a wrong password; they do not say so.
         except (ZooKeeperConnectionLost, ValueError) as error:
@@ -139,31 +125,33 @@ class ZooKeeperLink(asyncio.Protocol):
         if code:
             raise ZooKeeperRefused(f"user {user!r} was refused: unknown to the servers, or the password is wrong")
 
-    def call(self, kind: Do, body: bytes = b"") -> asyncio.Future[Reply]:
+    def call(self, kind: jute.Do, body: bytes = b"") -> asyncio.Future[Reply]:
         """Send a request at once. The future fails with Lost if the connection ends first."""
         found: asyncio.Future[Reply] = self._loop.create_future()
         frame_bytes = len(body) + 12
         # The server would close the connection instead of answering, and take all other requests down with it.
-        if frame_bytes > FRAME_MAX_BYTES:
-            raise TooLarge(f"with the nodes above, this commit takes {frame_bytes} bytes, more than {FRAME_MAX_BYTES}")
+        if frame_bytes > jute.FRAME_MAX_BYTES:
+            raise TooLarge(
+                f"with the nodes above, this commit takes {frame_bytes} bytes, more than {jute.FRAME_MAX_BYTES}"
+            )
         if self.lost.done():
             found.set_exception(ZooKeeperConnectionLost(self.lost.result()))
             found.exception()  # the caller may be gone, which is no fault
             return found
-        if kind is Do.PING:
-            xid = PING_XID
+        if kind is jute.Do.PING:
+            xid = jute.PING_XID
             self._traffic.pings += 1
         else:
             # Negative numbers are reserved for events, pings and logins.
             self._xid = xid = self._xid % 0x7FFFFFFF + 1
             self._traffic.requests += 1
         self._waiting.append((xid, found))
-        self._write(request(xid, kind, body))
+        self._write(jute.request(xid, kind, body))
         return found
 
-    async def multi(self, kind: Do, parts: Sequence[ZooKeeperOperation]) -> ZooKeeperMultiResult:
-        reply = await self.call(kind, multi(parts))
-        answers: list[Answer] = reply.body.multi() if reply.body.left else [reply.code for _ in parts]
+    async def multi(self, kind: jute.Do, parts: Sequence[jute.ZooKeeperOperation]) -> ZooKeeperMultiResult:
+        reply = await self.call(kind, jute.multi(parts))
+        answers: list[jute.Answer] = reply.body.multi() if reply.body.left else [reply.code for _ in parts]
         return ZooKeeperMultiResult(reply.zxid, answers, reply.events)
 
     def close(self) -> None:
@@ -195,25 +183,25 @@ class ZooKeeperLink(asyncio.Protocol):
                 break
             frame, at = bytes(self._data[at + 4 : end]), end
             try:
-                self._frame(ZooKeeperReader(frame))
+                self._frame(jute.ZooKeeperReader(frame))
             except ValueError as error:
                 self._end(str(error))
                 self.close()
                 return
         del self._data[:at]
 
-    def _frame(self, reader: ZooKeeperReader) -> None:
+    def _frame(self, reader: jute.ZooKeeperReader) -> None:
         if not self._hello.done():
             self._hello.set_result(reader)
             return
         xid, zxid, code = reader.reply()
-        if xid == WATCH_XID:
+        if xid == jute.WATCH_XID:
             self._traffic.events += 1
             self._on_event(*reader.event(), self._traffic.events)
             return
         if zxid > 0:
             self.identity.zxid = max(self.identity.zxid, zxid)
-        if xid == AUTH_XID:
+        if xid == jute.AUTH_XID:
             return
         wanted, found = self._waiting.popleft()
         # Answers come in the order of the requests. One out of order means that the stream cannot be understood any
@@ -221,8 +209,8 @@ class ZooKeeperLink(asyncio.Protocol):
         if wanted != xid:
             raise ValueError(f"an answer to request {xid} came, not to {wanted}")
         if not found.done():
-            if code in (Code.SESSION_EXPIRED, Code.SESSION_MOVED, Code.AUTH_FAILED):
-                found.set_exception(ZooKeeperConnectionLost(f"the server answered {Code(code).name}"))
+            if code in (jute.Code.SESSION_EXPIRED, jute.Code.SESSION_MOVED, jute.Code.AUTH_FAILED):
+                found.set_exception(ZooKeeperConnectionLost(f"the server answered {jute.Code(code).name}"))
                 found.exception()  # as above
             else:
                 found.set_result(Reply(zxid, code, reader, self._traffic.events))

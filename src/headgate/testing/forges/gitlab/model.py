@@ -11,7 +11,7 @@ from pathlib import Path
 import pygit2
 
 from headgate.testing.forges.github import hosts
-from headgate.testing.forges.github.state import Clock
+from headgate.testing.forges.github.model import Clock
 
 GUEST, REPORTER, DEVELOPER, MAINTAINER, OWNER = 10, 20, 30, 40, 50
 """Access levels."""

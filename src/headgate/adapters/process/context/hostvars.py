@@ -29,7 +29,7 @@ from headgate.adapters.keys.clear import Censor
 from headgate.adapters.process.context.places import PlaybookContext
 from headgate.adapters.work.directory import Directory, Strange, shown
 from headgate.config.keys.job import RESERVED_VARS
-from headgate.gate.state.work import BuildSpec
+from headgate.gate.state.works import BuildSpec
 
 LOCALHOST = "localhost"
 EVALUATED_SIZE_MAX_BYTES = 2_000_000

@@ -11,14 +11,7 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from headgate.adapters.forges.gerrit.entities import (
-    ChangeInfo,
-    GerritComment,
-    GerritFile,
-    Related,
-    RelatedChanges,
-    ServerInfo,
-)
+from headgate.adapters.forges.gerrit import entities
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.rest import forge_trust
 from headgate.base.texts import line
@@ -83,21 +76,23 @@ class GerritRest:
         self._places = asyncio.Semaphore(CALLS_MAX)
         self.calls = 0
 
-    async def info(self) -> ServerInfo:
+    async def info(self) -> entities.ServerInfo:
         """Raise GerritAway, GerritRefused."""
-        return await self._get("config/server/info", ServerInfo)
+        return await self._get("config/server/info", entities.ServerInfo)
 
     async def may(self) -> Mapping[str, Any]:
         """Return the server-wide rights of our account.  Raise GerritAway, GerritRefused."""
         return await self._get("accounts/self/capabilities", dict[str, Any])
 
-    async def change(self, number: int, options: Sequence[str] = WHOLE) -> ChangeInfo:
+    async def change(self, number: int, options: Sequence[str] = WHOLE) -> entities.ChangeInfo:
         """Raise GerritAway, GerritRefused; GerritNotThere: it was deleted, or is hidden from us."""
-        return await self._get(f"changes/{number}", ChangeInfo, [("o", option) for option in options])
+        return await self._get(f"changes/{number}", entities.ChangeInfo, [("o", option) for option in options])
 
-    async def changes(self, query: str, options: Sequence[str] = BRIEF, most: int = CHANGES_MAX) -> list[ChangeInfo]:
+    async def changes(
+        self, query: str, options: Sequence[str] = BRIEF, most: int = CHANGES_MAX
+    ) -> list[entities.ChangeInfo]:
         """Return at most `most` results of a search. Raise GerritAway, GerritRefused."""
-        found: dict[int, ChangeInfo] = {}
+        found: dict[int, entities.ChangeInfo] = {}
         start = 0
         while True:
             parameters = [
@@ -106,25 +101,27 @@ class GerritRest:
                 ("S", str(start)),
                 *(("o", option) for option in options),
             ]
-            page = await self._get("changes/", list[ChangeInfo], parameters)
+            page = await self._get("changes/", list[entities.ChangeInfo], parameters)
             found.update({one.number: one for one in page})  # changes that move up meanwhile occur twice
             start += len(page)
             if not page or not page[-1].more or len(found) >= most:
                 return list(found.values())[:most]
 
-    async def related(self, number: int, revision: str) -> tuple[Related, ...]:
+    async def related(self, number: int, revision: str) -> tuple[entities.Related, ...]:
         """Return the stack that a revision is part of, uppermost first.  Raise GerritAway, GerritRefused."""
-        return (await self._get(f"changes/{number}/revisions/{revision}/related", RelatedChanges)).changes
+        return (await self._get(f"changes/{number}/revisions/{revision}/related", entities.RelatedChanges)).changes
 
-    async def files(self, number: int, revision: str, parent: int = 0) -> dict[str, GerritFile]:
+    async def files(self, number: int, revision: str, parent: int = 0) -> dict[str, entities.GerritFile]:
         """Return the differences from the parent of that number; 0: those that Gerrit shows. Raise GerritAway,
         GerritRefused."""
         parameters = [("parent", str(parent))] if parent else []
-        return await self._get(f"changes/{number}/revisions/{revision}/files", dict[str, GerritFile], parameters)
+        return await self._get(
+            f"changes/{number}/revisions/{revision}/files", dict[str, entities.GerritFile], parameters
+        )
 
-    async def patchset_comments(self, number: int) -> tuple[GerritComment, ...]:
+    async def patchset_comments(self, number: int) -> tuple[entities.GerritComment, ...]:
         """Return the comments that are about a patch set as a whole.  Raise GerritAway, GerritRefused."""
-        found = await self._get(f"changes/{number}/comments", dict[str, tuple[GerritComment, ...]])
+        found = await self._get(f"changes/{number}/comments", dict[str, tuple[entities.GerritComment, ...]])
         return found.get("/PATCHSET_LEVEL", ())
 
     async def default_branch(self, path: str) -> str:
@@ -135,7 +132,7 @@ class GerritRest:
         """Post a review of a revision. Raise GerritAway, GerritRefused."""
         await self._post(f"changes/{number}/revisions/{revision}/review", body)
 
-    async def submit(self, number: int, revision: str) -> ChangeInfo:
+    async def submit(self, number: int, revision: str) -> entities.ChangeInfo:
         """Submit exactly this revision; GerritConflict: it is not the current one, or cannot be submitted. Raise
         GerritAway, GerritRefused."""
         await self._post(f"changes/{number}/revisions/{revision}/submit", {})
