@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.store.zookeeper import commits
+from headgate.store.zookeeper import nodes
 from headgate.store.zookeeper.commits import Sweeper
 from headgate.store.zookeeper.nodes import Facts
 from headgate.store.zookeeper.wire import jute
@@ -54,40 +54,40 @@ class Nodes:
         return ZooKeeperMultiResult(9, [None] * len(parts), 0)
 
 
-def swept(monkeypatch: pytest.MonkeyPatch, nodes: Nodes, begin: Callable[[Sweeper], None]) -> dict[str, float]:
+def swept(monkeypatch: pytest.MonkeyPatch, imitated: Nodes, begin: Callable[[Sweeper], None]) -> dict[str, float]:
     """Return when which node was deleted, within three times that the sweeper waits."""
 
     async def run() -> None:
-        sweeper = Sweeper("", Facts(), nodes, WAIT_S)  # type: ignore[arg-type]  # all that it uses of a session
-        sweeper.later(nodes.zxids.items())
+        sweeper = Sweeper("", Facts(), imitated, WAIT_S)  # type: ignore[arg-type]  # all that it uses of a session
+        sweeper.later(imitated.zxids.items())
         sweeper.start()
         begin(sweeper)
         await asyncio.sleep(3 * WAIT_S)
         await sweeper.stop()
 
-    monkeypatch.setattr(commits, "read", nodes.read)
+    monkeypatch.setattr(nodes, "read", imitated.read)
     run_virtual(run())
-    return nodes.gone_s
+    return imitated.gone_s
 
 
 def test_a_node_that_is_used_again_does_not_keep_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = Nodes("/a", "/b", "/c")
+    imitated = Nodes("/a", "/b", "/c")
 
     def used(sweeper: Sweeper) -> None:
-        nodes.then = lambda: nodes.zxids.update({"/b": 5})
+        imitated.then = lambda: imitated.zxids.update({"/b": 5})
 
-    assert swept(monkeypatch, nodes, used).keys() == {"/a", "/c"} and nodes.zxids == {"/b": 5}
+    assert swept(monkeypatch, imitated, used).keys() == {"/a", "/c"} and imitated.zxids == {"/b": 5}
 
 
 def test_a_node_that_is_emptied_again_meanwhile_waits_its_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes, emptied_s = Nodes("/a"), list[float]()
+    imitated, emptied_s = Nodes("/a"), list[float]()
 
     def used(sweeper: Sweeper) -> None:
         def emptied() -> None:
-            nodes.zxids["/a"] = 5
+            imitated.zxids["/a"] = 5
             sweeper.later([("/a", 5)])
             emptied_s.append(asyncio.get_running_loop().time())
 
-        nodes.then = emptied
+        imitated.then = emptied
 
-    assert swept(monkeypatch, nodes, used)["/a"] >= emptied_s[0] + WAIT_S
+    assert swept(monkeypatch, imitated, used)["/a"] >= emptied_s[0] + WAIT_S

@@ -28,7 +28,7 @@ from headgate.testing.backends import WrappedBackend
 from headgate.testing.gate import Remembered
 from headgate.testing.sim.doubles import SimForge, SimGit, SimRunner
 from headgate.testing.sim.kinds import CHECK, SERVED
-from headgate.testing.sim.world import BRANCH, HOST, SimWorld
+from headgate.testing.sim.worlds import BRANCH, HOST, SimWorld
 
 TENANTS = """
 - global-semaphore: {name: one, max: 2}

@@ -111,7 +111,7 @@ async def test_who_does_not_read_is_sent_away_and_costs_no_memory(monkeypatch: p
         lazy.close()
         async with asyncio.timeout(DEADLINE_S):
             await log.left.wait()
-        monkeypatch.setattr(finger, "STALL_MAX_S", 0.5)
+        monkeypatch.setattr(connections, "STALL_MAX_S", 0.5)
         lazy = socket.create_connection(("127.0.0.1", port))
         lazy.sendall(b"endless\n")
         async with asyncio.timeout(DEADLINE_S):

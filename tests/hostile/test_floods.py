@@ -13,7 +13,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session
 from headgate.testing.clock import run_virtual
 from headgate.testing.sim import kinds
-from headgate.testing.sim.world import HOST
+from headgate.testing.sim.worlds import HOST
 from tests.hostile.garbage import SpoiledBackend, Town
 
 PLAIN = (kinds.CONFIG + kinds.CHECK).replace(kinds.SEMAPHORE, "").replace(", semaphore: one", "")

@@ -11,7 +11,7 @@ import pytest
 from headgate.base.ids import fresh
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient
-from headgate.services.scheduler.occasions.messages import BODY_MAX_BYTES, TOLD_MAX_BYTES, WatchedQueues
+from headgate.services.scheduler.occasions.messages import BODY_MAX_BYTES, TRIGGER_MAX_BYTES, WatchedQueues
 from headgate.store.memory import MemoryBackend
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, serving
@@ -62,7 +62,7 @@ async def test_a_message_of_garbage_is_that_messages_problem(
         assert told[id].result == "SUCCESS"
         trigger = specs[id].zuul["trigger"]
         assert trigger["body"] == body and specs[id].zuul["pipeline"] == "orders", "it is a text, as it was posted"
-        assert len(msgspec.json.encode(trigger)) <= TOLD_MAX_BYTES
+        assert len(msgspec.json.encode(trigger)) <= TRIGGER_MAX_BYTES
     data = [body for id, body in zip(ids, BODIES, strict=False) if id in specs and "data" in specs[id].zuul["trigger"]]
     assert data == [], "nothing of this is JSON that every program reads"
 

@@ -37,9 +37,9 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.clock import run_virtual
 from headgate.testing.gate import Remembered
-from headgate.testing.sim import world as worlds
+from headgate.testing.sim import worlds
 from headgate.testing.sim.doubles import SimForge, SimGit
-from headgate.testing.sim.world import BRANCH, CONFIG, HEAD, HOST, SimProposal, SimWorld
+from headgate.testing.sim.worlds import BRANCH, CONFIG, HEAD, HOST, SimProposal, SimWorld
 
 MOST = 200
 SERVED_WITHIN_S = 600.0

@@ -131,7 +131,7 @@ NOT_OF_JOBS = {
     "adapters/process/zygotes/pool.py": {"interpreter": "a program of the machine, which no job can write"},
     "adapters/process/zygotes/program.py": {
         **dict.fromkeys(("_lay", "_left", "load"), "a directory of the zygote, which no sandbox has"),
-        **dict.fromkeys(("shared_memory", "why_stale"), "/proc, and a pipe"),
+        **dict.fromkeys(("shared_memory", "stale_traces"), "/proc, and a pipe"),
         "_warmed": "/proc",
         "main": "a pipe",
         "marks": "programs and packages of the machine, which no job can write",

@@ -35,7 +35,7 @@ __all__ = ["repositories"]  # a fixture
 
 @dataclass(slots=True)
 class Lines:
-    """`ports.occasions.Watched` of one partition, whose numbers come one after the other."""
+    """`ports.occasions.OccasionSource` of one partition, whose numbers come one after the other."""
 
     name: str = "bus"
     of_a_partition_max: int = 10

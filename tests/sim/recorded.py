@@ -39,7 +39,7 @@ from headgate.store.types import Entry
 from headgate.testing.clock import run_virtual
 from headgate.testing.gate import Remembered
 from headgate.testing.sim.doubles import SimForge, SimGit, SimRunner
-from headgate.testing.sim.world import BRANCH, HOST, SimProposal, SimWorld
+from headgate.testing.sim.worlds import BRANCH, HOST, SimProposal, SimWorld
 
 TENANTS = """
 - global-semaphore: {name: one, max: 1}

@@ -12,7 +12,7 @@ import pytest
 from headgate.queue.messages import later
 from headgate.queue.messages.later import HeldBack
 from headgate.testing.queues.delays import DelaySimulation
-from headgate.testing.sim.world import InvariantBroken
+from headgate.testing.sim.worlds import InvariantBroken
 
 SEEDS = int(os.environ.get("QUEUE_SIM_SEEDS", "300")) // 5
 

@@ -15,7 +15,7 @@ from headgate.services.scheduler import connection
 from headgate.testing.sim.forgeworld import HubSimulation, simulate_hub
 from headgate.testing.sim.hub import SimForgeHub, SimPull
 from headgate.testing.sim.hubdriver import SimHub
-from headgate.testing.sim.world import InvariantBroken
+from headgate.testing.sim.worlds import InvariantBroken
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "200")) // 8
 CHUNK = 25

@@ -13,7 +13,7 @@ from headgate.services.scheduler import turn
 from headgate.services.scheduler.occasions import messages, runner
 from headgate.services.scheduler.occasions.runner import OccasionRunner
 from headgate.testing.sim.simulation import Simulation, prepare, simulate
-from headgate.testing.sim.world import InvariantBroken
+from headgate.testing.sim.worlds import InvariantBroken
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "200")) // 10
 CHUNK = 25

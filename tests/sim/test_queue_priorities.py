@@ -17,7 +17,7 @@ from headgate.queueing.partitions import Next
 from headgate.testing.queues import simulator as queuesim
 from headgate.testing.queues.leases import LeaseSimulation
 from headgate.testing.queues.simulator import simulate_priorities
-from headgate.testing.sim.world import InvariantBroken
+from headgate.testing.sim.worlds import InvariantBroken
 from tests.tiers import share
 
 SEEDS = int(os.environ.get("PRIORITY_SIM_SEEDS", share(200)))

@@ -20,7 +20,7 @@ from headgate.store.store import Store
 from headgate.store.types import Op, Put, Unavailable
 from headgate.testing.queues import simulator as queuesim
 from headgate.testing.queues.simulator import QueueSimulation, simulate_queues
-from headgate.testing.sim.world import InvariantBroken
+from headgate.testing.sim.worlds import InvariantBroken
 from tests.waiting import slow
 
 SEEDS = int(os.environ.get("QUEUE_SIM_SEEDS", "100"))

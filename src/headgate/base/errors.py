@@ -1,4 +1,4 @@
-"""Report errors to the person in front of the program; a missing package names the extra that brings it."""
+"""Report errors to the person in front of the program; for a missing package, name the extra that brings it."""
 
 from __future__ import annotations
 

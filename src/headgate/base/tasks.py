@@ -1,4 +1,4 @@
-"""Run tasks with parents: they start together, the first failure stops the rest, an event stops them all."""
+"""Run tasks that end together, and remember what each is about, for its log lines."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_SUBJECT: ContextVar[Mapping[str, str]] = ContextVar("subject", default={})  # noqa: B039 - never changed in place
+"""What the log lines of the current task name."""
 
 
 async def run_until(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> None:
@@ -96,9 +99,6 @@ async def _rest(*tasks: asyncio.Future[Any]) -> list[BaseException]:
     if cancelled is not None:
         raise cancelled
     return failures
-
-
-_SUBJECT: ContextVar[Mapping[str, str]] = ContextVar("subject", default={})  # noqa: B039 - never changed in place
 
 
 @contextmanager

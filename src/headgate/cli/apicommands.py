@@ -19,6 +19,9 @@ from headgate.cli.inifile import filled
 from headgate.cli.terminal.say import say
 from headgate.cli.terminal.screen import TextTable
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+CELL_MAX_CHARS = 60
 TOKEN_KEY = "auth_token"
 _REFERENCE = re.compile(r"%\([A-Za-z0-9_]+\)s")
 """Matches a value that consists of an environment variable alone: then the file itself holds no secret."""
@@ -94,9 +97,6 @@ def chosen() -> Profile:
     return found._replace(tenant=everywhere("tenant") or found.tenant)
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
 def either(name: str) -> Callable[[F], F]:
     """Take the value NAME as an argument or as `--name`; exactly one of them is required."""
 
@@ -142,9 +142,6 @@ def truth(name: str, without: str, help: str) -> Callable[[F], F]:
         )(one)
 
     return decorate
-
-
-CELL_MAX_CHARS = 60
 
 
 def common(command: F) -> F:

@@ -1,4 +1,4 @@
-"""Implement commands for intervention, as enqueue, promote and close, and list such actions."""
+"""Implement the commands with which operators intervene, such as enqueue and close, and `headgate actions`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ _url = click.option("--url", help="Where Headgate's pages are; by default as the
 _tenant = click.option("--tenant", help="By default the only one.")
 _pipeline = click.option("--pipeline", required=True)
 _project = click.option("--project", required=True)
-
-
+_queue = click.option("--queue", default="", help="One queue of the pipeline, as the status names it; by default all.")
 _reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 _unapproved = click.option(
     "--unapproved",
@@ -274,9 +273,6 @@ def actions(config: str | None, url: str | None, tenant: str | None, system: boo
         say(f"{line}  -> {one['outcome'] or 'not known yet'}")
     if not found:
         say("There are no recorded actions yet.")
-
-
-_queue = click.option("--queue", default="", help="One queue of the pipeline, as the status names it; by default all.")
 
 
 @click.command("close")

@@ -24,6 +24,11 @@ from headgate.cli.identity.credentials import operator_token
 from headgate.cli.settings import read
 from headgate.cli.terminal.say import say
 
+SETTINGS = ("headgate.conf", "tenants.yaml")
+"""Files that are written, beside the repositories."""
+REPOSITORIES = ("config", "hello")
+"""Repositories of the example."""
+BRANCH = "master"
 HOSTS = {
     "codeberg.org": "gitea",
     "gitea.com": "gitea",
@@ -218,11 +223,6 @@ def _pipelines(driver: str) -> str:
     return text.partition("- job:")[0]
 
 
-SETTINGS = ("headgate.conf", "tenants.yaml")
-REPOSITORIES = ("config", "hello")
-BRANCH = "master"
-
-
 @click.command()
 @click.option("--settings-only", is_flag=True, help="Write no repositories.")
 @click.option("--connect", metavar="URL", help="Gate repositories that are at this URL: a git server, or a forge.")
@@ -313,7 +313,7 @@ def _written(
 
 
 async def _repositories(repositories: Mapping[str, Mapping[str, str]], hub: Path) -> None:
-    """Raise GitError, OSError."""
+    """Create the repositories with their first commits. Raise GitError, OSError."""
     for name, content in repositories.items():
         bare = hub / name
         bare.mkdir(parents=True)

@@ -27,6 +27,10 @@ from headgate.config.kinds.image import BadImageName, ImageName
 from headgate.ports.logstore import LogStore
 
 LOG_MODES = {"owner": DIRECTORY, "group": 0o750, "all": 0o755}
+"""`[executor] log_access` -> mode of the directories of logs."""
+MB_BYTES = 1_000_000
+SECRET_MAX_BYTES = 10_000
+NO_LIBRARY = "[logs] url names a bucket, which needs a library: `pip install 'headgate[s3]'` (obstore)"
 
 
 def writable(settings: Settings, section: str, option: str, default: str, mode: int = DIRECTORY) -> Path:
@@ -40,11 +44,6 @@ def writable(settings: Settings, section: str, option: str, default: str, mode: 
     except OSError as error:
         why = f"[{section}] {option}: {path} cannot be written: {error.strerror}; mend it, or set {option} to another"
         raise UserError(why) from error
-
-
-MB_BYTES = 1_000_000
-SECRET_MAX_BYTES = 10_000
-NO_LIBRARY = "[logs] url names a bucket, which needs a library: `pip install 'headgate[s3]'` (obstore)"
 
 
 def log_store(settings: Settings) -> LogStore | None:
@@ -78,7 +77,7 @@ def _needless(settings: Settings, at: str, names: tuple[str, ...], why: str) -> 
 
 
 def _bucket(settings: Settings, url: str, at: str) -> LogStore:
-    """Raise UserError."""
+    """Return the log store in a bucket. Raise UserError."""
     parts = urlsplit(url)
     prefix = parts.path.strip("/")
     if not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc or "//" in prefix:
@@ -103,7 +102,7 @@ def _bucket(settings: Settings, url: str, at: str) -> LogStore:
 
 
 def _secret(settings: Settings, at: str) -> str:
-    """Raise UserError."""
+    """Read the secret of the bucket's key; empty: the settings name no file. Raise UserError."""
     if not settings.get("logs", "secret_key_file"):
         return ""
     path = settings.place("logs", "secret_key_file", "")

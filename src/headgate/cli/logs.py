@@ -1,4 +1,4 @@
-"""Write the program's own log: lines for people or JSON objects, and a problem that lasts once, then reminders."""
+"""Write the program's own log as text or JSON; a problem that lasts appears once, and then in seldom reminders."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ PLACES_MAX = 1000
 """Limit on the places of one problem that are distinguished."""
 WORD_MAX = 1000
 """Characters of a place or a cause that are compared to distinguish problems."""
+NAMES = ("tenant", "pipeline", "change", "job")
+"""Names that people use for things; the other fields of a record's subject are ids."""
+_NOISY = ("watchfiles", "uvicorn.access", "asyncio", "httpx", "httpcore")
+_QUIET = "opentelemetry"
+"""Logger that warns at each attempt when a collector does not answer, and again when it gives up."""
 
 
 class ProblemCause(NamedTuple):
@@ -186,15 +191,6 @@ def _in_thread(wait_s: float, call: Callable[[], None]) -> None:
     timer = threading.Timer(wait_s, call)
     timer.daemon = True
     timer.start()
-
-
-_NOISY = ("watchfiles", "uvicorn.access", "asyncio", "httpx", "httpcore")
-_QUIET = "opentelemetry"
-"""Logger that warns at each attempt when a collector does not answer, and again when it gives up."""
-
-
-NAMES = ("tenant", "pipeline", "change", "job")
-"""Names that people use for things; the other fields of a record's subject are ids."""
 
 
 class Json(logging.Formatter):

@@ -24,7 +24,7 @@ def node_commands() -> None:
 @node_commands.command(name="list")
 @common
 @click.option("--state", help="Only those in this state.")
-def listing(config: str | None, url: str | None, tenant: str | None, form: str | None, state: str | None) -> None:
+def list_nodes(config: str | None, url: str | None, tenant: str | None, form: str | None, state: str | None) -> None:
     """List machines, their states and their problems."""
     at = pages(config, url)
     found = [one for one in at.get(f"{at.of(tenant)}/nodes") if state in (None, one["state"])]
@@ -49,7 +49,7 @@ def request() -> None:
 
 @request.command(name="list")
 @common
-def request_list(config: str | None, url: str | None, tenant: str | None, form: str | None) -> None:
+def list_requests(config: str | None, url: str | None, tenant: str | None, form: str | None) -> None:
     """List builds that wait for machines, with their place in the line, the reason, and what was tried."""
     at = pages(config, url)
     found = at.get(f"{at.of(tenant)}/nodeset-requests")
@@ -109,7 +109,7 @@ def _order(at: PageClient, tenant: str | None, node: str, body: dict[str, Any]) 
 @click.option("--config", metavar="FILE", help="The settings file.")
 @click.option("--url", metavar="URL", help="Where the pages are.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def account_list(config: str | None, url: str | None, as_json: bool) -> None:
+def list_accounts(config: str | None, url: str | None, as_json: bool) -> None:
     """List the accounts in which machines were made, and their problems."""
     found = pages(config, url).get("/api/node-accounts")
     rows = [(one["id"], one["connection"], one["region"], str(len(one["nodes"])), _wrong(one)) for one in found]
@@ -137,7 +137,7 @@ def forget(config: str | None, url: str | None, reason: str, account: str) -> No
     say(f"{account} is forgotten: what is still there is yours to take away.")
 
 
-def _named(kind: str, about: Callable[[dict[str, Any]], str]) -> None:
+def _add_list(kind: str, about: Callable[[dict[str, Any]], str]) -> None:
     """Add the command that lists the providers, labels or flavors of the configuration."""
 
     @node_commands.command(name=f"{kind}s", help=f"List the {kind}s that the configuration of a tenant has.")
@@ -153,9 +153,9 @@ def _attached(provider: dict[str, Any]) -> str:
     return ", ".join(one["name"] for one in provider["labels"])
 
 
-_named("provider", _attached)
-_named("label", lambda one: one.get("description") or "")
-_named("flavor", lambda one: one.get("description") or "")
+_add_list("provider", _attached)
+_add_list("label", lambda one: one.get("description") or "")
+_add_list("flavor", lambda one: one.get("description") or "")
 
 
 @click.group(name="image")

@@ -25,6 +25,11 @@ TOPIC_MAX_CHARS = 60
 _remote = click.option("--remote", default="origin", show_default=True, help="The remote that Headgate watches.")
 _branch = click.option("--branch", default="", help="The target branch; by default the remote's default branch.")
 _force = click.option("--force", is_flag=True, help="Overwrite what somebody else proposed.")
+_config = click.option("--config", metavar="FILE", help="The settings file.")
+_url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
+_project = click.option("--project", default="", help="By default the project of --remote in the current work tree.")
+_repository_branch = click.option("--branch", default="", help="By default the repository's default branch.")
+_reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 _topic = click.argument("topic", default="")
 
 
@@ -174,13 +179,6 @@ async def _withdraw(tree: WorkTree, branch: str, topic: str, *, force: bool) -> 
     say(f"  git push origin {proposal.commit[:8]}:{ref}")
 
 
-_config = click.option("--config", metavar="FILE", help="The settings file.")
-_url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
-_project = click.option("--project", default="", help="By default the project of --remote in the current work tree.")
-_own_branch = click.option("--branch", default="", help="By default the repository's default branch.")
-_reason = click.option("--reason", default="", help="The reason, recorded with the action.")
-
-
 class ProposalRepository(NamedTuple):
     """Name the repository to which a change is proposed."""
 
@@ -200,7 +198,7 @@ class ProposalRepository(NamedTuple):
 @_project
 @_remote
 @_reason
-@_own_branch
+@_repository_branch
 @click.option(
     "--as", "who", default="", help="Approve under this name, which must be yours: push to refs/approvals/NAME/…."
 )
@@ -249,7 +247,7 @@ def _note_approval(config: str | None, url: str | None, project: str, change: st
 @_config
 @_project
 @_remote
-@_own_branch
+@_repository_branch
 @click.argument("topic")
 def recheck(config: str | None, project: str, remote: str, branch: str, topic: str) -> None:
     """Have the change TOPIC tested again: push its commit to refs/recheck/<branch>/<topic>.

@@ -30,7 +30,7 @@ def quarantine_commands() -> None:
 @_config
 @_url
 @click.option("--json", "as_json", is_flag=True, help="As the API answers.")
-def listing(config: str | None, url: str | None, as_json: bool) -> None:
+def list_quarantine(config: str | None, url: str | None, as_json: bool) -> None:
     """List what was set aside, and the entries of the store that cannot be read."""
     answer = pages(config, url).get("/api/quarantine")
     if as_json:
@@ -54,9 +54,8 @@ def listing(config: str | None, url: str | None, as_json: bool) -> None:
 def show(config: str | None, url: str | None, id: str) -> None:
     """Show what was set aside under ID."""
     one = _found(pages(config, url), id)
-    since = datetime.fromtimestamp(one.since / 1000, UTC).isoformat(timespec="seconds")
     terminal = Terminal()
-    for name, value in (("kind", one.kind), ("what", one.what), ("tenant", one.tenant), ("since", since)):
+    for name, value in (("kind", one.kind), ("what", one.what), ("tenant", one.tenant), ("since", _time(one.since))):
         terminal.print(f"{name + ':':<8}{value}")
     terminal.print(f"tries:  {one.tries}")
     terminal.print(paragraph(f"error:  {one.error}"))
@@ -70,7 +69,7 @@ def show(config: str | None, url: str | None, id: str) -> None:
 @click.argument("ids", nargs=-1, required=True)
 def retry(config: str | None, url: str | None, reason: str, ids: tuple[str, ...]) -> None:
     """Retry what was set aside under IDS; a stopped part of the scheduler starts again at once."""
-    _do("retry", pages(config, url), reason, ids)
+    _act("retry", pages(config, url), reason, ids)
 
 
 @quarantine_commands.command()
@@ -80,10 +79,10 @@ def retry(config: str | None, url: str | None, reason: str, ids: tuple[str, ...]
 @click.argument("ids", nargs=-1, required=True)
 def drop(config: str | None, url: str | None, reason: str, ids: tuple[str, ...]) -> None:
     """Delete the items set aside under IDS."""
-    _do("drop", pages(config, url), reason, ids)
+    _act("drop", pages(config, url), reason, ids)
 
 
-def _do(what: str, at: PageClient, reason: str, ids: tuple[str, ...]) -> None:
+def _act(what: str, at: PageClient, reason: str, ids: tuple[str, ...]) -> None:
     for id in ids:
         at.post(f"/api/quarantine/{quote(id, safe='')}", {"do": what, "reason": reason})
         say(f"{id} {'is tried again' if what == 'retry' else 'is forgotten'}.")
@@ -99,6 +98,10 @@ def _found(at: PageClient, id: str) -> AsideShape:
 
 def _whose(one: AsideShape) -> str:
     return f"tenant {one.tenant}: " if one.tenant else ""
+
+
+def _time(at_ms: int | None) -> str:
+    return datetime.fromtimestamp((at_ms or 0) / 1000, UTC).isoformat(timespec="seconds")
 
 
 @click.group(name="reports")
@@ -136,10 +139,6 @@ def _waiting(one: OutboxShape) -> str:
     return f"{one.waiting} report{'s wait' if one.waiting > 1 else ' waits'}, since {_time(one.oldest)}"
 
 
-def _time(at_ms: int | None) -> str:
-    return datetime.fromtimestamp((at_ms or 0) / 1000, UTC).isoformat(timespec="seconds")
-
-
 @reports_commands.command(name="retry")
 @_config
 @_url
@@ -148,7 +147,7 @@ def _time(at_ms: int | None) -> str:
 def retry_reports(config: str | None, url: str | None, reason: str, names: tuple[str, ...]) -> None:
     """Try again: all that waits for a connection, at once, or a report that was set aside; NAMES are connections and
     ids, as `list` shows them."""
-    _do_with_reports("retry", config, url, reason, names)
+    _act_on_reports("retry", config, url, reason, names)
 
 
 @reports_commands.command(name="drop")
@@ -158,10 +157,10 @@ def retry_reports(config: str | None, url: str | None, reason: str, names: tuple
 @click.argument("names", nargs=-1, required=True)
 def drop_reports(config: str | None, url: str | None, reason: str, names: tuple[str, ...]) -> None:
     """Drop everything that waits for a connection, or a report that was set aside; NAMES as for `retry`."""
-    _do_with_reports("drop", config, url, reason, names)
+    _act_on_reports("drop", config, url, reason, names)
 
 
-def _do_with_reports(what: str, config: str | None, url: str | None, reason: str, names: tuple[str, ...]) -> None:
+def _act_on_reports(what: str, config: str | None, url: str | None, reason: str, names: tuple[str, ...]) -> None:
     at = pages(config, url)
     found = msgspec.convert(at.get("/api/reports"), ReportsShape)
     aside = {one.id for one in found.undelivered}

@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from headgate.adapters.git.engine import GitEngine
 
 SCRIPT_TIMEOUT_S = 60
-_CREDENTIALS = r"(://).*@"  # up to the last @: a password may contain others, and slashes
+"""Seconds that the program in place of a tenant file may take."""
 SSH = ("sshkey", "known_hosts")
 """Options of plain git that name files of ssh."""
+_CREDENTIALS = r"(://).*@"  # up to the last @: a password may contain others, and slashes
 
 
 def connections(settings: Settings) -> dict[str, GitConnection]:
@@ -88,6 +89,40 @@ def _by_ssh(settings: Settings, found: Mapping[str, str]) -> Access | None:
         return config
 
     return access
+
+
+def _no_engine() -> GitEngine:
+    raise AssertionError("a driver looks into no repository while it connects")
+
+
+def _alone(_connection: str) -> ForgeLimits:
+    return Alone()
+
+
+def connected(
+    settings: Settings,
+    engine: Callable[[], GitEngine] = _no_engine,
+    limits: Callable[[str], ForgeLimits] = _alone,
+) -> dict[str, Connected]:
+    """Return the forges by the names of their connections. Raise UserError for errors in a section."""
+    found: dict[str, Connected] = {}
+    for name, section in settings.connections.items():
+        if is_forge(driver := driver_of(section)):
+            # As everywhere in the settings, an option without a value counts as not set.
+            filled = {key: value for key, value in section.items() if value}
+            given = DriverOptions(
+                name, filled, settings.path.parent, engine, lambda: int(time.time() * 1000), limits(name)
+            )
+            try:
+                found[name] = connect(driver, given)
+            except UserError as error:
+                raise UserError(f"{settings.path}: [connection {name}]: {error}") from error
+    return found
+
+
+def is_forge(driver: str) -> bool:
+    """Return whether the driver has changes of its own and is not plain git."""
+    return driver in FORGES
 
 
 def poke_secrets(settings: Settings) -> dict[str, str]:
@@ -172,6 +207,27 @@ def _baseurl(settings: Settings, url: str) -> str:
     if "://" in url or url.startswith(("/", "~")) or ":" in url.split("/")[0]:
         return os.path.expanduser(url)
     return str((settings.path.parent / url).absolute())
+
+
+def cloud_names(settings: Settings) -> list[str]:
+    """Return the connections that can make machines."""
+    return [name for name, section in settings.connections.items() if section.get("driver") in CLOUDS]
+
+
+def cloud(settings: Settings, name: str) -> Cloud:
+    """Return a cloud, without any request to it. Raise UserError for errors in its section, and MissingLibrary."""
+    section = {key: value for key, value in settings.connections[name].items() if value}
+    try:
+        return connect_cloud(section["driver"], CloudDriverOptions(name, section, settings.path.parent))
+    except UserError as error:
+        raise type(error)(f"{settings.path}: [connection {name}]: {error}") from error
+
+
+def rate(settings: Settings, name: str) -> float:
+    """Return the limit on requests per second to a cloud; 0: none."""
+    if not CLOUDS[settings.connections[name]["driver"]].rated:
+        return 0.0
+    return float(settings.connections[name].get("rate") or RATE.default)
 
 
 def tenants(settings: Settings, at: dict[str, GitConnection]) -> tuple[str, TenantFile]:
@@ -262,59 +318,3 @@ async def _of_our_format(backend: Backend) -> Backend:
         await backend.close()
         raise (user_error(error) if isinstance(error, StoreError) else UserError(str(error))) from error
     return backend
-
-
-def is_forge(driver: str) -> bool:
-    """Return whether the driver has changes of its own and is not plain git."""
-    return driver in FORGES
-
-
-def _no_engine() -> GitEngine:
-    raise AssertionError("a driver looks into no repository while it connects")
-
-
-def _alone(_connection: str) -> ForgeLimits:
-    return Alone()
-
-
-def connected(
-    settings: Settings,
-    engine: Callable[[], GitEngine] = _no_engine,
-    limits: Callable[[str], ForgeLimits] = _alone,
-) -> dict[str, Connected]:
-    """Return the forges by the names of their connections. Raise UserError for errors in a section."""
-    found: dict[str, Connected] = {}
-    for name, section in settings.connections.items():
-        driver = section.get("driver") or "git"
-        if is_forge(driver):
-            # As everywhere in the settings, an option without a value counts as not set.
-            filled = {key: value for key, value in section.items() if value}
-            given = DriverOptions(
-                name, filled, settings.path.parent, engine, lambda: int(time.time() * 1000), limits(name)
-            )
-            try:
-                found[name] = connect(driver, given)
-            except UserError as error:
-                raise UserError(f"{settings.path}: [connection {name}]: {error}") from error
-    return found
-
-
-def cloud_names(settings: Settings) -> list[str]:
-    """Return the connections that can make machines."""
-    return [name for name, section in settings.connections.items() if section.get("driver") in CLOUDS]
-
-
-def cloud(settings: Settings, name: str) -> Cloud:
-    """Return one of them, without any request to it. Raise UserError for errors in its section, and MissingLibrary."""
-    section = {key: value for key, value in settings.connections[name].items() if value}
-    try:
-        return connect_cloud(section["driver"], CloudDriverOptions(name, section, settings.path.parent))
-    except UserError as error:
-        raise type(error)(f"{settings.path}: [connection {name}]: {error}") from error
-
-
-def rate(settings: Settings, name: str) -> float:
-    """Return the limit on requests per second to a cloud; 0: none."""
-    if not CLOUDS[settings.connections[name]["driver"]].rated:
-        return 0.0
-    return float(settings.connections[name].get("rate") or RATE.default)

@@ -8,6 +8,8 @@ from headgate.config.kinds.image import PUBLIC
 
 
 class Option(NamedTuple):
+    """Describe one option of the settings."""
+
     kind: str
     """Kind of value: text | path | number | seconds | integer | integer:least,most | flag | choice:a,b"""
     default: str
@@ -38,6 +40,7 @@ AUTH: dict[str, Option] = {
         "flag", "false", "Whether a claim `zuul.admin: [tenants]` makes its bearer an administrator there."
     ),
 }
+"""Options of `[auth NAME]`."""
 
 PEOPLE = Option(
     "text",
@@ -89,6 +92,7 @@ LAUNCHER = {
     "image_dir": Option("path", "", "Files of such images while they are uploaded. Default: in state_dir."),
     "image_size_max_mb": Option("integer:1,100000000", "50000", "Size of one such file, unpacked."),
 }
+"""Options of `[launcher]`."""
 
 LOGS: dict[str, Option] = {
     "url": Option(
@@ -122,3 +126,4 @@ LOGS: dict[str, Option] = {
     ),
     "size_max_mb": Option("integer:0,1000000000000", "0", "Above this, the oldest builds lose their files; 0: never."),
 }
+"""Options of `[logs]`."""

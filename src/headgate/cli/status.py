@@ -18,9 +18,11 @@ from headgate.cli.terminal.text import Style, Text, joined
 from headgate.gate.builds.report import duration
 from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, StateShape, StatusShape
 
-_LOOK: Mapping[str, tuple[str, Style]] = {"SUCCESS": ("✔", "green"), "SKIPPED": ("-", "dim"), "CANCELED": ("×", "dim")}
+INTERVAL_S = 0.5
+"""Seconds between two looks."""
 NAMED_MAX = 3
 """Number of jobs up to which an item shows all of them by name; with more, only those that run or failed."""
+_LOOK: Mapping[str, tuple[str, Style]] = {"SUCCESS": ("✔", "green"), "SKIPPED": ("-", "dim"), "CANCELED": ("×", "dim")}
 
 
 def board(status: StatusShape, rows_max: int | None = None) -> Drawing:
@@ -30,10 +32,10 @@ def board(status: StatusShape, rows_max: int | None = None) -> Drawing:
     shares = counts if rows_max is None else _shares(counts, rows_max - 3 * len(counts) - len(status.problems))
     problems = (Text(f"{problem.project}: {problem.text}", "red") for problem in status.problems)
     pipelines = (_pipeline(p, share) for p, share in zip(status.pipelines, shares, strict=True))
-    return Block(*_change_state(status.state), *problems, *pipelines)
+    return Block(*_stopped(status.state), *problems, *pipelines)
 
 
-def _change_state(state: StateShape) -> list[Text]:
+def _stopped(state: StateShape) -> list[Text]:
     """Return a line for each thing that an operator has stopped in the pipeline."""
     stopped = {
         "events start nothing and are discarded": state.trigger_queue_discarding,
@@ -41,7 +43,7 @@ def _change_state(state: StateShape) -> list[Text]:
         "results are not taken up for now": state.result_queue_paused,
     }
     why = f": {state.reason}" if state.reason else ""
-    return [Text(f"{text}{why}", "yellow") for text, stands in stopped.items() if stands]
+    return [Text(f"{text}{why}", "yellow") for text, applies in stopped.items() if applies]
 
 
 def _items(pipeline: PipelineShape) -> list[tuple[QueueShape, ItemShape]]:
@@ -125,9 +127,6 @@ def _look(job: JobShape) -> tuple[str, Style]:
 def unreachable(last: Drawing, why: str) -> Drawing:
     """Draw the queues as last seen, with a note that they cannot be read now."""
     return Block(Text(f"{why}; looking again", "red"), last)
-
-
-INTERVAL_S = 0.5
 
 
 @click.command()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from headgate.config.files.checks import Check, Keys, StanzaKey, count, flag, many, mapping, text
 from headgate.config.forges.gerrit import GERRIT
-from headgate.config.forges.git import GIT, UNTOLD
+from headgate.config.forges.git import GIT, NO_DEBUG_LINES
 from headgate.config.forges.github import GITEA, GITHUB
 from headgate.config.forges.gitlab import GITLAB
 from headgate.config.forges.keyterms import Dialect, forms
@@ -29,6 +29,9 @@ DIALECTS: Mapping[str, Dialect] = {
 }
 """Name of each forge's driver -> its dialect. A new one needs a row here, a module with its keys in `config/forges`,
 and a package below `adapters/forges`."""
+ANY = "any"
+"""Driver of a connection of which only the name is known: it accepts the keys of all drivers."""
+_NO_VARS = "reports have no variables of jobs; the history has what they return"
 
 
 class Driver(NamedTuple):
@@ -104,8 +107,6 @@ INVENTORY = Driver(
 """Driver of the inventory: objects start items, and reports change their properties and tags
 (how-to/burn-in-machines)."""
 
-_NO_VARS = "reports have no variables of jobs; the history has what they return"
-
 DRIVERS: dict[str, Driver] = {
     **{name: _of(dialect) for name, dialect in DIALECTS.items()},
     "queue": QUEUE,
@@ -114,7 +115,7 @@ DRIVERS: dict[str, Driver] = {
         trigger={
             "time": StanzaKey(many(time), required=True, note="day 0 is Monday"),
             "dereference": StanzaKey(flag, "false", idle="a branch that has moved is always started again"),
-            "debug": StanzaKey(flag, "false", idle=UNTOLD),
+            "debug": StanzaKey(flag, "false", idle=NO_DEBUG_LINES),
         },
         require=None,
         reporter=None,
@@ -126,7 +127,7 @@ DRIVERS: dict[str, Driver] = {
                 required=True,
             ),
             "pipeline": StanzaKey(texts, "all", "where the parent was enqueued"),
-            "debug": StanzaKey(flag, "false", idle=UNTOLD),
+            "debug": StanzaKey(flag, "false", idle=NO_DEBUG_LINES),
         },
         require=None,
         reporter={
@@ -191,10 +192,6 @@ def _united() -> Driver:
 
     lands = tuple(dict.fromkeys(key for driver in DRIVERS.values() for key in driver.lands))
     return Driver(keys("trigger"), keys("require"), {}, free=True, lands=lands)
-
-
-ANY = "any"
-"""Driver of a connection of which only the name is known: it accepts the keys of all drivers."""
 
 
 def driver_named(name: str) -> Driver | None:

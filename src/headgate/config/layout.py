@@ -18,14 +18,20 @@ from headgate.config.budgets import DEFAULTS, Budgets
 from headgate.config.definitions import PATTERNS, Branches, Index, Key, LayoutDefinitions, Place
 from headgate.config.files.checks import as_list
 from headgate.config.files.source import MEANING
+from headgate.config.freeze import sections
 from headgate.config.freeze.freeze import FreezeQuestion, freeze
-from headgate.config.freeze.sections import FreezeTarget, of, project_applies
 from headgate.config.model import ConfigError, FrozenGraph, Pipeline
 from headgate.config.operator.model import Tenant, TenantProject
 from headgate.config.parse import Stanza
 from headgate.config.patterns import Undecided
 
+T = TypeVar("T")
+D = TypeVar("D", bound=LayoutDefinitions)
+
 QUEUE_TYPES = ("all-branches", "per-branch", "branch-assigned")
+HELPED_MAX = 100
+"""Number of errors that suggest a similar name."""
+_NONE: tuple[Stanza, ...] = ()
 
 
 @dataclass(slots=True)
@@ -34,9 +40,9 @@ class Layout(LayoutDefinitions):
 
     def takes_part(self, pipeline: str, project: str, branch: str, ref: str = "") -> bool:
         """Return whether the project takes part in the pipeline, or may do so: for a tag, only freezing decides."""
-        target = FreezeTarget(branch, ref, anywhere=not branch and ref.startswith("refs/tags/"))
+        target = sections.FreezeTarget(branch, ref, anywhere=not branch and ref.startswith("refs/tags/"))
         try:
-            return bool(of(self, pipeline, project, target))
+            return bool(sections.of(self, pipeline, project, target))
         except Undecided:
             # The item then enters, and freezing shows it the pattern.
             return True
@@ -59,7 +65,7 @@ class Layout(LayoutDefinitions):
         change, if the change alters the configuration. `containing` holds the branches that contain the commit of a
         tag.
         """
-        target = FreezeTarget(branch, ref, containing)
+        target = sections.FreezeTarget(branch, ref, containing)
         return freeze(self, FreezeQuestion(pipeline, project, target, files, ahead, dict(parameters or {})))
 
     def queue_of(self, project: str, branch: str, pipeline: str) -> str:
@@ -79,8 +85,8 @@ class Layout(LayoutDefinitions):
         name = next((queue for _, queue in named), "")
         if self._queue_type(name) != "branch-assigned":
             return name
-        target = FreezeTarget(branch)
-        assigned = (queue for s, queue in named if project_applies(self, s, project, target))
+        target = sections.FreezeTarget(branch)
+        assigned = (queue for s, queue in named if sections.project_applies(self, s, project, target))
         try:
             return next(assigned, name)
         except Undecided:
@@ -114,14 +120,6 @@ def branch_of(layout: Layout, queue: str) -> str | None:
     # Names of queues and branches may contain `@`, too: the first cut that leaves a per-branch queue is right.
     cuts = (at for at, c in enumerate(queue) if c == "@" and layout._queue_type(queue[:at]) == "per-branch")
     return next((queue[at + 1 :] for at in cuts), None)
-
-
-T = TypeVar("T")
-D = TypeVar("D", bound=LayoutDefinitions)
-
-HELPED_MAX = 100
-"""Number of errors that suggest a similar name."""
-_NONE: tuple[Stanza, ...] = ()
 
 
 def exchanged(layout: D, branches: Branches, gone: Collection[Place] = (), *, keep: bool) -> D:

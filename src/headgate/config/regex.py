@@ -1,10 +1,11 @@
 """Match patterns that RE2 lacks, exactly as Python's engine does, in bounded time.
 
-The engine tries, one after another, the ways in which the parts of a pattern can match, so the number of ways bounds
-its steps. A lookaround or an atomic group is tried by itself: its ways do not multiply those of the parts around it.
+Python's engine tries, one after another, the ways in which the parts of a pattern can match, so the number of ways
+bounds its steps: see `steps_max`. A lookaround or an atomic group is tried by itself, so its ways do not multiply those
+of the parts around it.
 
-Each pair of a position in the pattern and a position in the subject is visited once. With references to groups, it is
-visited once for each content of the groups, within a limit of steps.
+`Walk` serves where that bound is too high. It visits each pair of a position in the pattern and a position in the
+subject once. With references to groups, it visits a pair once for each content of the groups, within a limit of steps.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ Item = tuple[Any, Any]
 """(kind, arguments), as the parser makes them."""
 Tree = Any
 """A sequence of items that knows its width."""
+Groups = tuple[tuple[int, int] | None, ...]
+"""Start and end of each group's match; empty when no reference needs them."""
 
 BRANCH = _constants.BRANCH
 SUBPATTERN = _constants.SUBPATTERN
@@ -36,6 +39,9 @@ PLAIN = frozenset((_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, I
 MANY_ROUNDS = int(_constants.MAXREPEAT)
 """Number of rounds that stands for an unlimited repetition."""
 TYPES = int(_parser.TYPE_FLAGS)
+MANY = 10**15
+"""Largest count that is computed: more steps than anybody would wait for."""
+_END, _LEAF, _SPLIT, _OPEN, _CLOSE, _LOOP = "end", "leaf", "split", "open", "close", "loop"
 
 
 def parsed(pattern: str) -> Tree:
@@ -80,10 +86,6 @@ def same(one: str, other: str, flags: int) -> bool:
         return one == other
     # The engine itself is asked: it has pairs of its own, such as `k` and the Kelvin sign.
     return re.match(re.escape(one), other, flags & ~re.VERBOSE) is not None
-
-
-MANY = 10**15
-"""Largest count that is computed: more steps than anybody would wait for."""
 
 
 class MatchCost(NamedTuple):
@@ -144,10 +146,6 @@ def _repeat(arguments: Any, length: int, *, atomic: bool) -> MatchCost:  # as pa
     return MatchCost(1 if atomic else min(MANY, ways), steps)
 
 
-Groups = tuple[tuple[int, int] | None, ...]
-"""Start and end of each group's match; empty when no reference needs them."""
-
-
 class Exhausted(Exception):
     """Report that matching took more steps than are allowed."""
 
@@ -159,9 +157,6 @@ class _Node:
 
     def __init__(self, kind: Any, data: Any, next: _Node | None) -> None:  # as the parser makes them
         self.kind, self.data, self.next = kind, data, next
-
-
-_END, _LEAF, _SPLIT, _OPEN, _CLOSE, _LOOP = "end", "leaf", "split", "open", "close", "loop"
 
 
 class _Loop:

@@ -21,7 +21,7 @@ from headgate.gate.rules.readiness import guarded
 from headgate.gate.rules.requirements import triggers
 from headgate.gate.state import works
 from headgate.gate.state.actions import Action, Cancel, Record
-from headgate.gate.state.change import CancelBuild, Change, EventKind, Occasion, RerunBuild, TriggerEvent
+from headgate.gate.state.change import Change, EventKind, Occasion, TriggerEvent
 from headgate.gate.state.model import BuildSet, Item, Phase, Queue, State, with_item, with_queue
 from headgate.gate.state.world import World
 
@@ -91,9 +91,9 @@ def absorb(  # noqa: C901 - one case for each kind of event
             if why and not has(state, key, commit):
                 return dealt_with(state, key)
             return dequeued(state, key, world, actions, why, commit)
-        case CancelBuild():
+        case works.CancelBuild():
             return stopped(state, event, world, actions)
-        case RerunBuild():
+        case works.RerunBuild():
             return rerun(state, event)
         case works.Promote(keys=keys):
             # All of the named changes move or none, as the answer to the person says.
@@ -241,7 +241,7 @@ def dequeued(
     return state
 
 
-def stopped(state: State, work: CancelBuild, world: World, actions: list[Action]) -> State:
+def stopped(state: State, work: works.CancelBuild, world: World, actions: list[Action]) -> State:
     """Return the state once somebody stopped a build: it is cancelled, and its job did not pass."""
     found = running(state, work.build)
     if found is None:

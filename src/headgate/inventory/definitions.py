@@ -14,7 +14,23 @@ from headgate.inventory.names import Invalid, name, value
 
 SCHEMA_SIZE_MAX_BYTES = 200_000
 ERRORS_SHOWN_MAX = 10
-_CACHED_MAX = 256
+_SCHEMAS_CACHED_MAX = 256
+DRAFT = "http://json-schema.org/draft-07/schema#"
+_KINDS = ("string", "integer", "number", "boolean")
+_BOUNDS = {
+    "multiple_of": "multipleOf",
+    "minimum": "minimum",
+    "maximum": "maximum",
+    "min_length": "minLength",
+    "max_length": "maxLength",
+    "pattern": "pattern",
+    "format": "format",
+}
+_FORMATS = (
+    "date-time", "date", "time", "email", "idn-email", "hostname", "idn-hostname", "ipv4", "ipv6", "uri",
+    "uri-reference", "iri", "iri-reference", "uri-template",
+)  # fmt: skip
+_MASKS = {"": 0, "r": READ, "w": WRITE, "rw": READ | WRITE}
 
 
 class Nonconforming(Invalid):
@@ -84,7 +100,7 @@ class Schema:
         return read if isinstance(read, bool | int | float) or read is None else value
 
 
-@lru_cache(_CACHED_MAX)
+@lru_cache(_SCHEMAS_CACHED_MAX)
 def schema(text: str) -> Schema:
     """Return `Schema(text)`, cached."""
     return Schema(text)
@@ -164,24 +180,6 @@ def _nothing_elsewhere(uri: str) -> Any:  # of the type that the library's callb
 
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-DRAFT = "http://json-schema.org/draft-07/schema#"
-_KINDS = ("string", "integer", "number", "boolean")
-_BOUNDS = {
-    "multiple_of": "multipleOf",
-    "minimum": "minimum",
-    "maximum": "maximum",
-    "min_length": "minLength",
-    "max_length": "maxLength",
-    "pattern": "pattern",
-    "format": "format",
-}
-_FORMATS = (
-    "date-time", "date", "time", "email", "idn-email", "hostname", "idn-hostname", "ipv4", "ipv6", "uri",
-    "uri-reference", "iri", "iri-reference", "uri-template",
-)  # fmt: skip
-_MASKS = {"": 0, "r": READ, "w": WRITE, "rw": READ | WRITE}
 
 
 def compiled(uuid: str, written: Mapping[str, Any]) -> Definition:  # YAML or JSON

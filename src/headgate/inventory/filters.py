@@ -19,6 +19,13 @@ ORDERS: Mapping[str, Callable[[Decimal, Decimal], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+EXPRESSION_FIELDS = ("partition", "type", "project", "uuid", "name")
+"""Fields that an expression may name; every other name is a property."""
+PLAIN_FIELDS = ("name", "uuid", "type", "project", "partition")
+"""Fields by which objects can be sorted, beside properties."""
+KEYED_FIELDS = ("properties.", "numbers.")
+"""Prefixes of a property key in the field of a sort."""
+_SIGN = re.compile("[<>]=?|=")
 _ZERO = Decimal()
 
 
@@ -133,13 +140,6 @@ class Sort(msgspec.Struct, frozen=True):
     descending: bool = False
 
 
-PLAIN_FIELDS = ("name", "uuid", "type", "project", "partition")
-
-
-KEYED_FIELDS = ("properties.", "numbers.")
-"""Prefixes of a property key in the field of a sort."""
-
-
 def sort_key(object: Object, field: str) -> tuple[Decimal, str]:
     """Return a key for sorting: `properties.<key>` sorts by a property, `numbers.<key>` by its numeric value.
     Objects without it come first."""
@@ -191,10 +191,6 @@ def _item(item: PropertyFilter) -> PostingFilter:
     return PostingFilter("key", item.key) if item.order else PostingFilter("item", item.key, item.value, item.prefix)
 
 
-_SIGN = re.compile("[<>]=?|=")
-FIELDS = ("partition", "type", "project", "uuid", "name")
-
-
 class Expression(msgspec.Struct, frozen=True):
     """Represent one expression. Names of partitions are not resolved yet; types may end in `*`."""
 
@@ -226,7 +222,7 @@ def parse(text: str) -> Expression:
     wanted: dict[str, list[object]] = {}
     for word in words:
         field, equals, value = word.partition("=")
-        if equals and field in FIELDS:
+        if equals and field in EXPRESSION_FIELDS:
             _field(found, field, value, text)
         else:
             _attribute(wanted, word, text)

@@ -15,6 +15,8 @@ ATTRIBUTES_MAX = 64
 RECORD_SIZE_MAX_BYTES = 60_000
 
 _UUID = re.compile(r"[0-9a-f]{32}")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?")
+_NUMBERS_CACHED_MAX = 10_000
 
 
 class Invalid(ValueError):
@@ -81,10 +83,6 @@ def check(object: Object) -> Object:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= 60 else f"{text[:59]}…")
-
-
-_NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?")
-_NUMBERS_CACHED_MAX = 10_000
 
 
 @lru_cache(_NUMBERS_CACHED_MAX)

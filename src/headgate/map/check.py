@@ -21,6 +21,8 @@ _NUMBERED = re.compile(rf"[^/]*[0-9]{{{NAME_DIGITS}}}")
 _PIECE = re.compile(r"[0-9a-f]{32}/[0-9]{10}")
 _KEYED = re.compile(r"[^/]+")
 _KEYED_PIECE = re.compile(rf"[^/]+/{_PIECE.pattern}")
+VALUE_MAX_CHARS = 160
+"""Largest number of characters shown of a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +163,6 @@ def _read(located: Located, entry: Entry, below: list[Entry]) -> Any:  # the rec
         return unpack(plain).decode() if place.type is Raw else decode(plain, place.type)
     except (ValueError, msgspec.MsgspecError) as error:
         raise Undecodable(entry.path, str(error)) from error
-
-
-VALUE_MAX_CHARS = 160
 
 
 def show_tree(entries: Iterable[Entry], among: Sequence[StoreTree] = trees(), prefix: str = "") -> Iterator[str]:

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from headgate.gate.state.model import Build
-from headgate.map.places import JobPlace
-from headgate.map.places import PipelineDir as PipelinePlace
+from headgate.map.places import JobPlace, PipelineDir
 from headgate.map.tree import Address, Undecodable, unescape
 from headgate.recipes import blob
 from headgate.store.types import Entry
@@ -67,7 +66,7 @@ class Entries:
             raise Undecodable(address.path, MISSING)
         return found
 
-    def items(self, place: PipelinePlace) -> dict[str, list[Entry]]:
+    def items(self, place: PipelineDir) -> dict[str, list[Entry]]:
         """Return the entries of each item that has any, by its id."""
         prefix, found = f"{place.item('').path.rpartition('/')[0]}/", dict[str, list[Entry]]()
         for entry in self.all:

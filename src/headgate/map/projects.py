@@ -1,4 +1,4 @@
-"""Declare what is recorded of projects: refs, protected branches, configuration files, and their layouts."""
+"""Declare what is recorded of projects: refs, protected branches, configuration; read and write layouts."""
 
 from __future__ import annotations
 

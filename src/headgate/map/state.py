@@ -20,8 +20,7 @@ from headgate.gate.state.model import Build, BuildSet, Item, Phase, Queue, State
 from headgate.gate.state.works import RepoState
 from headgate.map.entries import Entries
 from headgate.map.forms import BUILDSET, GRAPH, ITEM, PIPELINE, QUEUE, Form
-from headgate.map.places import BuildSetPlace, JobPlace
-from headgate.map.places import PipelineDir as PipelinePlace
+from headgate.map.places import BuildSetPlace, JobPlace, PipelineDir
 from headgate.map.records import ProposedFiles
 from headgate.map.tree import Undecodable, encode_plain
 from headgate.recipes import blob
@@ -62,7 +61,7 @@ class Writes:
         yield from (*self.made, *self.pipeline, *self.queues, *self.stale)
 
 
-def writes(place: PipelinePlace, before: State, after: State) -> Writes:
+def writes(place: PipelineDir, before: State, after: State) -> Writes:
     """Return what to write so that the records under `place` say `after` instead of `before`."""
     out = Writes()
     if (record := _changed(PIPELINE, before, after)) is not None:
@@ -87,7 +86,7 @@ def writes(place: PipelinePlace, before: State, after: State) -> Writes:
     return out
 
 
-def _pipeline(place: PipelinePlace, before: State, record: Any, out: Writes) -> None:  # `record`: form PIPELINE
+def _pipeline(place: PipelineDir, before: State, record: Any, out: Writes) -> None:  # `record`: form PIPELINE
     """Add to `out` the writes of the pipeline's record, which lies in pieces when it has very many queues."""
     *pieces, pointer = place.record.blob(record)
     out.fresh.extend(pieces)
@@ -105,7 +104,7 @@ def _changed(form: Form[V], before: V | None, after: V) -> Any:  # returns a rec
     return None if before is not None and form.record(before) == record else record
 
 
-def _item(place: PipelinePlace, before: Item | None, item: Item, out: Writes) -> None:
+def _item(place: PipelineDir, before: Item | None, item: Item, out: Writes) -> None:
     here = place.item(item.id)
     old, new = before.buildset if before else None, item.buildset
     if (record := _changed(ITEM, before, item)) is not None:
@@ -123,7 +122,7 @@ def _item(place: PipelinePlace, before: Item | None, item: Item, out: Writes) ->
         _buildset(place, item.id, old, new, out)
 
 
-def _buildset(place: PipelinePlace, item: str, before: BuildSet | None, new: BuildSet, out: Writes) -> None:
+def _buildset(place: PipelineDir, item: str, before: BuildSet | None, new: BuildSet, out: Writes) -> None:
     here = place.item(item).buildset(new.id)
     if new.state is not None and (before is None or before.state is not new.state):
         out.fresh.extend(here.repo_state.blob(new.state))
@@ -154,7 +153,7 @@ def _every_job(buildset: BuildSet) -> tuple[FrozenJob, ...]:
     return (*buildset.graph.jobs, *buildset.graph.reporters) if buildset.graph is not None else ()
 
 
-def _drop_item(place: PipelinePlace, item: Item, out: Writes) -> None:
+def _drop_item(place: PipelineDir, item: Item, out: Writes) -> None:
     for id in item.origins:
         out.stale.extend(_drop_state(place.item(item.id).buildset(id), item.earlier.get(id)))
     if item.buildset is not None:
@@ -163,7 +162,7 @@ def _drop_item(place: PipelinePlace, item: Item, out: Writes) -> None:
 
 
 def _drop_buildset(
-    place: PipelinePlace, item: str, buildset: BuildSet, out: Writes, needed: Collection[str] = ()
+    place: PipelineDir, item: str, buildset: BuildSet, out: Writes, needed: Collection[str] = ()
 ) -> None:
     """Add to `out` the deletion of a buildset, but not of its repository state if its id is in `needed`: builds still
     use the state then."""
@@ -214,7 +213,7 @@ class KnownItem(NamedTuple):
     damaged: tuple[Damaged, ...]
 
 
-def load(place: PipelinePlace, entries: Iterable[Entry], known: dict[str, KnownItem] | None = None) -> LoadedState:
+def load(place: PipelineDir, entries: Iterable[Entry], known: dict[str, KnownItem] | None = None) -> LoadedState:
     """Return the state the records under `place` say, and what is damaged of them.  What no record points to is not
     part of it; but when the record that may have pointed to it is damaged, it is named.  `known` has items by id as
     they were loaded before, which are not read again unless their records have changed; it is kept up."""
@@ -223,7 +222,7 @@ def load(place: PipelinePlace, entries: Iterable[Entry], known: dict[str, KnownI
 
 
 class _StateLoader:
-    def __init__(self, place: PipelinePlace, found: Entries, known: dict[str, KnownItem]) -> None:
+    def __init__(self, place: PipelineDir, found: Entries, known: dict[str, KnownItem]) -> None:
         self._place, self._found, self._known = place, found, known
         self._of_items = found.items(place)
         self._seen: set[str] = set()
@@ -347,7 +346,7 @@ def _was_epilogue(record: Any) -> bool:  # `record` is of the form ITEM
     return bool(record.live) and record.resets == 0
 
 
-def garbage(place: PipelinePlace, entries: Iterable[Entry], state: State) -> list[Op]:
+def garbage(place: PipelineDir, entries: Iterable[Entry], state: State) -> list[Op]:
     """Return operations that delete everything under `place` that `state` does not include, left over from a writer
     that died half-way."""
     entries = list(entries)

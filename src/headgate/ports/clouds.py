@@ -1,10 +1,8 @@
 """Define machines that are made when needed and made ready for builds, and the images they begin with.
 
-A driver keeps nothing between calls.  What it has begun is in `state`, which the launcher stores before it calls again,
-and in the tags of what it made: whoever comes next, after a crash or a lost answer, finds it by them.
-
-As for machines, a driver keeps nothing between calls except the transfer under way; what it has begun is in `state`,
-which is stored before the next call, and in the tags of what it made.
+A driver keeps nothing between calls, except the transfer of an image that is under way. What it has begun is in
+`state`, which the launcher stores before it calls again, and in the tags of what it made: after a crash or a lost
+answer, the next caller finds it by them.
 """
 
 from __future__ import annotations
@@ -26,6 +24,12 @@ State = Mapping[str, str]
 """Progress in making one node, in the driver's own terms; empty at the beginning."""
 Amounts = Mapping[str, float]
 """Kind of resource (`instances`, `cores`, `ram` in MiB, `pods`, …) -> amount of it."""
+
+UPLOAD_TAG = "zuul_upload_uuid"
+"""Tag on everything that a driver makes for one upload: the upload's uuid."""
+
+HOST_KEY_VARIABLE = "headgate_host_key"
+"""Variable of a host: its public host keys, one on each line."""
 
 
 class LaunchFailed(Exception):
@@ -152,10 +156,6 @@ class MachineListing(Protocol):
         """Return why a machine that these projects list is not used; empty if it is."""
 
 
-UPLOAD_TAG = "zuul_upload_uuid"
-"""Tag on everything that a driver makes for one upload: the upload's uuid."""
-
-
 class NoFile(Exception):
     """Report that the file of an image is unavailable, or is not what its build announced; the text says why."""
 
@@ -246,10 +246,6 @@ def images_of(cloud: object) -> ImageCloud | None:
     """Return the part of a cloud's driver that uploads images, or None if the cloud takes none."""
     found: ImageCloud | None = getattr(cloud, "images", None)
     return found
-
-
-HOST_KEY_VARIABLE = "headgate_host_key"
-"""Variable of a host: its public host keys, one on each line."""
 
 
 class MachineUnusable(Exception):

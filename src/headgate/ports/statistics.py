@@ -6,6 +6,12 @@ from typing import Literal
 
 import msgspec
 
+SLOTS_MAX = 400
+"""Limit of time slots in one answer."""
+PARTS_MAX = 20
+"""Limit of parts that one answer lists separately."""
+Part = Literal["", "project", "branch", "pipeline", "nodeset", "job_name"]
+
 
 class CountedTime(msgspec.Struct, frozen=True, kw_only=True):
     """Describe the period that was counted, in slots of equal length, and since when it is complete."""
@@ -17,13 +23,6 @@ class CountedTime(msgspec.Struct, frozen=True, kw_only=True):
     complete_from: str | None
     """Start of what is counted, if the period has more than 20,000 buildsets; nothing before it is counted. Null:
     everything is counted."""
-
-
-SLOTS_MAX = 400
-"""Limit of time slots in one answer."""
-PARTS_MAX = 20
-"""Limit of parts that one answer lists separately."""
-Part = Literal["", "project", "branch", "pipeline", "nodeset", "job_name"]
 
 
 class Span(msgspec.Struct, frozen=True):

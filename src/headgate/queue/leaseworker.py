@@ -1,4 +1,4 @@
-"""Process messages under leases of partitions, and try a job without a server: no store and no settings file."""
+"""Process messages under leases of partitions, and try a job without a server."""
 
 from __future__ import annotations
 
@@ -221,7 +221,8 @@ async def tried(
     context: Any = None,
     time_limit_s: float = 0.0,
 ) -> Tried:
-    """Call the job as a worker does, with a message of this body, and return what a worker would do next."""
+    """Call the job as a worker does, with a message of this body, and return what a worker would do next. It needs no
+    server, no store and no settings file."""
     ticks = ticks_of_unix_ns(time.time_ns())
     message = Message(make_id(ticks, 0, 1 << 40), text_of(body), 1, unix_text(ticks), queue, attempt)
     marked = job if isinstance(job, JobFunction) else JobFunction(job, queue)

@@ -6,6 +6,10 @@ from typing import Any
 
 import msgspec
 
+DEAD_TTL_S = 30 * 86_400
+"""Time in seconds for which a dead letter is kept."""
+ERROR_MAX_CHARS = 2_000
+
 
 class Message(msgspec.Struct, frozen=True):
     """Represent one message.  Its fields are also available as `message["body"]`, as older jobs read them."""
@@ -55,10 +59,6 @@ class Failed(Exception):
 
 class Vanished(Exception):
     """Report that the processes that ran this message disappeared, or had to stop, too often."""
-
-
-DEAD_TTL_S = 30 * 86_400
-ERROR_MAX_CHARS = 2_000
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

@@ -2,9 +2,6 @@
 
 A queue with N priorities has its partitions in strands: N consecutive partitions, one of each priority, the highest
 first. A strand is processed as a whole, by one worker and one message at a time.
-
-Every worker computes the assignment by itself from what it sees; only the owner entries in the store decide who
-holds what.
 """
 
 from __future__ import annotations
@@ -15,6 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple, TypeVar
 
+L = TypeVar("L", bound="tuple[object, ...] | str")
+"""Type of partitions: anything that can be sorted and looked up."""
+
 PARTITIONS_MAX = 200
 TTL_MAX_S = 1 << 25
 """Longest time to keep a message, in seconds: 388 days."""
@@ -23,6 +23,14 @@ DEAD_LETTERS = "headgate_dead_letters"
 RESERVED = (DEAD_LETTERS, "qdo_error", "qdo_status")
 """Beginnings of the names of queues that no job may process."""
 QUEUE_NAME = re.compile(r"[A-Za-z0-9._-]{1,50}")
+PRIORITIES_MAX = 10
+PRIORITIES_USUAL = 3
+"""Number of priorities of a queue that is created by a post with a priority."""
+PRIORITY = re.compile(r"high|normal|low|[1-9][0-9]?")
+PATIENCE_S = 60.0
+"""Age in seconds beyond which a message that waits behind higher priorities is late."""
+LATE_EVERY = 5
+"""While there are late messages, one message in this many of a strand is a late one."""
 
 
 class QueuePartition(NamedTuple):
@@ -55,16 +63,6 @@ def parse_partition(text: str) -> QueuePartition:
             f"{text!r} is not a partition of a queue: write QUEUE or QUEUE:N, with N from 1 to {PARTITIONS_MAX}"
         )
     return QueuePartition(queue, int(number))
-
-
-PRIORITIES_MAX = 10
-USUAL_COUNT = 3
-"""Number of priorities of a queue that is created by a post with a priority."""
-PATIENCE_S = 60.0
-"""Age in seconds beyond which a message that waits behind higher priorities is late."""
-SHARE = 5
-"""While there are late messages, one message in this many of a strand is a late one."""
-PRIORITY = re.compile(r"high|normal|low|[1-9][0-9]?")
 
 
 def head_of(partition: QueuePartition, priorities: int) -> QueuePartition:
@@ -112,7 +110,7 @@ def shape_for(priority: str, partition: int | None = None) -> tuple[int, int]:
     it."""
     if not priority:
         return partition or 1, 1
-    priorities = max(USUAL_COUNT, int(priority) if priority.isdecimal() else 0)
+    priorities = max(PRIORITIES_USUAL, int(priority) if priority.isdecimal() else 0)
     return priorities, priorities
 
 
@@ -121,14 +119,15 @@ class Next(NamedTuple):
 
     which: int
     passed: int
-    """Messages in a row that were not chosen for being late, counting this one; 0 when this one is. At most SHARE."""
+    """Messages in a row that were not chosen for being late, counting this one; 0 when this one is. At most
+    LATE_EVERY."""
 
 
 def comes_next(since_ms: Sequence[int | None], now_ms: int, passed: int, patience_s: float = PATIENCE_S) -> Next | None:
     """Choose among the partitions of a strand. `since_ms` says when the next message of each was posted (None: it has
     none); `passed` is the value that the previous choice returned.
 
-    The highest priority comes first; but while messages of lower ones are late, one message in SHARE is the oldest
+    The highest priority comes first; but while messages of lower ones are late, one message in LATE_EVERY is the oldest
     late one.
     """
     waiting = [index for index, since in enumerate(since_ms) if since is not None]
@@ -140,20 +139,17 @@ def comes_next(since_ms: Sequence[int | None], now_ms: int, passed: int, patienc
         for index in waiting[1:]
         if (since := since_ms[index]) is not None and now_ms - since > patience_s * 1000
     ]
-    # `passed` never grows beyond SHARE, so a late message is due at once after a long time without any.
-    return Next(min(late)[1], 0) if late and passed + 1 >= SHARE else Next(first, min(passed + 1, SHARE))
-
-
-L = TypeVar("L", bound="tuple[object, ...] | str")
-"""Type of partitions: anything that can be sorted and looked up."""
+    # `passed` never grows beyond LATE_EVERY, so a late message is due at once after a long time without any.
+    return Next(min(late)[1], 0) if late and passed + 1 >= LATE_EVERY else Next(first, min(passed + 1, LATE_EVERY))
 
 
 def assign(workers: Collection[str], partitions: Iterable[L], held: Mapping[L, str]) -> dict[str, tuple[L, ...]]:
     """Map each worker to the partitions that it should have, sorted. `held` says who has which one now; owners that
     are not in `workers` do not count.
 
-    From a balanced state a joining or leaving worker moves at most ceil(partitions / workers) of them, and the result
-    stays the same while workers carry out those moves.
+    Every worker computes the assignment by itself from what it sees; only the owner entries in the store decide who
+    holds what. From a balanced state a joining or leaving worker moves at most ceil(partitions / workers) of them, and
+    the result stays the same while workers carry out those moves.
     """
     every = sorted(set(partitions))
     names = sorted(set(workers))

@@ -1,10 +1,6 @@
 """Record how far a partition has been processed, and how each attempt at a message ended.
 
-Only attempts that reached a job count against a limit. An attempt that was about to begin, and of which no outcome
-is known, may never have begun: it counts separately, and the message is given up only after more of them than any
-limit allows.
-
-Every step below returns a new record; none goes backwards except `sought`, which an operator requests.
+Every step returns a new record. No step moves progress back except `sought`, which an operator requests.
 """
 
 from __future__ import annotations
@@ -20,6 +16,9 @@ from headgate.queueing.policy import Policy
 
 UNSURE_MORE = 2
 """Attempts above the limit of deaths after which a message is given up, if some of them may not have begun."""
+PARKED_MAX = 100
+"""Limit on the failed messages of one partition that wait for their next attempt; when it is reached, the partition
+waits instead."""
 
 Ending = Literal["failed", "died", "lost", "left"]
 
@@ -34,7 +33,12 @@ class Unheard(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Count the attempts of one message."""
+    """Count the attempts of one message.
+
+    Only attempts that reached a job count against a limit. An attempt that was about to begin, and of which no outcome
+    is known, may never have begun: it counts separately, and the message is given up only after more of them than any
+    limit allows.
+    """
 
     failed: int = 0
     """Attempts in which the job raised an exception."""
@@ -108,11 +112,6 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.left >= policy.departures:
             return f"the worker that ran it was asked to stop before it had ended, {self.left} times"
         return ""
-
-
-PARKED_MAX = 100
-"""Limit on the failed messages of one partition that wait for their next attempt; when it is reached, the partition
-waits instead."""
 
 
 class Parked(msgspec.Struct, frozen=True):

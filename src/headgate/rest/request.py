@@ -16,8 +16,22 @@ from starlette.types import Receive, Scope
 from headgate.rest.response import HTTPException
 from headgate.rest.routes import Handler, keys_of, segments
 
+T = TypeVar("T")
+
 BODY_MAX_BYTES = 10_000_000
 """Default size limit of a request's body; handlers and applications may set others."""
+
+Source = Callable[[Any], Any]
+"""Returns the value of a parameter from a request or a websocket."""
+Binding = Callable[[Any], Awaitable[dict[str, Any]]]
+"""Returns the values of all parameters of a handler, by name."""
+_BODY, _QUERY = "body", "query"
+JSONBody = Annotated[T, _BODY]
+"""Marks the parameter that takes the body."""
+FromQuery = Annotated[T, _QUERY]
+"""Marks a parameter that is taken from the query."""
+_WHERE = re.compile(r"`\$\.(.+)`$")
+"""Matches the end of msgspec's message, which names the invalid part."""
 
 
 class QueryValues(Mapping[str, str]):
@@ -69,18 +83,6 @@ class HttpRequest(Request[Any]):
                 yield piece
         if size > self._body_max_bytes:
             raise HTTPException(status_code=413)
-
-
-T = TypeVar("T")
-Source = Callable[[Any], Any]
-"""Returns the value of a parameter from a request or a websocket."""
-Binding = Callable[[Any], Awaitable[dict[str, Any]]]
-"""Returns the values of all parameters of a handler, by name."""
-_BODY, _QUERY = "body", "query"
-JSONBody = Annotated[T, _BODY]
-FromQuery = Annotated[T, _QUERY]
-_WHERE = re.compile(r"`\$\.(.+)`$")
-"""Matches the end of msgspec's message, which names the invalid part."""
 
 
 def bound(handler: Handler, shared: Mapping[type, object]) -> Binding:

@@ -9,9 +9,16 @@ from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 from starlette.requests import HTTPConnection
 
+H = TypeVar("H")
+
 Function = Callable[..., Awaitable[Any]]
 Guard = Callable[[HTTPConnection, "Handler"], Awaitable[None]]
 """Raises HTTPException for a caller that may not use the handler."""
+
+_KEY = re.compile(r"\{(\w+):(str|path)\}")
+"""Key in a template, with its form."""
+SOCKET = "WEBSOCKET"
+"""Name that stands among the methods for websockets."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -81,12 +88,6 @@ def delete(path: str | Sequence[str], **options: Unpack[RouteOptions]) -> Decora
 
 def websocket(path: str | Sequence[str], **options: Unpack[RouteOptions]) -> Decorator:
     return route(path, (), **options)
-
-
-H = TypeVar("H")
-_KEY = re.compile(r"\{(\w+):(str|path)\}")
-SOCKET = "WEBSOCKET"
-"""Name that stands among the methods for websockets."""
 
 
 class BadTemplate(ValueError):

@@ -31,6 +31,10 @@ from headgate.recipes.codec import decode, readable
 from headgate.services.context import Context
 
 log = logging.getLogger("headgate.configuration")
+file_log = logging.getLogger("headgate.tenants")
+
+Tenants = Callable[[], Mapping[str, Tenant]]
+"""Returns the tenants as they are configured now, by name."""
 
 
 class LoadedBranch(NamedTuple):
@@ -275,11 +279,6 @@ def readers(tenants: Iterable[Tenant]) -> dict[str, list[TenantProject]]:
         for source in tenant.projects:
             found.setdefault(source.project, []).append(source)
     return found
-
-
-Tenants = Callable[[], Mapping[str, Tenant]]
-"""Returns the tenants as they are configured now, by name."""
-file_log = logging.getLogger("headgate.tenants")
 
 
 def conf_of(text: str, path: str) -> SystemConf:

@@ -1,10 +1,4 @@
-"""Ask the gate on behalf of a running build: to pause it, and for the semaphores of its playbooks.
-
-Each record has a line, see `Waiter`, in which pipelines wait for their jobs, and the builds of a project for their
-playbooks. A project whose build took a place goes to the end of the line, so that a flood of builds delays another
-project by one place only. A place that is kept for a waiter that does not take it becomes available to everybody after
-a while.
-"""
+"""Ask the gate on behalf of a running build: to pause it, and for the semaphores of its playbooks."""
 
 from __future__ import annotations
 
@@ -39,11 +33,21 @@ DROP_ATTEMPTS_MAX = 20
 PATIENCE_S = PATIENCE_MS / 1000
 PLAYBOOKS = ""
 """Stands for the pipeline under which playbooks of a project wait, whatever pipelines their builds belong to."""
+EVENT_DATA_MAX_BYTES = 10_000
+"""Size limit of data in an event; larger data lies apart from the event, because every process mirrors events."""
+Hold = Callable[[str | None, str, Sequence[str]], Awaitable[str]]
+"""Has the contract of `ports.work.Contact.hold`."""
 
 
 @dataclass(slots=True)
 class PlaybookSemaphores:
-    """Hold the semaphores of one claim's build."""
+    """Hold the semaphores of one claim's build.
+
+    Each record has a line (`Waiter`) in which pipelines wait for their jobs, and the builds of a project for their
+    playbooks. A project whose build took a place goes to the end of the line, so that a flood of builds delays another
+    project by one place only. A place that is kept for a waiter that does not take it becomes available to everybody
+    after a while.
+    """
 
     context: Context
     claim: Claim
@@ -201,12 +205,6 @@ class PlaybookSemaphores:
                 return
             except Conflict as moved:
                 log.debug("%s", moved)
-
-
-EVENT_DATA_MAX_BYTES = 10_000
-"""Size limit of data in an event; larger data lies apart from the event, because every process mirrors events."""
-Hold = Callable[[str | None, str, Sequence[str]], Awaitable[str]]
-"""Has the contract of `ports.work.Contact.hold`."""
 
 
 def apart(data: dict[str, Any], secret: Sealed | None) -> bytes | None:

@@ -1,8 +1,7 @@
 """Deliver the reports of one connection in order, change by change, until they are accepted; show what waits.
 
-Nothing waits for it, and it works outside of turns. While the receiver is away, all reports wait, and a record beside
-them says why. A delayed report holds up only those of its own change. A refused one is set aside, where people see it,
-and retry or drop it.
+No turn waits for a courier. While the receiver is away, all reports wait, and a record beside them says why. A delayed
+report holds up only those of its own change. A refused one is set aside, where people see it, and retry or drop it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""Ask forges to look where hints point, to report and to merge, and whether a change may still be pushed.
-
-The forge is asked immediately before the push, because the server that takes the push does not check: an account that
-may bypass the rules of a branch would also push a change whose approval was withdrawn.
-
-After a push is recorded, the forge shows it: by itself, or the change is closed with a word that names the commit.
-"""
+"""Ask forges to look where hints point, to report and to merge, and whether a change may still be pushed."""
 
 from __future__ import annotations
 
@@ -32,10 +26,21 @@ from headgate.services.publisher import published_event
 from headgate.store.store import Session
 from headgate.store.types import Op
 
+log = logging.getLogger("headgate.reports")
+
 WAITING_MAX = 500
 """Limit of hints that wait for one connection; with more, the whole connection is looked at once."""
 TAKEN_MAX = 1_000
 """Limit of hints taken for one look."""
+LAND = "land"
+"""Kind of a report, beside the phases of a pipeline: the request to merge a change."""
+HOLDS_MS = 10_000
+"""Time for which the answer of a forge is valid, because a merger may start late or find that a repository does not
+answer."""
+LAND_MAX_MS = 3_600_000
+"""Time for which a forge is asked to merge a change that it delays; then the delay is the answer."""
+SEEN_MAX_MS = 60_000
+"""Time that a forge may take to notice that its branch has the commits of a change."""
 
 
 async def store_hint(context: Context, connection: str, hint: Hint) -> bool:
@@ -87,10 +92,6 @@ class Hints:
         return [one.consume() for one in waiting if one.event.id in ids]
 
 
-LAND = "land"
-"""Kind of a report, beside the phases of a pipeline: the request to merge a change."""
-
-
 def to_land(action: Land, item: str, tenant: str, pipeline: str, now_ms: int) -> OutboxMessage:
     """Return the request to land: a forge that merges is asked for the first change."""
     work = action.work
@@ -104,10 +105,10 @@ def to_push(action: Land, item: str, tenant: str, pipeline: str) -> Request:
     meta = {"tenant": tenant, "pipeline": pipeline, "buildset": action.work.buildset, "landing": item}
     # It is called `landing`, not `item`: requests of an item are cancelled when nobody waits for them, and a landing
     # never is.
-    return Request(action.id, action.precedence, meta=meta | told_of(action.work.change))
+    return Request(action.id, action.precedence, meta=meta | change_meta(action.work.change))
 
 
-def told_of(change: Change) -> dict[str, str]:
+def change_meta(change: Change) -> dict[str, str]:
     """Return the description of the change that requests are for."""
     return {"change": change.id, "project": change.project}
 
@@ -142,15 +143,11 @@ def note(id: str, work: ReportRequest, tenant: str, now_ms: int, kind: str) -> O
     )
 
 
-HOLDS_MS = 10_000
-"""Time for which the answer of a forge is valid, because a merger may start late or find that a repository does not
-answer."""
-
-
 async def kept_back(forges: Mapping[str, Forge], work: LandRequest, tenant: str) -> str:
-    """Return why the landing may not be pushed now, for people; empty if it may.
+    """Return why the landing may not be pushed now, for people; empty if it may. Raise ReporterAway, ReportPutOff.
 
-    Raise ReporterAway, ReportPutOff.
+    The forge is asked immediately before the push, because the server that takes the push does not check: an account
+    that may bypass the rules of a branch would also push a change whose approval was withdrawn.
     """
     for part in (*work.parts, *work.later):
         change = part.change
@@ -177,14 +174,6 @@ async def _of_one(forge: Forge, change: Change, demands: Demands, tenant: str) -
     if now.landed:
         return ""
     return amiss(demands, now, tenant) if now.open else f"{change.key} is closed"
-
-
-log = logging.getLogger("headgate.reports")
-
-LAND_MAX_MS = 3_600_000
-"""Time for which a forge is asked to merge a change that it delays; then the delay is the answer."""
-SEEN_MAX_MS = 60_000
-"""Time that a forge may take to notice that its branch has the commits of a change."""
 
 
 @dataclass(slots=True)
@@ -216,13 +205,13 @@ class ForgeReporter:
             # It may have been merged before the queue was closed, with the answer lost.
             change_state = await self.forge.look_up(work.change.key)
             if change_state is None or not change_state.landed or change_state.change.commit != work.change.commit:
-                return self._answer(outgoing, _of(work, ok=False, error="its queue is closed", shut=True))
+                return self._answer(outgoing, _land_answer(work, ok=False, error="its queue is closed", shut=True))
         found = await self.forge.land(work, work.parts[0])
         if isinstance(found, MergeLanded):
             if found.differs:
                 log.error("%s has landed as %s, which is not the tree that was tested", work.change.key, found.commit)
-            return self._answer(outgoing, _of(work, ok=True, commit=found.commit, differs=found.differs))
-        return self._answer(outgoing, _of(work, ok=False, error=found.why, moved=found.moved))
+            return self._answer(outgoing, _land_answer(work, ok=True, commit=found.commit, differs=found.differs))
+        return self._answer(outgoing, _land_answer(work, ok=False, error=found.why, moved=found.moved))
 
     # --- landing by a push
 
@@ -231,14 +220,14 @@ class ForgeReporter:
         report = outgoing.report
         forges = {**self.context.forges, self.forge.name: self.forge}
         if why := await kept_back(forges, work, report.tenant):
-            return self._answer(outgoing, _of(work, ok=False, error=why))
+            return self._answer(outgoing, _land_answer(work, ok=False, error=why))
         # The merger asks again if it starts later than `HOLDS_MS` after this.
         work = replace(work, looked_ms=self.context.now_ms())
         request = to_push(Land(outgoing.key, work, outgoing.precedence), report.item, report.tenant, report.pipeline)
         return self.context.merges.submit(request, msgspec.json.encode(work))
 
     async def _show(self, outgoing: OutboxMessage, pushed: Pushed) -> None:
-        """Make the forge show the landing."""
+        """Make the forge show the landing: it does so by itself, or the change is closed with a word on the commit."""
         change = outgoing.change
         assert change is not None, "what is told at a forge is told of a change"
         now = await self.forge.look_up(change.key)
@@ -262,14 +251,14 @@ class ForgeReporter:
 
     def given_up(self, outgoing: OutboxMessage, work: LandRequest, why: str) -> list[Op]:
         """Return the answer that the forge did not merge the change."""
-        return self._answer(outgoing, _of(work, ok=False, error=f"the forge did not merge it: {why}"))
+        return self._answer(outgoing, _land_answer(work, ok=False, error=f"the forge did not merge it: {why}"))
 
     def _answer(self, outgoing: OutboxMessage, answer: LandAnswer) -> list[Op]:
         events = self.context.map.events.tenant(outgoing.report.tenant).pipelines(outgoing.report.pipeline)
         return events.result.stream.append(answer)
 
 
-def _of(
+def _land_answer(
     work: LandRequest,
     *,
     ok: bool,

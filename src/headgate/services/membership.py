@@ -1,8 +1,4 @@
-"""Announce a component while it lives, obey its desired state, and agree on the format of records.
-
-A scheduler first announces the next format, and then checks which components live. It sees those that joined before the
-announcement; those that join later see the announcement, and leave if they do not know the format.
-"""
+"""Announce components and endpoints while they live, obey desired states, and agree on the format of records."""
 
 from __future__ import annotations
 
@@ -27,6 +23,16 @@ from headgate.store.store import GuardLost, Session, Store, Txn
 from headgate.store.types import Append, At, Conflict, Delete, Entry, Op, Put, SessionLost, StoreError, Unavailable
 
 log = logging.getLogger("headgate")
+endpoint_log = logging.getLogger("headgate.inventory")
+
+REJOIN_FIRST_S = 0.1
+REJOIN_MAX_S = 10.0
+UNFORESEEN_S = 1.0
+"""Shortest pause before a component joins again after an error of its own."""
+STATES = {"running": "running", "paused": "paused", "stopped": "stopping"}
+"""Desired state -> state that a component announces when it obeys."""
+ENDPOINT_RETRY_S = 2.0
+Body = Callable[[Session], Coroutine[Any, Any, None]]
 
 
 class TooOld(StoreError):
@@ -57,7 +63,11 @@ def written_format(context: Context) -> int:
 
 
 async def agree_on_format(context: Context) -> None:
-    """Raise the format as far as every component knows it, and return once it is the newest this scheduler knows."""
+    """Raise the format as far as every component knows it, and return once it is the newest this scheduler knows.
+
+    A scheduler first announces the next format, and then checks which components live. It sees those that joined before
+    the announcement; those that join later see the announcement, and leave if they do not know the format.
+    """
     place, mirror = context.map.system.formats, context.mirror
     with mirror.part(context.map.components.path, place.path) as part:
         while written_format(context) < context.knows:
@@ -92,16 +102,6 @@ def _read(context: Context, entry: Entry | None) -> Formats:
     """Read the formats. A damaged entry counts as the first format, because records in a newer format name it
     themselves."""
     return (readable(entry, Formats) if entry is not None else None) or Formats(1)
-
-
-REJOIN_FIRST_S = 0.1
-REJOIN_MAX_S = 10.0
-UNFORESEEN_S = 1.0
-"""Shortest pause before a component joins again after an error of its own."""
-STATES = {"running": "running", "paused": "paused", "stopped": "stopping"}
-"""Desired state -> state that a component announces when it obeys."""
-
-Body = Callable[[Session], Coroutine[Any, Any, None]]
 
 
 class Membership:
@@ -307,11 +307,6 @@ async def want(context: Context, component: str, state: str, besides: Sequence[O
 async def serve(context: Context, kind: str, body: Body, stop: asyncio.Event) -> None:
     """Serve a component that announces nothing but its kind."""
     await Membership(context, kind).serve(body, stop)
-
-
-endpoint_log = logging.getLogger("headgate.inventory")
-
-ENDPOINT_RETRY_S = 2.0
 
 
 async def found_at(store: Store, path: str) -> None:

@@ -22,6 +22,10 @@ from headgate.store.types import At, Conflict, Delete, Entry, Op, Put, StoreErro
 E = TypeVar("E")
 
 ANSWER_WAIT_MAX_S = 10.0
+LANDING_WAIT_MAX_S = 5.0
+"""Time for which a person who closes something waits for a push that is under way."""
+DAMAGED = TenantState(closings=(Closing("", reason="what is closed cannot be read; close or open something anew"),))
+"""Stands for a damaged record, so that nothing lands."""
 
 
 class Unanswered(Exception):
@@ -73,14 +77,6 @@ async def tell(context: Context, path: str, outcome: ManagementResult) -> None:
     # The check keeps an answer from appearing after the asker left: nobody would remove it before the sweep.
     with suppress(Conflict):  # the waiting process is gone
         await context.store.commit([At(path, entry.version)], [answer])
-
-
-LANDING_WAIT_MAX_S = 5.0
-"""Time for which a person who closes something waits for a push that is under way."""
-
-
-DAMAGED = TenantState(closings=(Closing("", reason="what is closed cannot be read; close or open something anew"),))
-"""Stands for a damaged record, so that nothing lands."""
 
 
 def state_of(context: Context, tenant: str) -> TenantState:

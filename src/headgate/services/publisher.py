@@ -23,7 +23,13 @@ from headgate.services.quarantine import Quarantine, Tries
 from headgate.store.store import Session
 from headgate.store.types import At
 
+log = logging.getLogger("headgate.notices")
+
 VERSION = 1
+PARTITIONS = 8
+NAME = "notices"
+BATCH_MAX = 50
+RETRY_MAX_S = 10.0
 
 
 def published_event(
@@ -60,9 +66,6 @@ def partition_of(project: str, partitions: int) -> int:
     """Return the partition of a project; all its events go there, so their order is kept."""
     # Python's own hash differs from process to process.
     return int.from_bytes(hashlib.sha256(project.encode()).digest()[:8]) % partitions + 1
-
-
-PARTITIONS = 8
 
 
 @dataclass(slots=True)
@@ -106,13 +109,6 @@ class ServerPosts:
                 found = await self.poster.partition_count(queue)
             self._known[queue] = found
         return self._known[queue]
-
-
-log = logging.getLogger("headgate.notices")
-
-NAME = "notices"
-BATCH_MAX = 50
-RETRY_MAX_S = 10.0
 
 
 @dataclass(slots=True)

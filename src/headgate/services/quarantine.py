@@ -40,6 +40,10 @@ REPORTS_MAX = 1_000
 """Limit of undeliverable reports that are kept."""
 BODY_MAX_BYTES = 400_000
 """Size limit of the body that is kept; a larger one is dropped and only recorded."""
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.2, 60.0
+WELL_S = 10.0
+"""Time after which a part that failed and was restarted counts as healthy."""
+Run = Callable[[Session], Coroutine[Any, Any, None]]
 
 
 def transient(error: Exception) -> bool:
@@ -235,13 +239,6 @@ class Quarantine:
                 await self._context.store.commit([], [Delete(self.path(id)), Delete(self._body(id))])
             except Conflict as moved:
                 log.debug("%s", moved)
-
-
-PAUSE_FIRST_S, PAUSE_MAX_S = 0.2, 60.0
-WELL_S = 10.0
-"""Time after which a part that failed and was restarted counts as healthy."""
-
-Run = Callable[[Session], Coroutine[Any, Any, None]]
 
 
 async def tended(context: Context, what: str, run: Run, session: Session, tenant: str = "") -> None:

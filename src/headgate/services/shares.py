@@ -1,8 +1,8 @@
-"""Share work among the components of a kind, without a word between them.
+"""Share work among the components of a kind, without a word between them; elect one that publishes figures.
 
-Each computes the same order of takers for a request from the registry and the requests under way: the least loaded
-first.  The first takes it at once; each further one only if it still waits a moment later, so that a taker that is
-stuck delays it, and nothing else.
+For each request, every component computes the same order of takers from the registry and the requests under way: the
+least loaded first. The first takes the request at once, each further one only if it still waits a moment later, so that
+a taker that is stuck delays this request, and nothing else.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ YIELD_S = 0.5
 LOOK_AGAIN_S = 5.0
 """Pause before a machine that was fully loaded is checked again."""
 SEEN_MAX = 10_000
-
-
 Takes = Callable[[ComponentRecord, Open], bool]
 """Returns whether a component with this record takes the request."""
+ShowFigures = Callable[[Map, Mirror], AbstractContextManager[None]]
+"""Publishes figures of the whole system while it is entered."""
 
 
 def everybody(record: ComponentRecord, found: Open) -> bool:
@@ -140,11 +140,7 @@ def _rank(path: str, held: Counter[str], found: Open) -> tuple[int, bytes]:
     return held[path], hashlib.blake2b(f"{path}\0{found.entry.born}".encode(), digest_size=8).digest()
 
 
-Whole = Callable[[Map, Mirror], AbstractContextManager[None]]
-"""Publishes figures of the whole system while it is entered."""
-
-
-async def publish_once(context: Context, figures: Whole, session: Session) -> None:
+async def publish_once(context: Context, figures: ShowFigures, session: Session) -> None:
     """Publish the figures once elected, until cancelled."""
     async with lock(context.store, session, context.map.scheduler.stats_election.path).hold():
         with figures(context.map, context.mirror):

@@ -23,12 +23,23 @@ from headgate.services.shares import FairSharing
 from headgate.store.store import Session
 from headgate.store.types import StoreError
 
+log = logging.getLogger("headgate.worker")
+
 BEGINNING_S = 1.0
 """Longest time for which a piece of work counts as starting."""
 REST_MAX_S = 0.5
 """Longest time for which a project waits after a start."""
 LATELY_S = 5.0
 """Time for which starts are remembered."""
+RETRY_S = 5.0
+TAKEN_MAX = 1_000
+"""Limit of requests taken by this worker that are remembered, because the mirror may still show them as waiting."""
+PARKED_MAX = 1_000
+"""Limit of pieces of work that wait and take no place."""
+Do = Callable[[Claim], Awaitable[None]]
+"""Does the work and completes the claim."""
+Fail = Callable[[Claim, str], Awaitable[None]]
+"""Completes the claim of work that raised, with an answer that says why."""
 
 
 def _loop_s() -> float:
@@ -107,20 +118,6 @@ class Pace:
                 del self._counts[gone]
         # More than an equal part: own * projects > total, without a division.
         return self._counts[project] * len(self._counts) > self._counts.total()
-
-
-log = logging.getLogger("headgate.worker")
-
-RETRY_S = 5.0
-TAKEN_MAX = 1_000
-"""Limit of requests taken by this worker that are remembered, because the mirror may still show them as waiting."""
-PARKED_MAX = 1_000
-"""Limit of pieces of work that wait and take no place."""
-
-Do = Callable[[Claim], Awaitable[None]]
-"""Does the work and completes the claim."""
-Fail = Callable[[Claim, str], Awaitable[None]]
-"""Completes the claim of work that raised, with an answer that says why."""
 
 
 class RequestWorker:

@@ -1,4 +1,4 @@
-"""Keep a tree of entries in memory, look up, list and watch it, end its leases, and serve it as a store."""
+"""Keep a tree of entries with its watches and leases in memory, and serve it as a store."""
 
 from __future__ import annotations
 
@@ -310,6 +310,8 @@ class Leases:
 
 
 class MemoryBackend:
+    """Implement the backend in memory, for one process."""
+
     def __init__(self, tree: Tree | None = None) -> None:
         self.tree = tree or Tree()
         self._leases = Leases(self._drop)

@@ -12,6 +12,15 @@ from typing import Any, TypeVar
 from headgate.base.tasks import unless
 from headgate.store.types import At, Backend, Change, Entry, Lease, Op, Unavailable
 
+SHORT_S, LONG_S = 2.0, 25.0
+"""Durations of interruptions that a session survives, and that it does not survive."""
+REFUSED_AFTER_S = 0.5
+"""Time after which a request fails while the network is cut."""
+LAG_CHANCE, LAG_MAX_S = 0.02, 0.3
+"""Chance that an event of a watch is late, and its longest delay."""
+
+T = TypeVar("T")
+
 
 class WrappedBackend:
     """Wrap a `Backend`, `inner`."""
@@ -143,14 +152,6 @@ class MortalBackend(WrappedBackend):
         return None
 
 
-T = TypeVar("T")
-
-SHORT_S, LONG_S = 2.0, 25.0
-"""Interruptions that a session survives, and that it does not survive."""
-REFUSED_AFTER_S = 0.5
-LAG_CHANCE, LAG_MAX_S = 0.02, 0.3
-
-
 class SimFault(Enum):
     """List what can happen at a request."""
 
@@ -279,7 +280,7 @@ def _heard(late: asyncio.Future[T]) -> None:
 
 
 async def dies(link: SimLink, life: Coroutine[Any, Any, object]) -> bool:
-    """Run a process on its link, and return whether it died there.  Raise whatever a living one raises."""
+    """Run a process on its link, and return whether it died there. Raise whatever a living process raises."""
     try:
         await unless(link.died, life)
     except Exception:

@@ -1,7 +1,4 @@
-"""Run in virtual time, where hours pass in milliseconds, and limit how long tests wait in real time.
-
-The loop knows neither files nor signals, so it has nothing to ask the system about: what is left is a queue and a heap.
-"""
+"""Run in virtual time, where hours pass in milliseconds, and limit how long tests wait in real time."""
 
 from __future__ import annotations
 
@@ -16,12 +13,11 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 DEADLINE_S = 180.0
 """Deadline for events that normally take a moment. Only failing tests reach it, on the busiest of machines, too."""
+THREAD_WAIT_MAX_S = 60.0
+"""Real time that an idle loop waits for a thread to deliver a result."""
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-THREAD_WAIT_MAX_S = 60.0
-"""Real time that an idle loop waits for a thread to deliver a result."""
 
 
 class _Call(asyncio.TimerHandle):
@@ -46,6 +42,11 @@ class _Call(asyncio.TimerHandle):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
+    """Run callbacks in virtual time.
+
+    The loop knows neither files nor signals, so it asks the system nothing: it needs only a queue and a heap.
+    """
+
     def __init__(self) -> None:
         super().__init__()
         self._now_s = 0.0

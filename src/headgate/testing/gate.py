@@ -47,6 +47,27 @@ from headgate.store.types import Backend, Entry
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import Repositories
 
+MEASURED_TENANTS = """
+- tenant:
+    name: bench
+    source:
+      local:
+        config-projects: [config]
+        untrusted-projects: [code]
+"""
+"""The tenant file of the gate that `cost_of_item` measures."""
+_MEASURED_PIPELINE = """
+- pipeline:
+    name: gate
+    manager: dependent
+    window: WINDOW
+    trigger: {local: [{event: change-approved}]}
+    require: {local: {approved: true}}
+    success: {local: {land: true}}
+    failure: {local: {}}
+- job: {name: base, parent: null, run: jobs/unit}
+"""
+
 Job = Callable[[BuildSpec, RepoState], BuildOutcome | Awaitable[BuildOutcome]]
 
 
@@ -230,27 +251,6 @@ async def gate(
         await task
 
 
-MEASURED_TENANTS = """
-- tenant:
-    name: bench
-    source:
-      local:
-        config-projects: [config]
-        untrusted-projects: [code]
-"""
-_CONFIG = """
-- pipeline:
-    name: gate
-    manager: dependent
-    window: WINDOW
-    trigger: {local: [{event: change-approved}]}
-    require: {local: {approved: true}}
-    success: {local: {land: true}}
-    failure: {local: {}}
-- job: {name: base, parent: null, run: jobs/unit}
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class ItemCost:
     """Sum up the cost of one item: events, merging, builds on both sides, landing, history."""
@@ -266,10 +266,10 @@ class ItemCost:
 
 
 def measured_configuration(jobs: int, window: int = 20) -> str:
-    """Return a configuration. `window` is the number of items of the queue under test at a time."""
+    """Return the configuration for `MEASURED_TENANTS`. `window` is the number of items under test at a time."""
     names = [f"job{n}" for n in range(jobs)]
     defined = "".join(f"- job: {{name: {name}}}\n" for name in names)
-    pipeline = _CONFIG.replace("WINDOW", str(window))
+    pipeline = _MEASURED_PIPELINE.replace("WINDOW", str(window))
     return f"{pipeline}{defined}- project: {{name: code, gate: {{jobs: [{', '.join(names)}]}}}}\n"
 
 

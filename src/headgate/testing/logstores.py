@@ -14,6 +14,8 @@ from headgate.ports.logstore import LogStore, NotStored
 
 LARGE_SIZE_BYTES = 20_000_000
 """Size that object stores receive in several pieces."""
+TIMEOUT_S = 60.0
+"""Limit on the time in which the server makes a bucket."""
 
 
 async def pieces(*content: bytes) -> AsyncGenerator[bytes, None]:
@@ -41,7 +43,7 @@ async def is_read_as_it_was_put(store: LogStore) -> None:
     assert await read_all(store, "b1/empty") == b""
 
 
-async def what_is_not_there_is_said(store: LogStore) -> None:
+async def missing_content_is_reported(store: LogStore) -> None:
     for key in ("b2", "b2/none", "b2/none/deeper"):
         assert await store.look(key) is None
         with pytest.raises(NotStored):
@@ -50,7 +52,7 @@ async def what_is_not_there_is_said(store: LogStore) -> None:
     assert await keys(store, "b2") == []
 
 
-async def is_replaced_whole(store: LogStore) -> None:
+async def is_replaced_completely(store: LogStore) -> None:
     await store.put("b3/log", pieces(b"long as it was"), kind="text/plain")
     await store.put("b3/log", pieces(b"short"), kind="text/plain")
     assert await read_all(store, "b3/log") == b"short"
@@ -72,7 +74,7 @@ async def half_of_it_is_nothing(store: LogStore) -> None:
     assert await keys(store, "b4") == ["b4/kept"] and await read_all(store, "b4/kept") == b"before"
 
 
-async def large_content_is_whole(store: LogStore) -> None:
+async def large_content_is_complete(store: LogStore) -> None:
     piece = bytes(range(256)) * 4_000
     await store.put("b5/large", pieces(*[piece] * 20), kind="application/octet-stream")
     found = await store.look("b5/large")
@@ -128,22 +130,20 @@ SUITE: dict[str, Callable[[LogStore], Awaitable[None]]] = {
     one.__name__: one
     for one in (
         is_read_as_it_was_put,
-        what_is_not_there_is_said,
-        is_replaced_whole,
+        missing_content_is_reported,
+        is_replaced_completely,
         half_of_it_is_nothing,
-        large_content_is_whole,
+        large_content_is_complete,
         keys_are_listed_below_a_path,
         odd_names_are_names,
         names_lead_nowhere_else,
     )
 }
 
-TIMEOUT_S = 60.0
-
 
 @contextmanager
 def s3() -> Iterator[str]:
-    """Provide the URL of a server that takes any key, for as long as the context lasts."""
+    """Serve S3 for as long as the context lasts, to anybody with any key; provide the URL."""
     from moto.server import ThreadedMotoServer  # half a second
 
     logging.getLogger("werkzeug").setLevel(logging.WARNING)

@@ -34,6 +34,13 @@ NAMED_ALONE = (UNAPPROVED, APPROVE)
 CHECKED = "headgate_checked"
 """Key in the scope of a request whose caller was found to have a permission."""
 
+PROOF_HEADER = "headgate-fleet"
+"""Header with the proof that a process of the fleet sends the request."""
+PROOF_ALGORITHM = "HS256"
+PROOF_MAX_S = 60
+CLOCKS_DIFFER_MAX_S = 300
+"""Difference between the clocks of two machines up to which a proof counts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Realm:
@@ -314,14 +321,10 @@ def is_checked(request: HttpRequest) -> bool:
     return bool(request.scope.get(CHECKED))
 
 
-PROOF_HEADER = "headgate-fleet"
-PROOF_ALGORITHM = "HS256"
-PROOF_MAX_S = 60
-CLOCKS_DIFFER_MAX_S = 300
-
-
 @dataclass(slots=True)
 class PeerFleet:
+    """Prove to other processes of the fleet that a request comes from one of them, and verify such proofs."""
+
     context: Context
     _secret: str = field(default="", repr=False)
 

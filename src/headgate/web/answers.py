@@ -1,4 +1,4 @@
-"""Give every answer its tag, its compression and its caching; serve the files of pages; answer errors."""
+"""Tag and compress answers, serve the files of the pages, and answer errors."""
 
 from __future__ import annotations
 
@@ -22,13 +22,30 @@ from headgate.rest.application import Answer
 from headgate.store.types import SessionLost, StoreError
 from headgate.web.peers.requests import App, Message, Receive, Send
 
+log = logging.getLogger("headgate.web")
+
 COMPRESSED_MIN_BYTES = 1_024
 THREAD_MIN_BYTES = 65_536
 """Smallest size of a body that is compressed in another thread."""
 LEVEL = 5
 TEXTS = (b"text/", b"application/json", b"application/yaml", b"application/vnd.oai", b"image/svg+xml")
 """Beginnings of the media types that are worth compressing."""
+STATIC = Path(__file__).parent / "static"
+TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+FOR_EVER = "public, max-age=31536000, immutable"
+"""Cache policy of an address that names the edition: its content never changes."""
 Headers = list[tuple[bytes, bytes]]
+
+_HTML = """\
+<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark"><title>{title} · Headgate</title>
+<link rel="icon" href="/static/{edition}/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/static/{edition}/style.css"></head>
+<body><header><a class="brand" href="/"><img src="/static/{edition}/icon.svg" alt="" width="22" height="22">Headgate</a>
+</header>
+<main><h1>{title}</h1><p>{text}</p><p><a href="/">To the first page</a></p></main></body></html>
+"""
 
 
 class Mannered:
@@ -110,23 +127,17 @@ async def compressed(body: bytes) -> bytes:
 
 def takes_gzip(header: str) -> bool:
     """Return whether the sender of this Accept-Encoding header accepts gzip."""
+    taken = dict[str, bool]()
     for one in header.lower().split(","):
         name, _, weight = one.partition(";")
-        if name.strip() in ("gzip", "*"):
-            return re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", weight) is None
-    return False
+        taken[name.strip()] = re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", weight) is None
+    return taken.get("gzip", taken.get("*", False))
 
 
 def matches(known: str, tag: str) -> bool:
     """Return whether the client has the answer, as far as entity tags tell: weakly."""
     bare = tag.removeprefix("W/")
     return any(one.strip() == "*" or one.strip().removeprefix("W/") == bare for one in known.split(",") if one)
-
-
-STATIC = Path(__file__).parent / "static"
-TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-FOR_EVER = "public, max-age=31536000, immutable"
-"""Cache policy of an address that names the edition: its content never changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +174,7 @@ def document(script: str, title: str) -> str:
     return text.replace('"/static/', f'"/static/{edition()}/')
 
 
-def static_file(name: str, asked_edition: str, accepted: str, known: str) -> Response[bytes | None]:
+def static_file(name: str, wanted_edition: str, accepted: str, known: str) -> Response[bytes | None]:
     """Answer a request for a file: of an edition, or, for an empty one, as it is now.  Modules name each other
     relatively, so that a page has all of one edition; after an upgrade, pages that are open get the files that there
     are.  Raise 404."""
@@ -171,27 +182,13 @@ def static_file(name: str, asked_edition: str, accepted: str, known: str) -> Res
     if file is None:
         raise NotFoundException(f"there is no {name}")
     # During an upgrade another process may answer for its edition: caches must not keep that under this address.
-    cache_control = FOR_EVER if asked_edition == edition() else "no-cache"
+    cache_control = FOR_EVER if wanted_edition == edition() else "no-cache"
     headers = {"Cache-Control": cache_control, "ETag": file.tag, "Vary": "Accept-Encoding"}
     if matches(known, file.tag):
         return Response(None, status_code=304, headers=headers)
     if takes_gzip(accepted):
         return Response(file.packed, media_type=file.kind, headers={**headers, "Content-Encoding": "gzip"})
     return Response(file.body, media_type=file.kind, headers=headers)
-
-
-log = logging.getLogger("headgate.web")
-
-_HTML = """\
-<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta name="color-scheme" content="light dark"><title>{title} · Headgate</title>
-<link rel="icon" href="/static/{edition}/icon.svg" type="image/svg+xml">
-<link rel="stylesheet" href="/static/{edition}/style.css"></head>
-<body><header><a class="brand" href="/"><img src="/static/{edition}/icon.svg" alt="" width="22" height="22">Headgate</a>
-</header>
-<main><h1>{title}</h1><p>{text}</p><p><a href="/">To the first page</a></p></main></body></html>
-"""
 
 
 def wants_html(accept: str) -> bool:

@@ -23,9 +23,14 @@ from headgate.web import logfiles
 from headgate.web.access import PeerFleet
 from headgate.web.shapes import LogFile
 
+log = logging.getLogger("headgate.logs")
+
 TIMEOUT_S = 10.0
-RELAYED = (200, 206, 304, 416)
+RELAYED_STATUSES = (200, 206, 304, 416)
 """Statuses of executors' answers that are passed on."""
+
+RELAYED_HEADERS = ("content-encoding", "content-length", "content-range", "etag", "vary")
+"""Response headers of executors that are passed on."""
 
 
 class NoLogs(Exception):
@@ -48,6 +53,8 @@ class Relayed:
 
 @dataclass(frozen=True, slots=True)
 class RemoteLogs:
+    """Read logs from the executors that have them."""
+
     context: Context
     client: httpx.AsyncClient
     fleet: PeerFleet
@@ -79,7 +86,7 @@ class RemoteLogs:
             answer = await self.client.send(request, stream=True)
         except (StoreError, httpx.HTTPError) as error:
             raise NoLogs(f"build {build}: its executor cannot be reached: {error}") from error
-        if answer.status_code not in RELAYED:
+        if answer.status_code not in RELAYED_STATUSES:
             await answer.aclose()
             raise NoLogs(f"build {build}: the executor answers {answer.status_code}")
         return Relayed(answer.status_code, answer.headers, _raw(answer))
@@ -138,12 +145,6 @@ async def _raw(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
             yield piece
     finally:
         await answer.aclose()
-
-
-log = logging.getLogger("headgate.logs")
-
-SAID_BY_EXECUTORS = ("content-encoding", "content-length", "content-range", "etag", "vary")
-"""Response headers of executors that are passed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +289,7 @@ class BuildLogs:
         kind = logfiles.harmless(answer.headers.get("content-type", "text/plain; charset=utf-8"))
         about = logfiles.headers(path, kind)
         # The content policy stays ours, whatever the executor answers.
-        about |= {name.title(): answer.headers[name] for name in SAID_BY_EXECUTORS if name in answer.headers}
+        about |= {name.title(): answer.headers[name] for name in RELAYED_HEADERS if name in answer.headers}
         return StreamResponse(
             _pieces(answer.pieces), status_code=answer.status, headers=about, media_type=logfiles.unencoded(kind)
         )

@@ -1,4 +1,4 @@
-"""Describe how a project is configured, and show a frozen job with all that a build of it would receive."""
+"""Describe the configuration of a project, and a frozen job with the origins of its attributes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.config.parse import Stanza
 from headgate.config.tenants import TenantProject
 from headgate.web.shapes import ProjectConfig, ProjectPipeline, ProjectShape
+
+NO_BUILD = "0" * 32
+PHASES = ("pre_playbooks", "playbooks", "post_playbooks", "cleanup_playbooks")
+Json = dict[str, Any]
 
 
 def project_shape(layout: Layout, source: TenantProject, type: str) -> ProjectShape:
@@ -74,11 +78,6 @@ def _pipelines(layout: Layout, stanza: Stanza) -> Iterator[ProjectPipeline]:
             shapes.setdefault(job, []).append(variant(layout, named, job, attaching=True))
         known = tuple(parameter(one) for one in parameters([Section(stanza, section)]))
         yield ProjectPipeline(name, known, tuple(tuple(several) for several in shapes.values()))
-
-
-NO_BUILD = "0" * 32
-PHASES = ("pre_playbooks", "playbooks", "post_playbooks", "cleanup_playbooks")
-Json = dict[str, Any]
 
 
 class OriginShape(msgspec.Struct, frozen=True, kw_only=True):

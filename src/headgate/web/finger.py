@@ -36,10 +36,17 @@ BUFFER_MAX_BYTES = 65_536
 SWEEP_S = 1.0
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 30), (socket.TCP_KEEPCNT, 9))
 """Idle seconds, seconds between probes, and number of probes after which a silent peer counts as gone."""
-
 TCP_CLOSED = 7
 """The kernel's number for the state of a closed connection."""
 
+NOT_FOUND = b"Build not found"
+NOT_STARTED = b"Build did not start yet"
+FAILED = b"Internal streaming error"
+ECHO_MAX = 64
+"""Number of characters of an invalid id that the answer repeats."""
+
+_ID = re.compile(rb"[0-9a-f]{1,64}", re.IGNORECASE)
+_ODD = re.compile(rb"[^\x21-\x7e]")
 Answer = Callable[[bytes], AsyncGenerator[bytes, None]]
 
 
@@ -169,16 +176,6 @@ async def serve(
         await acceptor.close()
         await served.close()
         listener.close()
-
-
-NOT_FOUND = b"Build not found"
-NOT_STARTED = b"Build did not start yet"
-FAILED = b"Internal streaming error"
-ECHO_MAX = 64
-"""Number of characters of an invalid id that the answer repeats."""
-
-_ID = re.compile(rb"[0-9a-f]{1,64}", re.IGNORECASE)
-_ODD = re.compile(rb"[^\x21-\x7e]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Shape changes, and the items of a pipeline with what they wait for, as the API tells of them."""
+"""Shape changes and the items of a pipeline for the API, with what the items wait for."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from headgate.services.context import Context
 from headgate.services.nodes.requester import IMAGE, can_run, executors, served_zones
 from headgate.services.nodes.status import node_state
 from headgate.web.shapes import ItemShape, JobShape, QueueShape, RefShape
+
+HELD = "passed; lands once it is opened again"
+"""Phase of an item whose queue is closed."""
 
 
 def ref_shape(change: Change, change_state: ChangeState | None) -> RefShape:
@@ -69,9 +72,6 @@ def _of(change: Change, change_state: ChangeState | None) -> ChangeState:
         if change_state is not None and change_state.change.commit == change.commit
         else ChangeState(change)
     )
-
-
-HELD = "passed; lands once it is opened again"
 
 
 def awaited(context: Context) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Find the logs of a build in its directory, and serve files that jobs wrote: unable to act as pages of ours."""
+"""List the log files of a build and serve them: files that jobs wrote never act as pages of ours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import quote
 
-from headgate.adapters.logs.manifests import HEAD_SIZE_BYTES, TEXT, kind_of, shrinks
+from headgate.adapters.logs.manifests import HEAD_SIZE_BYTES, OUTPUT, TEXT, kind_of, shrinks
 from headgate.adapters.logs.reader import Content
 from headgate.ports.logstore import LogStoreError, NotStored
 from headgate.rest import HTTPException, NotFoundException, Response, StreamResponse
@@ -22,13 +22,28 @@ from headgate.web.answers import takes_gzip
 from headgate.web.peers.requests import STRICT_POLICY
 from headgate.web.shapes import LogFile
 
-LOG = "job-output.txt"
 FILES_MAX = 1_000
 """Limit on the files of one build in a list."""
 ENTRIES_MAX = 10_000
 """Limit on the directory entries that are read to make the list."""
 
+CHUNK_SIZE_BYTES = 262_144
+PACKED_MIN_BYTES = 1_000
+"""Smallest size of a file that is compressed."""
+LEVEL = 5
+PREVIEW_POLICY = (
+    "sandbox; default-src 'none'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; font-src 'self' data:; "
+    "media-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+"""Policy of pages that jobs made: they run no scripts, load nothing from elsewhere, and have no origin."""
+PROGRAMS = ("text/javascript", "application/javascript", "application/wasm")
+PASSED_ON = ("range", "if-range", "if-none-match", "accept-encoding")
+"""Request headers that are passed on to the executor."""
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+
 Follow = Callable[[Path, Callable[[], bool], int], AsyncIterator[bytes]]
+
+Answer = StreamResponse | Response[bytes]
 
 
 def inside(root: Path, name: str) -> Path:
@@ -81,7 +96,7 @@ def _plain(name: str) -> str:
 
 async def output(follow: Follow, root: Path, finished: Callable[[], bool], offset: int) -> AsyncIterator[bytes]:
     """Yield the job's output from `offset` on; a negative offset counts bytes from the end."""
-    path = root / LOG
+    path = root / OUTPUT
     if offset < 0:
         offset = max(0, (path.stat().st_size if path.exists() else 0) + offset)
     async for chunk in follow(path, finished, offset):
@@ -96,22 +111,6 @@ def over(context: Context, build: str) -> Callable[[], bool]:
         return all(context.mirror.get(f"{path}/{build}") is None for path in paths)
 
     return gone
-
-
-CHUNK_SIZE_BYTES = 262_144
-PACKED_MIN_BYTES = 1_000
-"""Smallest size of a file that is compressed."""
-LEVEL = 5
-PREVIEW_POLICY = (
-    "sandbox; default-src 'none'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; font-src 'self' data:; "
-    "media-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
-)
-"""Policy of pages that jobs made: they run no scripts, load nothing from elsewhere, and have no origin."""
-PROGRAMS = ("text/javascript", "application/javascript", "application/wasm")
-PASSED_ON = ("range", "if-range", "if-none-match", "accept-encoding")
-"""Request headers that are passed on to the executor."""
-_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
-Answer = StreamResponse | Response[bytes]
 
 
 async def served(content: Content, name: str, given_headers: Mapping[str, str]) -> Answer:
@@ -177,7 +176,7 @@ async def begun(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, No
 
 
 def harmless(kind: str) -> str:
-    """Return what a file is called at the address of our pages, none of which shall ever run what a job wrote."""
+    """Return the media type of a file at the address of our pages, none of which shall ever run what a job wrote."""
     # A script of a job at our origin would satisfy `default-src 'self'` of our own pages.
     return TEXT if kind.startswith(PROGRAMS) else kind
 

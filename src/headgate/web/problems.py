@@ -1,4 +1,4 @@
-"""Tell what is wrong with the queues of a tenant and with accounts that machines were made in."""
+"""Describe the problems of a tenant, and of accounts that machines were made in."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from headgate.web.shapes import ProblemShape
 
 SHOWN_MAX = 20
 """Limit on the set-aside entries and partly landed circles that are shown with the queues."""
+
+NAMED_MAX = 5
+"""Limit on the machines that the problem of an account names."""
 
 
 def parted(alarms: Iterable[tuple[str, Iterable[Parted]]]) -> Iterator[ProblemShape]:
@@ -107,10 +110,6 @@ def _of_mergers(context: Context) -> dict[str, RepositoryProblem]:
     return {p: t for r in found for p, t in r.data.problems.items()}
 
 
-NAMED_MAX = 5
-"""Limit on the machines that are named."""
-
-
 class AccountShape(msgspec.Struct, frozen=True, kw_only=True):
     """Name an account in which machines were made and may still exist. Headgate only."""
 
@@ -128,7 +127,7 @@ class AccountShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def node_accounts(context: Context) -> list[AccountShape]:
-    """Return them by connection and region."""
+    """Return the accounts, ordered by connection and region."""
     now = seen(context.map, context.mirror)
     found = []
     for id, one in now.accounts.items():

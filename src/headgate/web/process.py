@@ -1,4 +1,4 @@
-"""Serve what every process has, with pages or without: health, metrics, and the logs of an executor's builds."""
+"""Serve the health and the metrics of a process, and the logs of an executor's builds."""
 
 from __future__ import annotations
 
@@ -96,9 +96,6 @@ async def metrics(vitals: Vitals, access: Access, request: rest.HttpRequest) -> 
     return rest.Response(vitals.figures(), media_type="text/plain; version=0.0.4")
 
 
-ROUTES = (live, ready, metrics)
-
-
 @dataclass(frozen=True, slots=True)
 class Logs:
     """Serve the logs of this executor's builds."""
@@ -112,7 +109,7 @@ class Logs:
 async def _of_the_fleet(logs: Logs, access: Access, connection: rest.Connection, handler: rest.Handler) -> None:
     """Admit to logs the web, which knows who may read them, and the operator. Raise 401."""
     # Health must be readable without a credential, and figures decide for themselves.
-    if handler not in _OF_LOGS:
+    if handler not in _LOG_ROUTES:
         return
     build = connection.path_params.get("build", "")
     try:
@@ -160,7 +157,8 @@ async def stream(logs: Logs, build: str, offset: rest.FromQuery[int] = 0) -> res
     return rest.StreamResponse(pieces(), media_type="application/octet-stream")
 
 
-_OF_LOGS = (log_files, log_file, stream)
+ROUTES = (live, ready, metrics)
+_LOG_ROUTES = (log_files, log_file, stream)
 
 
 @rest.route(["/", "/{rest:path}"], ("GET", "POST", "PUT", "DELETE"))
@@ -179,4 +177,4 @@ def create_process_app(vitals: Vitals, access: Access, logs: Logs | None = None)
     if logs is None:
         return rest.WebApplication(ROUTES, (vitals, access), answers=HANDLERS)
     guard = partial(_of_the_fleet, logs, access)
-    return rest.WebApplication((*ROUTES, *_OF_LOGS), (vitals, access, logs), guard=guard, answers=HANDLERS)
+    return rest.WebApplication((*ROUTES, *_LOG_ROUTES), (vitals, access, logs), guard=guard, answers=HANDLERS)

@@ -1,4 +1,4 @@
-"""Serve HTTP and WebSocket with uvicorn, within limits: of time, of sizes, of form."""
+"""Serve HTTP and WebSocket with uvicorn, within limits on time, sizes and form."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from headgate.web.peers import connections
 from headgate.web.peers.requests import LOOPBACK_NAMES, CheckedApplication, HeadApplication
 
+log = logging.getLogger("headgate.web")
+
 CLIENT_CERTIFICATE = "client_certificate"
 """Key in the state of a request: the client's verified certificate, as PEM bytes."""
 ADMISSION = "admission"
@@ -30,6 +32,9 @@ ONCE = {b"host", b"authorization", b"content-length", b"content-type", b"transfe
 """Headers that may occur once: of two, one program would read the first and another the last."""
 UNREAD_MAX_BYTES = 1 << 20
 WEBSOCKET_MESSAGE_MAX_BYTES = 65_536
+
+SWEEP_TICKS = 10
+"""Ticks of the server, a tenth of a second each, between two looks at connections that get nowhere."""
 
 
 class MalformedRequest(Exception):
@@ -191,12 +196,6 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._place.unread_until_s = connections.FOREVER
         if not self.read_paused:
             self.transport.resume_reading()
-
-
-log = logging.getLogger("headgate.web")
-
-SWEEP_TICKS = 10
-"""Ticks of the server, a tenth of a second each, between two looks at connections that get nowhere."""
 
 
 class _Server(uvicorn.Server):

@@ -1,4 +1,4 @@
-"""Store who is logged in, and decide what a browser keeps for us and when it counts: only for our own pages."""
+"""Store who is logged in, and accept a browser's cookies only from our own pages."""
 
 from __future__ import annotations
 
@@ -27,6 +27,19 @@ PREFIX = "__Host-"
 CSRF = "x-headgate-csrf"
 """Header with the CSRF token, which only our own pages can read."""
 VALUE_MAX_CHARS = 4_096
+
+CLAIMS_MAX_BYTES = 8_192
+"""Limit on the size of one person's claims."""
+OF_ONE_MAX = 20
+"""Limit on the sessions of one person; another login ends the oldest."""
+LOGINS_MAX = 5_000
+"""Limit on all sessions; beyond it the oldest end."""
+ENDED_MAX = 50
+"""Limit on the ended sessions that one login deletes."""
+SEEN_MAX_S = 5.0
+"""Longest wait until this process's mirror shows a session that was written."""
+LEFT_OUT = frozenset(("at_hash", "c_hash", "s_hash", "nonce", "sid", "jti", "azp"))
+"""Claims that concern the token itself and are not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +126,6 @@ def local(wanted: str) -> str:
     return wanted if plain and not away else "/"
 
 
-CLAIMS_MAX_BYTES = 8_192
-"""Limit on the size of one person's claims."""
-OF_ONE_MAX = 20
-"""Limit on the sessions of one person; another login ends the oldest."""
-LOGINS_MAX = 5_000
-"""Limit on all sessions; beyond it the oldest end."""
-ENDED_MAX = 50
-"""Limit on the ended sessions that one login deletes."""
-SEEN_MAX_S = 5.0
-"""Longest wait until this process's mirror shows a session that was written."""
-LEFT_OUT = frozenset(("at_hash", "c_hash", "s_hash", "nonce", "sid", "jti", "azp"))
-"""Claims that concern the token itself and are not kept."""
-
-
 class ProfileTooLarge(Exception):
     """Report that a provider says more about a person than is stored."""
 
@@ -210,6 +209,6 @@ def named(value: str) -> str:
     return hashlib.sha256(value.encode()).hexdigest()
 
 
-def said_of(claims: Mapping[str, Any]) -> dict[str, Any]:  # JSON
+def profile(claims: Mapping[str, Any]) -> dict[str, Any]:  # JSON
     """Return the claims of a person that are stored."""
     return {name: value for name, value in claims.items() if name not in LEFT_OUT}

@@ -1,4 +1,4 @@
-"""Keep the latest status of each tenant, made anew once for each change that somebody looks at."""
+"""Make the status of a tenant once for each change of it that somebody looks at, and keep the latest."""
 
 from __future__ import annotations
 
@@ -28,8 +28,20 @@ ESTIMATE_AGE_MAX_MS = 300_000
 """Age of an estimate after which it is read from the history again."""
 ESTIMATES_MAX = 10_000
 
+TAG_CHARACTERS = 24
+SHARE, BURST_S = 0.02, 0.2
+"""Processor time for statuses of each tenant: this share of it, after a burst of this many seconds. Statuses are made
+on request within it, so any number of clients costs a fiftieth of the loop; beyond it the last status is shown.
+"""
+LEAST_S = 0.005
+"""Smallest cost that a status counts as, for its encoding, compression and sending. It limits them to four a second
+where they are cheap, which people cannot tell from more.
+"""
+
 EstimateKey = tuple[str, str, str, str]
 """tenant, job, project, branch"""
+
+Problems = tuple[ProblemShape, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -129,9 +141,6 @@ class ItemPlaces:
         return tuple(self._pipelines.get(key, ()))
 
 
-TAG_CHARACTERS = 24
-
-
 @dataclass(frozen=True, slots=True)
 class EncodedStatus:
     """Hold a status as JSON. Equal tags mean an equal status."""
@@ -183,16 +192,6 @@ def _encoded(item: ItemShape, before: Mapping[str, EncodedItem]) -> EncodedItem:
     return EncodedItem(item, name, text, hashlib.sha256(text).digest())
 
 
-SHARE, BURST_S = 0.02, 0.2
-"""Processor time for statuses of each tenant: this share of it, after a burst of this many seconds. Statuses are made
-on request within it, so any number of clients costs a fiftieth of the loop; beyond it the last status is shown.
-"""
-LEAST_S = 0.005
-"""Smallest cost that a status counts as, for its encoding, compression and sending. It limits them to four a second
-where they are cheap, which people cannot tell from more.
-"""
-
-
 @dataclass(slots=True)
 class Spent:
     """Account for the processor time that the statuses of one tenant have cost."""
@@ -224,9 +223,6 @@ class Spent:
     def once_more(self) -> None:
         """Allow one more status, whatever the earlier ones cost."""
         self.left_s = max(self.left_s, SHARE)
-
-
-Problems = tuple[ProblemShape, ...]
 
 
 @dataclass(slots=True)

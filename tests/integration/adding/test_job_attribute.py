@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from headgate.config import model
 from headgate.config.explain import describe
 from headgate.config.explain.page import page
 from headgate.config.explain.schema import files
@@ -29,7 +30,7 @@ def row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the rows, and the field."""
     monkeypatch.setitem(JOB, "quiet", JobKey(count(0, 600), "0", "seconds of silence after it", field="quiet_s"))
     monkeypatch.setitem(describe._RENAMED, "quiet_s", "quiet")
-    monkeypatch.setattr(mix, "FrozenJob", TimedJob)
+    monkeypatch.setattr(model, "FrozenJob", TimedJob)
     monkeypatch.setattr(mix, "EXECUTION", EXECUTION | {"quiet"})  # made of the rows when it is imported
 
 

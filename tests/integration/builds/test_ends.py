@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.metrics.capacity import SHY_S, MetricRoom
+from headgate.adapters.metrics.capacity import SHY_S, DiskRoom
 from headgate.adapters.process import runner
 from headgate.adapters.process.processes import processes_of
 from headgate.adapters.work.directory import remove
@@ -293,9 +293,9 @@ async def test_no_space_for_the_repositories_is_said(tmp_path: Path) -> None:
 
 async def test_no_build_is_begun_where_there_is_no_space(tmp_path: Path, small_disk: Path) -> None:
     now_s = 1_000.0
-    room = MetricRoom(lambda: (tmp_path, small_disk, tmp_path / "not yet"), now_s=lambda: now_s)
+    room = DiskRoom(lambda: (tmp_path, small_disk, tmp_path / "not yet"), now_s=lambda: now_s)
     assert f"{small_disk} is full" in room.refuses()
-    elsewhere = MetricRoom(lambda: (tmp_path,), now_s=lambda: now_s)
+    elsewhere = DiskRoom(lambda: (tmp_path,), now_s=lambda: now_s)
     assert elsewhere.refuses() == "" and not elsewhere.gone(now_s)
     assert elsewhere.gone(now_s, "error: write error: No space left on device")
     assert "a moment ago" in elsewhere.refuses()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.adapters.forges.gitea import client
+from headgate.adapters.forges import rest
 from headgate.config.tenants import Protection
 from tests.integration.gitea.ground import PROJECT, Ground, watched
 
@@ -45,7 +45,7 @@ async def test_nobody_asks_where_nobody_wants_to_know(here: Ground) -> None:
 
 async def test_more_branches_than_are_asked_for(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever may push could make so many that protected ones are on no page that is asked for."""
-    monkeypatch.setattr(client, "PAGES_MAX", 1)
+    monkeypatch.setattr(rest, "PAGES_MAX", 1)
     here.hub.world.page_max = 2
     here.hub.protect(here.repository, "topic")
     async with watched(here, exclude_unprotected_branches=True) as gate:

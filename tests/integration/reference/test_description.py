@@ -101,7 +101,7 @@ async def test_every_route_and_what_it_may_be_asked_is_described(world: World) -
             method,
             part,
         )
-    assert not any("{rest}" in name and "/api/" in name for name in described["paths"])
+    assert not any("{path}" in name and "/api/" in name for name in described["paths"])
     builds = described["paths"]["/api/tenant/{tenant}/builds"]["get"]
     asked = {one["name"] for one in builds["parameters"] if one["in"] == "query"}
     assert {"project", "pipeline", "change", "branch", "patchset", "ref", "newrev", "uuid", "job_name", "voting",
@@ -111,5 +111,5 @@ async def test_every_route_and_what_it_may_be_asked_is_described(world: World) -
     assert control["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/ForChange")
     refused = {name: one["responses"] for name, one in described["paths"]["/api/tenant/{tenant}/patch"].items()}
     assert {"304", "401", "404", "502", "503"} <= refused["get"].keys()
-    files = described["paths"]["/t/{tenant}/logs/{build}/{rest}"]["get"]["responses"]
+    files = described["paths"]["/t/{tenant}/logs/{build}/{path}"]["get"]["responses"]
     assert {"200", "206", "304", "404", "416"} <= files.keys()

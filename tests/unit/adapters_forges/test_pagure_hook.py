@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from headgate.adapters.forges.pagure.client import (
-    ASKED_MAX,
+    REQUESTS_MAX,
     TOKEN_AGAIN_S,
     PagureAccount,
     PagureClient,
@@ -153,10 +153,10 @@ async def test_tokens_are_asked_for_now_and_then_and_not_for_everybody() -> None
     assert client.login == "headgate"
     assert secrets.of("acme/rocket") == ("one",) and not secrets.may_ask("acme/rocket")
     tokens["acme/rocket"] = "two"
-    for n in range(ASKED_MAX):
+    for n in range(REQUESTS_MAX):
         if secrets.may_ask(f"who/{n}"):
             await secrets.ask(f"who/{n}")
-    assert len(asked) == ASKED_MAX and not secrets.may_ask("who/else")
+    assert len(asked) == REQUESTS_MAX and not secrets.may_ask("who/else")
     assert "Project not found" in secrets.why("who/1")
     now.s += TOKEN_AGAIN_S
     assert secrets.may_ask("acme/rocket")

@@ -16,11 +16,11 @@ from headgate.adapters.git.objects import (
     Original,
     commit,
     conflicts,
+    decoded,
     identity,
     original,
     parts,
     retold,
-    text,
 )
 from headgate.testing.repositories import run_git
 from tests.hostile.objects import put
@@ -79,13 +79,13 @@ def test_who_makes_the_commits_is_as_git_takes_it() -> None:
 )
 def test_a_text_in_no_encoding_that_people_write_in_is_read_as_utf_8(encoding: str) -> None:
     kept = Original(b"", encoding.encode(), b"")
-    assert text(kept, b"+2AA- gr\xfcn \\ud800") == "+2AA- gr�n \\ud800"
+    assert decoded(kept, b"+2AA- gr\xfcn \\ud800") == "+2AA- gr�n \\ud800"
 
 
 def test_a_text_in_an_encoding_that_people_write_in_is_read_so() -> None:
     for encoding in ("latin-1", "ISO-8859-15", "cp1252", "windows-1252"):
-        assert text(Original(b"", encoding.encode(), b""), b"gr\xfcn") == "grün"
-    assert text(Original(b"", b"koi8-r", b""), b"\xd1") == "я"
+        assert decoded(Original(b"", encoding.encode(), b""), b"gr\xfcn") == "grün"
+    assert decoded(Original(b"", b"koi8-r", b""), b"\xd1") == "я"
 
 
 @pytest.mark.parametrize(

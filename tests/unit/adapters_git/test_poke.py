@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headgate.adapters.git.connection import BODY_MAX_BYTES, Poked, pads
+from headgate.adapters.git.connection import POKE_MAX_BYTES, Poked, pads
 from headgate.adapters.git.poll.watch import Hinted
 from headgate.config.tenants import TenantProject
 from headgate.ports.forge import Hint, Ignored, Misdelivered
@@ -77,8 +77,8 @@ def test_what_is_in_no_tenant_is_no_hint(repository: str) -> None:
         (said(5), signature(said(5)), 400),
         (b"", signature(b""), 400),
         (b"\xff" * 9, signature(b"\xff" * 9), 400),
-        (b"[" * BODY_MAX_BYTES, signature(b"[" * BODY_MAX_BYTES), 400),
-        (b" " * (BODY_MAX_BYTES + 1), signature(b" " * (BODY_MAX_BYTES + 1)), 413),
+        (b"[" * POKE_MAX_BYTES, signature(b"[" * POKE_MAX_BYTES), 400),
+        (b" " * (POKE_MAX_BYTES + 1), signature(b" " * (POKE_MAX_BYTES + 1)), 413),
     ],
 )
 def test_what_is_no_poke_is_refused(body: bytes, headers: dict[str, str], status: int) -> None:

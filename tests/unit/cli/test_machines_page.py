@@ -10,5 +10,5 @@ PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "burn-in-machines.md").r
 
 
 def test_the_page_is_what_is_played() -> None:
-    for text in (machines.CONFIG, machines.BURN_IN, machines.TENANTS, machines.LAB):
+    for text in (machines.BURN_IN_CONFIG, machines.BURN_IN, machines.BURN_IN_TENANTS, machines.LAB):
         assert text.strip() in PAGE

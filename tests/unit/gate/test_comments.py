@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.config.model import FrozenGraph, FrozenJob
-from headgate.gate.builds.report import for_history, report_lines
+from headgate.gate.builds.report import comments_of, report_lines
 from headgate.gate.state.change import Change
 from headgate.gate.state.model import Build, BuildSet
 from headgate.testing.plays import Play
@@ -56,7 +56,7 @@ def test_the_history_has_so_many_of_a_build_and_so_many_bytes_of_a_buildset() ->
     few = {"zuul": {"file_comments": {"a.py": [{"line": n, "message": "x"} for n in range(150)], "b.py": []}}}
     long = {"zuul": {"file_comments": {"a.py": [{"line": 1, "message": "y" * 20_000}] * 9}}}
     builds = {name: Build(name, name, data=data) for name, data in (("one", few), ("two", long), ("three", few))}
-    found = for_history(BuildSet("s", builds=builds))
+    found = comments_of(BuildSet("s", builds=builds))
     assert [comment.line for comment in found["one"]["a.py"]] == list(range(100))
     assert len(found["two"]["a.py"]) == 4 and "three" not in found, "there is room for 100,000 bytes"
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, ProgramStatus, Rule, Vote
 from headgate.config.model import TriggerFilter
-from headgate.gate.items.admission import AT_ONCE_MAX, KEPT_MAX, LOOKED_MAX, PAUSE_MS, SLICE_MS, weigh
+from headgate.gate.items.admission import AT_ONCE_MAX, LOOKED_MAX, PAUSE_MS, REFUSALS_MAX, SLICE_MS, weigh
 from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.testing.plays import Play
 
@@ -209,7 +209,7 @@ def test_where_comments_are_switched_off_nothing_is_said(reports: Any) -> None:
 def test_of_very_many_at_once_some_are_told_later_and_nobody_is_forgotten() -> None:
     play = hub()
     most = 2 * AT_ONCE_MAX + 5
-    assert most <= KEPT_MAX
+    assert most <= REFUSALS_MAX
     for number in range(most):
         play._clock = 1_000_000
         told(play, pull("A", number))

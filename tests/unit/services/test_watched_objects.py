@@ -17,7 +17,7 @@ from headgate.services.inventory.draft import Create, Remove, Update
 from headgate.services.inventory.errors import NotFound
 from headgate.services.inventory.inventory import LIMIT_MAX
 from headgate.services.inventory.pool import MACHINE
-from headgate.services.scheduler.occasions.messages import TOLD_MAX_BYTES
+from headgate.services.scheduler.occasions.messages import TRIGGER_MAX_BYTES
 from headgate.services.scheduler.occasions.objects import ObjectReporter, WatchedObjects
 from tests.unit.inventory.objects import PARTITIONS
 from tests.unit.inventory.world import ADMIN, World, a_world
@@ -166,7 +166,7 @@ async def test_what_is_hidden_from_the_project_or_too_large_is_not_told_to_jobs(
         lab, of = watched(world), trigger()
         position = await lab.start(of, PARTITION)
         await world.inventory.apply(ADMIN, [Create(machine(1, bmc="secret", rack="r1"))])
-        large = {f"k{n}": '"' * 1_000 for n in range(TOLD_MAX_BYTES // 2_000 + 1)}
+        large = {f"k{n}": '"' * 1_000 for n in range(TRIGGER_MAX_BYTES // 2_000 + 1)}
         written = await world.inventory.apply(ADMIN, [Create(machine(2, **large))])
         await world.inventory.journal.wait_for(written.revision)
         first, second = (seen.occasion for seen in await lab.after(of, PARTITION, position, 9))

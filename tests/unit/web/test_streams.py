@@ -27,7 +27,7 @@ class Context:
 
 
 async def test_a_host_with_a_network_of_addresses_pays_for_its_own_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "STREAMS_IN_ALL_MAX", 3)
+    monkeypatch.setattr(server, "STREAMS_MAX", 3)
     begun = asyncio.Semaphore(0)
 
     async def for_ever(request: Any, context: Any) -> AsyncIterator[Any]:

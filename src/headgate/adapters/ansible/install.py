@@ -1,4 +1,4 @@
-"""Make an environment of Ansible completely, or not at all, and supply each build with the one it needs.
+"""Make environments of Ansible completely, or not at all, and supply each build with the one it needs.
 
 Several people and executors may request one at once: one process makes it, and the others wait. The lock is the
 kernel's, and programs that are started here inherit it: after a process is killed, the next one waits until its
@@ -41,6 +41,9 @@ _UNREACHED = (
     "name resolution", "Network is unreachable", "Connection refused", "SSLError",
 )  # fmt: skip
 _WORDS_MAX = 300
+_OUTPUT_MAX_BYTES = 4_000
+REMOVED_S = 0.2
+"""Interval between two checks of an environment that is being removed."""
 
 Say = Callable[[str], None]
 
@@ -246,11 +249,6 @@ def _last(output: str) -> str:
     return (errors or lines or ["it says nothing"])[-1][:_WORDS_MAX]
 
 
-_SAID_MAX_BYTES = 4_000
-REMOVED_S = 0.2
-"""Interval between two checks of an environment that is being removed."""
-
-
 class AnsibleSupply:
     """Supply each build with its Ansible. `manages` says whether missing versions are installed."""
 
@@ -312,7 +310,7 @@ class AnsibleSupply:
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         if process.returncode:
-            why = output[-_SAID_MAX_BYTES:].decode(errors="replace").strip()
+            why = output[-_OUTPUT_MAX_BYTES:].decode(errors="replace").strip()
             raise CannotInstall(why or f"installing Ansible {version} ended with status {process.returncode}")
 
     async def close(self) -> None:

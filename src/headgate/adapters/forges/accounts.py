@@ -14,6 +14,17 @@ from headgate.ports.limits import NO_LIMIT, QuietUntil
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 TRUE = frozenset({"true", "yes", "on", "1"})
 
+RESERVE = 0.1
+"""Share of a budget that is reserved for calls that somebody waits for; background calls stop before they use it."""
+FAIR = 0.25
+"""Share of a budget that is kept for projects that have used less than an equal share, as long as they may need it."""
+QUIET_MIN_S, QUIET_MAX_S = 60.0, 3600.0
+"""Pause after a refusal that does not say how long to wait; it doubles each time, from the first value to the
+second."""
+RETRY_MAX_S = 24 * 3600.0
+_PRIMARY = "api rate limit exceeded"
+_SECONDARY = ("secondary rate limit", "abuse detection")
+
 
 class OnTheWeb:
     """Name the projects of a forge."""
@@ -77,18 +88,6 @@ def address(option: str, url: str) -> str:
     if parts.scheme == "http" and host not in LOOPBACK:
         raise UserError(f"{option}: http:// is only taken for this machine, as the token goes over it; write https://")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-
-
-RESERVE = 0.1
-"""Share of a budget that is reserved for calls that somebody waits for; background calls stop before they use it."""
-FAIR = 0.25
-"""Share of a budget that is kept for projects that have used less than an equal share, as long as they may need it."""
-QUIET_MIN_S, QUIET_MAX_S = 60.0, 3600.0
-"""Pause after a refusal that does not say how long to wait; it doubles each time, from the first value to the
-second."""
-RETRY_MAX_S = 24 * 3600.0
-_PRIMARY = "api rate limit exceeded"
-_SECONDARY = ("secondary rate limit", "abuse detection")
 
 
 @dataclass(slots=True)

@@ -6,12 +6,12 @@ import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace as changed
+from dataclasses import replace
 from typing import Generic, TypeVar
 from urllib.parse import quote
 
 import pygit2
-from msgspec.structs import replace
+from msgspec import structs
 
 from headgate.adapters.forges.poll import Found
 from headgate.adapters.forges.pulls import USUAL, AnyPull, ReportMark, Spoken, cut, events, told_apart
@@ -77,7 +77,7 @@ class ChangeStateReader(ABC, Generic[Pull]):
         `heads`: ref -> commit of its branches.  Raise ReporterAway, ForgeDenied, Rejected, NotThere."""
         mark = ReportMark.of(was.details.mark if was and was.details else "")
         if self.whole_seconds:
-            pull = changed(pull, updated=told_apart(pull.updated, mark, self._now_s()))
+            pull = replace(pull, updated=told_apart(pull.updated, mark, self._now_s()))
         same = was is not None and was.change.commit == pull.head and was.change.branch == pull.base
         paths = was.change.files if was is not None and same else None
         # Also asked again while unknown: the commit may not have been fetchable at the last look.
@@ -100,7 +100,7 @@ class ChangeStateReader(ABC, Generic[Pull]):
         if was is not None and same:
             # The scheduler has read the footers of this patchset;
             # leaving them out here would drop its needs for a moment.
-            change = replace(change, needs=was.change.needs, unresolved=was.change.unresolved)
+            change = structs.replace(change, needs=was.change.needs, unresolved=was.change.unresolved)
         details = await self.details(key, pull, us, mark, paths)
         approved = pull.head if pull.approved else ""
         now = ChangeState(change, pull.state == "OPEN", approved, pull.state == "MERGED", details=details)
@@ -126,10 +126,10 @@ class ChangeStateReader(ABC, Generic[Pull]):
         happening = event.happening
         if happening is None or happening.who is None or not happening.who.name or happening.who.permission:
             return event
-        who = replace(happening.who, permission=await self.permission(key, project, happening.who.name))
-        votes = tuple(replace(vote, who=who) if vote.who.name == who.name else vote for vote in happening.votes)
-        updated: ForgeEvent = replace(happening, who=who, votes=votes)
-        return replace(event, happening=updated)
+        who = structs.replace(happening.who, permission=await self.permission(key, project, happening.who.name))
+        votes = tuple(structs.replace(vote, who=who) if vote.who.name == who.name else vote for vote in happening.votes)
+        updated: ForgeEvent = structs.replace(happening, who=who, votes=votes)
+        return structs.replace(event, happening=updated)
 
     async def permission(self, key: ForgeKey, project: str, login: str) -> str:
         """Return read, write, admin or none; empty if unknown."""

@@ -24,6 +24,16 @@ from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import Abilities, Hint, MergeLanded, Misdelivered, NotLanded, Sighting
 from headgate.ports.reporter import ReporterAway, ReportPutOff
 
+MERGES_MAX = 200
+"""Number of a branch's commits that are searched for a merge."""
+
+FORM_MAX_BYTES = 1 << 19
+"""Largest delivery that is sent as a form: parsing one blocks all other requests, and its sender may not be verified
+yet."""
+
+AWAITED_MAX = 1_000
+"""Most results whose wait is remembered at once."""
+
 
 class Tells(Protocol):
     """Report on changes."""
@@ -109,10 +119,6 @@ class RestDriver(ABC):
         await self._rest.close()
 
 
-MERGES_MAX = 200
-"""Number of a branch's commits that are searched for a merge."""
-
-
 class BranchReader:
     """Read branches of one connection."""
 
@@ -156,11 +162,6 @@ class BranchReader:
         return ""
 
 
-FORM_MAX_BYTES = 1 << 19
-"""Largest delivery that is sent as a form: parsing one blocks all other requests, and its sender may not be verified
-yet."""
-
-
 def is_form(headers: Mapping[str, str]) -> bool:
     """Tell whether the JSON is a field of a form, which GitHub and Gitea offer as an alternative."""
     kind, _, _ = headers.get("content-type", "").partition(";")
@@ -184,9 +185,6 @@ def unfolded(headers: Mapping[str, str], body: bytes) -> bytes:
     return fields["payload"].encode("utf-8", "replace")
 
 
-KEPT_MAX = 1_000
-
-
 class ForgePatience:
     """Remember since when each result is awaited."""
 
@@ -198,7 +196,7 @@ class ForgePatience:
         """Tell whether to continue to wait; after it has refused, the next wait starts again."""
         now_s = self._now_s()
         since_s = self._since.setdefault(key, now_s)
-        while len(self._since) > KEPT_MAX:
+        while len(self._since) > AWAITED_MAX:
             self._since.popitem(last=False)
         if now_s - since_s <= self._seconds:
             return True

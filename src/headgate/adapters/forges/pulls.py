@@ -1,7 +1,7 @@
 """Describe pull requests at one moment, and find by comparing what happened since the last look. Pure.
 
-A missed delivery is nothing: what it would have told is in the difference.  What is not in any state is remembered in
-the mark: the last comment and review that were told, the moment of the last change that the forge counts.
+A missed delivery loses nothing, because what it announced shows as a difference. The mark remembers what no state
+shows: the last comment and review that were reported, and the time of the last update.
 """
 
 from __future__ import annotations
@@ -20,6 +20,15 @@ from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEv
 
 MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
 """Limits on message and footers; the middle of a longer message is left out."""
+
+OLD_MS = 3_600_000
+"""Age above which comments on a change that is seen for the first time are not reported."""
+YOUNG_S = 10.0
+"""For this long after a change's last update, another update may carry the same time, since times have whole
+seconds."""
+UNDER_WAY = frozenset({"pending", "queued", "in_progress"})
+"""States of Headgate's own checks while they run, which are not reported as events."""
+_NOTHING = Details()
 
 
 class PullRemark(msgspec.Struct, frozen=True):
@@ -137,16 +146,6 @@ def cut(message: str) -> str:
     if len(message) <= MESSAGE_MAX_CHARS:
         return message
     return f"{message[: MESSAGE_MAX_CHARS - FOOTERS_MAX_CHARS]}\n[…]\n{message[-FOOTERS_MAX_CHARS:]}"
-
-
-OLD_MS = 3_600_000
-"""Age above which comments on a change that is seen for the first time are not reported."""
-YOUNG_S = 10.0
-"""For this long after a change's last update, another update may carry the same time, since times have whole
-seconds."""
-UNDER_WAY = frozenset({"pending", "queued", "in_progress"})
-"""States of Headgate's own checks while they run, which are not reported as events."""
-_NOTHING = Details()
 
 
 class Spoken(NamedTuple):

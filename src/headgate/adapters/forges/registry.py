@@ -1,4 +1,4 @@
-"""List the drivers of forges and their options: a new one is a row here, and a package that has `connect`."""
+"""List the drivers of forges with their options: a new driver is a row here and a package."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class ForgeDriver(NamedTuple):
     """Describe one driver."""
 
     module: str
-    """Module with `connect(given: Given) -> Connected`, which raises UserError; imported once a connection names the
-    driver."""
+    """Module with `connect(given: DriverOptions) -> Connected`, which raises UserError; imported once a connection
+    names the driver."""
     settings: Mapping[str, ConnectionOption]
     """Options besides those that every connection has."""
     needed: tuple[str, str] = ("", "")
@@ -104,14 +104,10 @@ _GITHUB = {
     ),
     "sshkey": ConnectionOption("path", "", "a key for git, which then uses ssh."),
     "verify_ssl": ConnectionOption("flag", "true", "whether the certificate of an Enterprise Server is checked."),
-    "rate_limit_logging": ConnectionOption(
-        "flag", "true", "accepted without effect: limits are logged when they bite."
-    ),
-    "max_threads_per_installation": ConnectionOption("integer", "1", "accepted without effect: there are no threads."),
-    "repo_cache": ConnectionOption("text", "", "accepted without effect: repositories are cloned from the server."),
-    "repo_retry_timeout": ConnectionOption(
-        "integer", "600", "accepted without effect: what is missing is fetched again."
-    ),
+    "rate_limit_logging": ConnectionOption("flag", "true", f"{NO_EFFECT}limits are logged when they bite."),
+    "max_threads_per_installation": ConnectionOption("integer", "1", f"{NO_EFFECT}there are no threads."),
+    "repo_cache": ConnectionOption("text", "", f"{NO_EFFECT}repositories are cloned from the server."),
+    "repo_retry_timeout": ConnectionOption("integer", "600", f"{NO_EFFECT}what is missing is fetched again."),
     "land": _LAND,
 }
 _GITLAB = {
@@ -188,20 +184,6 @@ FORGES: dict[str, ForgeDriver] = {
     ),
 }
 """Name of the driver, as settings and `config.drivers` use it -> its row."""
-
-
-def without_effect(driver: str) -> dict[str, str]:
-    """Return the options of a driver that have no effect, and why."""
-    settings = FORGES[driver].settings if driver in FORGES else {}
-    why = {name: one.doc.removeprefix(NO_EFFECT).rstrip(".") for name, one in settings.items()}
-    return {name: text for name, text in why.items() if text != settings[name].doc.rstrip(".")}
-
-
-def connect(driver: str, given: DriverOptions) -> Connected:
-    """Raise UserError for what is wrong with the section."""
-    # Imported here and not above, so that commands which only name drivers do not load them.
-    return cast(_Package, importlib.import_module(FORGES[driver].module)).connect(given)
-
 
 _HOST = ConnectionOption("text", "", "Host part of canonical project names. Default: the server.")
 _KEY = ConnectionOption(
@@ -335,3 +317,16 @@ REFERENCE: dict[str, dict[str, ConnectionOption]] = {
 }
 """Driver -> option -> its type and meaning in the reference. A row of `FORGES` may leave some out, and have others:
 what it leaves out is accepted in the settings, and named by `headgate check` as of no effect."""
+
+
+def without_effect(driver: str) -> dict[str, str]:
+    """Return the options of a driver that have no effect, and why."""
+    settings = FORGES[driver].settings if driver in FORGES else {}
+    why = {name: one.doc.removeprefix(NO_EFFECT).rstrip(".") for name, one in settings.items()}
+    return {name: text for name, text in why.items() if text != settings[name].doc.rstrip(".")}
+
+
+def connect(driver: str, given: DriverOptions) -> Connected:
+    """Connect to the forge that a section describes. Raise UserError for what is wrong with the section."""
+    # Imported here and not above, so that commands which only name drivers do not load them.
+    return cast(_Package, importlib.import_module(FORGES[driver].module)).connect(given)

@@ -1,11 +1,7 @@
 """Report on a pull request: a status, a review, and one comment of each pipeline, which is edited.
 
-Told twice is told once: a status replaces itself; a comment and a review of ours are looked for before a new one is
-made, unless this process made it.
-
-Reports are written in Headgate's name, and forges render them as Markdown.  A character that nobody sees keeps what
-would act from being read as markup.  Entities would not do: in the lines of a log, which are code, people would read
-the entity.
+A repeated report changes nothing: a status replaces itself, and our comment or review is looked for before another one
+is made, unless this process made it.
 """
 
 from __future__ import annotations
@@ -27,7 +23,21 @@ from headgate.ports.reporter import ReportRefused
 BODY_MAX, TITLE_MAX, DESCRIPTION_MAX = 65_000, 200, 139
 """Lengths in characters; GitHub accepts 65,536 in a body and 140 in a description."""
 KNOWN_MAX = 5_000
-_MARK = re.compile(r"<!-- headgate [^ ]+ -->\Z")
+"""Most objects of ours whose ids are remembered."""
+MARK = re.compile(r"<!-- headgate [^ ]+ -->\Z")
+
+APART = "\u200b"
+"""An invisible character; what contains it is not read as markup."""
+ADDRESS = re.compile(r"https?://[^\s<>()\[\]\"'`]+")
+"""URLs are not escaped: they contain no markup, and people follow them."""
+_ACTIVE = re.compile(
+    r"(?<![A-Za-z0-9])@(?=\w)"  # mentions somebody
+    r"|<(?=[A-Za-z/!?])"  # HTML, also a comment like the mark of a report
+    r"|!(?=\[)"  # an image, whose server learns who reads it
+    r"|\](?=[(\[:])"  # a link whose text hides its destination
+    r"|&(?=#|[A-Za-z]+;)"  # an entity, which may encode any of these
+    r"|[`~](?=[`~]{2})"  # a fence, which turns the rest into code
+)
 
 
 class ForgeIdentity(Protocol):
@@ -151,7 +161,7 @@ class ChangeReporter(ABC):
         us = await self._who.us()
         async for comments in self.comments(key, f"{place}/comments"):
             for one in comments:
-                found = _MARK.search(one.get("body") or "")
+                found = MARK.search(one.get("body") or "")
                 if found is not None and (one.get("user") or {}).get("login") in us:
                     self.remember("comment", place, found[0], int(one["id"]))
         self.remember("asked", place, "", 0)
@@ -187,23 +197,14 @@ def mark_of(name: str) -> str:
     return f"<!-- headgate {re.sub(r'[^A-Za-z0-9_./]', '-', name).replace('--', '-_')} -->"
 
 
-APART = "\u200b"
-_ADDRESS = re.compile(r"https?://[^\s<>()\[\]\"'`]+")
-"""URLs are not escaped: they contain no markup, and people follow them."""
-_ACTIVE = re.compile(
-    r"(?<![A-Za-z0-9])@(?=\w)"  # mentions somebody
-    r"|<(?=[A-Za-z/!?])"  # HTML, also a comment like the mark of a report
-    r"|!(?=\[)"  # an image, whose server learns who reads it
-    r"|\](?=[(\[:])"  # a link whose text hides its destination
-    r"|&(?=#|[A-Za-z]+;)"  # an entity, which may encode any of these
-    r"|[`~](?=[`~]{2})"  # a fence, which turns the rest into code
-)
-
-
 def inert(text: str) -> str:
-    """Return text that mentions nobody, hides no link's destination, loads nothing and hides nothing; URLs stay."""
+    """Return text that mentions nobody, hides no link's destination, loads nothing and hides nothing; URLs stay.
+
+    Reports are written in Headgate's name, and forges render them as Markdown. Entities would not do: in the lines of a
+    log, which are code, people would read the entity.
+    """
     parts, at = list[str](), 0
-    for found in _ADDRESS.finditer(text):
+    for found in ADDRESS.finditer(text):
         parts += [_inert(text[at : found.start()]), found[0]]
         at = found.end()
     return "".join((*parts, _inert(text[at:])))

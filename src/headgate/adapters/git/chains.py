@@ -17,6 +17,11 @@ from headgate.gate.state.change import HEADS
 from headgate.gate.state.gitwork import MergeItem, Trees
 from headgate.gate.state.works import MergeRequest, RepoState
 
+log = logging.getLogger("headgate.git")
+
+BRANCHES_MAX = 200
+"""Most branches of one repository whose trees are reported."""
+
 
 class LostCommit(Exception):
     """Report that a commit of the chain is no longer in the repository and nothing shows what replaced it."""
@@ -25,11 +30,11 @@ class LostCommit(Exception):
 async def replay(mirror: MirrorRepository, state: RepoState, project: str, branch: str) -> tuple[str, str]:
     """Return two commits: before the last item of the chain that is of this project and branch, and after it. Raises
     LostCommit, MergeConflict, GitError."""
-    head = state.heads[project].get(f"refs/heads/{branch}")
+    head = state.heads[project].get(f"{HEADS}{branch}")
     if head is None:
         raise GitImpossible(("merge",), 1, f"{project} has no branch {branch}")
     items = [item for item in state.chain if item.project == project and item.branch == branch]
-    gone = await mirror.bring({f"refs/heads/{branch}": head, **{item.ref: item.commit for item in items}})
+    gone = await mirror.bring({f"{HEADS}{branch}": head, **{item.ref: item.commit for item in items}})
     if head in gone:
         raise LostCommit(f"commit {head} is no longer in {mirror.remote.url}")
     before, of = head, ""
@@ -55,7 +60,7 @@ async def _after(mirror: MirrorRepository, head: str, item: MergeItem, gone: boo
 async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref: str, commit: str, head: str) -> str:
     """Return the commit at which the branch `ref`, now at `head`, must be for `commit` to land: the one it was tested
     on. Empty if the branch is not there. Raises GitImpossible when `commit` cannot be fetched."""
-    branch = ref.removeprefix("refs/heads/")
+    branch = ref.removeprefix(HEADS)
     items = [item for item in state.chain if (item.project, item.branch) == (project, branch)]
     own = [item for item in items if item.item == items[-1].item]
     if gone := [item for item in own if not mirror.has(item.commit)]:
@@ -102,12 +107,6 @@ async def _texts(mirror: MirrorRepository, branch: str, commit: str, paths: tupl
         return await mirror.texts(commit, paths)
     except GitImpossible as error:
         raise GitImpossible(("cat-file",), error.code, f"{why}: {error.message}") from error
-
-
-log = logging.getLogger("headgate.git")
-
-BRANCHES_MAX = 200
-"""Most branches of one repository whose trees are reported."""
 
 
 async def trees_of(mirror: MirrorRepository, commits: Mapping[str, str]) -> dict[str, str]:

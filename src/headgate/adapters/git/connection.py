@@ -1,8 +1,4 @@
-"""Locate the repositories of a connection, and accept the pokes that say which of them was pushed to.
-
-A poke is signed with the secret of its connection, which is good for nothing else, and believed in nothing: the
-repository it names is looked at, as it would be later.
-"""
+"""Locate the repositories of a connection, and accept the pokes that say which of them was pushed to."""
 
 from __future__ import annotations
 
@@ -24,7 +20,11 @@ POLL_MIN_S = 0.1
 TALKS_MAX = 32
 _SCP = re.compile(r"^(?:[^/@]+@)?(\[[^]]+\]|[^/:]+):")
 """`user@host:path`, as ssh accepts it."""
-
+POKE_MAX_BYTES = 10_000
+SKEW_MAX_S = 300
+"""Largest difference between the server's clock and ours; an older poke is treated as a replay."""
+BLOCK_BYTES = 64
+"""Block size of SHA-256, for HMAC."""
 
 Access = Callable[[str], Awaitable[Mapping[str, str]]]
 """Project -> git settings for one command, such as `http.<url>.extraHeader` or `core.sshCommand`; raises
@@ -96,13 +96,6 @@ class GitConnection:
         return found
 
 
-BODY_MAX_BYTES = 10_000
-SKEW_MAX_S = 300
-"""Largest difference between the server's clock and ours; an older poke is treated as a replay."""
-BLOCK_BYTES = 64
-"""Block size of SHA-256, for HMAC."""
-
-
 class _Poke(msgspec.Struct, frozen=True):
     repository: str
     """Name of the project, as gitolite knows it, or path of the repository on its server."""
@@ -115,7 +108,11 @@ _DECODER = msgspec.json.Decoder(_Poke)
 
 
 class Poked:
-    """Accept pokes for one connection of plain git; see `ports.forge.Hears`."""
+    """Accept pokes for one connection of plain git; see `ports.forge.Hears`.
+
+    A poke is signed with the secret of its connection, which serves nothing else.  It is not believed: the repository
+    that it names is looked at now, as it would be later anyway.
+    """
 
     def __init__(
         self, name: str, secret: str, projects: Callable[[], Iterable[TenantProject]], now_ms: Callable[[], int]
@@ -125,8 +122,8 @@ class Poked:
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
         """See `ports.forge.Hears`."""
-        if len(body) > BODY_MAX_BYTES:
-            raise Misdelivered(f"a poke has at most {BODY_MAX_BYTES} bytes", 413)
+        if len(body) > POKE_MAX_BYTES:
+            raise Misdelivered(f"a poke has at most {POKE_MAX_BYTES} bytes", 413)
         signature = headers.get("x-hub-signature-256", "")
         wanted = "sha256=" + hmac.new(self._secret, body, hashlib.sha256).hexdigest()
         # Compared in constant time, and before the body is parsed: only the server's own hook reaches the decoder.

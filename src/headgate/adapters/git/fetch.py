@@ -1,9 +1,9 @@
 """Fetch commits, and remember those that a remote lists and cannot deliver.
 
-A few branches are asked for by name, whose cost does not grow with the number of refs there are; many, or such as went
-meanwhile, by fetching all of them.  What is proposed has no name here, as a name that is nothing there may be something
-here.  When that fails it is found out for which refs: what one of them names may be damaged, or endless, and the others
-are had without it.
+A few branches are fetched by name, which costs the same however many refs there are.  If they are many, or one has gone
+meanwhile, all branches are fetched.  Refs of proposed changes get no name in the mirror, where the same name may mean
+something else.  When a fetch fails, the refs are fetched in parts: what one of them names may be damaged, or endless,
+and the others come without it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,12 @@ mirror's lock for fetches. A lock file from the future counts as well: it is old
 _ALL_HEADS = "+refs/heads/*:refs/heads/*"
 _CUT = re.compile(r"invalid index-pack output|signal 25|[Ff]ile too large")
 _LOCKED = re.compile(r"Unable to create '([^\n']+\.lock)': File exists")
+PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 900.0
+"""Pause before the object is requested again; it grows from the first value to the second."""
+REFUSALS_MAX = 10_000
+"""Most commits of one remote whose refusal is remembered."""
+SURE_AFTER = 5
+"""Failed attempts after which the failure is no accident."""
 
 
 async def fetch(mirror: Path, remote: Remote, wanted: Mapping[str, str], *, first: bool) -> dict[str, str]:
@@ -143,14 +149,9 @@ def _unlocked(error: GitError) -> bool:
     return stale
 
 
-PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 900.0
-"""Pause before the object is requested again; it grows from the first value to the second."""
-KEPT_MAX = 10_000
-SURE_AFTER = 5
-"""Failed attempts after which the failure is no accident."""
-
-
 class RemoteRefusal(NamedTuple):
+    """Describe the attempts to fetch one commit, which have all failed."""
+
     why: str
     times: int
     again_s: float
@@ -167,7 +168,7 @@ class Refusals:
     def add(self, commit: str, why: str) -> None:
         known = self._known.pop(commit, None)
         times = known.times + 1 if known else 1
-        while len(self._known) >= KEPT_MAX:
+        while len(self._known) >= REFUSALS_MAX:
             del self._known[next(iter(self._known))]
         pause_s: float = min(PAUSE_MAX_S, PAUSE_MIN_S * 4 ** min(times - 1, 10))
         self._known[commit] = RemoteRefusal(why, times, self._now_s() + pause_s)

@@ -19,7 +19,7 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.poll.look import Look
 from headgate.adapters.git.poll.moves import DOUBTED_S, Doubt, as_before
 from headgate.adapters.git.poll.names import APPROVED, APPROVES_NOTHING, FOR, RECHECK, Names
-from headgate.adapters.git.poll.watch import Hinted, RefPlaces, watch
+from headgate.adapters.git.poll.watch import Hinted, LookPlaces, watch
 from headgate.adapters.git.push import remove, report
 from headgate.base.tasks import end
 from headgate.config.tenants import TenantProject
@@ -175,7 +175,7 @@ class _ForgePoll:
     ) -> None:
         self._connection, self._engine, self._names = connection, engine, names
         self._known, self._heads, self._others = known, heads, others
-        self._looks = RefPlaces(LOOKS_MAX)
+        self._looks = LookPlaces(LOOKS_MAX)
         self.followed: Mapping[str, _WatchedProject] = {}
         self.unseen: set[str] = set()
         """Projects whose branches nobody has tried to read yet."""

@@ -1,7 +1,7 @@
 """Keep notes on commits: reports, with a section for each pipeline, and remarks of people, a line each.
 
-Remarks of two writers are merged by keeping the lines of both, as `cat_sort_uniq` of git does.  Who wrote a line is for
-whoever reads it to find out: whoever may push the ref may write anything.
+Notes with remarks of two writers are merged by keeping the lines of both, as git's `cat_sort_uniq` does.  A reader has
+to find out who wrote a line, since whoever may push the ref may write anything.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ _HEADING = re.compile(r"^Headgate \((.+)\):$", re.MULTILINE)
 _LANDED = re.compile(r"^Landed on (.+) as ([0-9a-f]{40,64})$", re.MULTILINE)
 _OURS = re.compile(r"^(?=Headgate \(|Landed on )", re.MULTILINE)
 """Beginnings of lines that readers trust."""
+REVIEW_NOTES = "refs/notes/headgate-review"
+NOTE_MAX_BYTES = 2 * 2**20
+"""Size of the remarks on one commit; a larger note is not read."""
+LINE_MAX_BYTES = 64_000
+READ_MAX_BYTES = 4 * 2**20
+"""Size of one answer."""
 
 
 class NotesMoved(GitError):
@@ -43,7 +49,7 @@ async def annotate(
 ) -> str:
     """Return the notes at `notes` (empty: there are none) with this section added to the commit's note, which ends with
     the line `landed`; `notes` if nothing changed. Raises GitError, OSError."""
-    await _bring(mirror, notes)
+    await _bring(mirror, NOTES, notes)
     escaped = _OURS.sub("  ", text.strip())  # the author of a change can influence its report
     section = f"{escaped}\n\n{landed}" if landed else escaped
     return await asyncio.to_thread(_annotate, mirror, commit, pipeline, section, notes)
@@ -51,7 +57,7 @@ async def annotate(
 
 async def read(mirror: MirrorRepository, notes: str, commits: Collection[str]) -> dict[str, str]:
     """Return commit -> its note among those at `notes`, for the commits that have one. Raise GitError, OSError."""
-    await _bring(mirror, notes)
+    await _bring(mirror, NOTES, notes)
 
     def found() -> dict[str, str]:
         tree = tree_of(mirror, notes)
@@ -60,9 +66,9 @@ async def read(mirror: MirrorRepository, notes: str, commits: Collection[str]) -
     return await asyncio.to_thread(found)
 
 
-async def _bring(mirror: MirrorRepository, notes: str) -> None:
-    if notes and await mirror.bring({NOTES: notes}):
-        raise NotesMoved(("fetch",), 1, f"{NOTES} of {mirror.remote.url} moved while they were read")
+async def _bring(mirror: MirrorRepository, ref: str, notes: str) -> None:
+    if notes and await mirror.bring({ref: notes}):
+        raise NotesMoved(("fetch",), 1, f"{ref} of {mirror.remote.url} moved while they were read")
 
 
 def tree_of(mirror: MirrorRepository, notes: str) -> pygit2.Tree | None:
@@ -75,8 +81,8 @@ def _read(tree: pygit2.Tree | None, commit: str) -> str:
 
 
 def _blobs(tree: pygit2.Tree, rest: str) -> Iterator[pygit2.Blob]:
-    """Yield the notes of the commit `rest`: their path is the commit, of which each leading pair of digits may be a
-    directory, to any depth."""
+    """Yield the notes of the commit `rest`, not yet read: their path is the commit, of which each leading pair of
+    digits may be a directory, to any depth."""
     if rest in tree and isinstance(blob := tree[rest], pygit2.Blob):
         yield blob
     if rest[:2] in tree and isinstance(below := tree[rest[:2]], pygit2.Tree):
@@ -125,60 +131,42 @@ def _with_section(note: str, pipeline: str, text: str) -> str:
     return "\n\n".join([parts[0].strip(), *own_sections] if parts[0].strip() else own_sections) + "\n"
 
 
-REVIEW_NOTES = "refs/notes/headgate-review"
-NOTE_MAX_BYTES = 2 * 2**20
-"""Size of the remarks on one commit; a larger note is not read."""
-LINE_MAX_BYTES = 64_000
-READ_MAX_BYTES = 4 * 2**20
-"""Size of one answer."""
-
-
 async def read_remarks(
     mirror: MirrorRepository, notes: str, commits: Collection[str]
 ) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
     """Return commit -> its lines, and commits whose note is too large.  Raise GitError, OSError."""
-    await _bring_remarks(mirror, notes)
+    await _bring(mirror, REVIEW_NOTES, notes)
     return await asyncio.to_thread(_read_remarks, mirror, notes, commits)
 
 
 def _read_remarks(
     mirror: MirrorRepository, notes: str, commits: Collection[str]
 ) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
-    tree = tree_of(mirror, notes)
     found, unread, left = dict[str, tuple[str, ...]](), list[str](), READ_MAX_BYTES
-    for commit in commits if tree is not None else ():
+    if (tree := tree_of(mirror, notes)) is None:
+        return {}, ()
+    for commit in commits:
         lines = dict[str, None]()
-        for id in _remark_blobs(tree, commit):
-            size = int(mirror.repository.odb.read_header(id)[1])
+        for blob in _blobs(tree, commit):
+            # The header tells the size without reading the note.
+            size = int(mirror.repository.odb.read_header(blob.id)[1])
             if size > min(left, NOTE_MAX_BYTES):
                 unread.append(commit)
                 continue
             left -= size
-            lines.update(dict.fromkeys(_remark_lines(mirror, id)))
+            lines.update(dict.fromkeys(_lines(blob.data)))
         if lines:
             found[commit] = tuple(lines)
     return found, tuple(dict.fromkeys(unread))
 
 
-def _remark_lines(mirror: MirrorRepository, id: pygit2.Oid) -> list[str]:
-    blob = mirror.repository[id]
-    data = blob.data if isinstance(blob, pygit2.Blob) else b""
+def _lines(data: bytes) -> list[str]:
     return [line.decode(errors="replace") for line in data.split(b"\n") if line and len(line) <= LINE_MAX_BYTES]
-
-
-def _remark_blobs(tree: pygit2.Tree | None, rest: str) -> Iterator[pygit2.Oid]:
-    """Yield the note of a commit, at any depth of directories named by two digits each, unread."""
-    if tree is None:
-        return
-    if rest in tree and tree[rest].type_str == "blob":
-        yield tree[rest].id
-    if rest[:2] in tree and isinstance(below := tree[rest[:2]], pygit2.Tree):
-        yield from _remark_blobs(below, rest[2:])
 
 
 async def with_remark(mirror: MirrorRepository, notes: str, commit: str, line: str) -> str:
     """Return the notes with one more line on a commit; the same, if it is there.  Raise GitError, OSError."""
-    await _bring_remarks(mirror, notes)
+    await _bring(mirror, REVIEW_NOTES, notes)
     return await asyncio.to_thread(_with_remark, mirror, notes, commit, line)
 
 
@@ -196,8 +184,3 @@ def _with_remark(mirror: MirrorRepository, notes: str, commit: str, line: str) -
     repository = mirror.repository
     tree = with_note(repository, tree_of(mirror, notes), commit, repository.create_blob(text))
     return mirror.write(str(tree), (notes,) if notes else (), int(time.time()), b"A remark added by Headgate\n")
-
-
-async def _bring_remarks(mirror: MirrorRepository, notes: str) -> None:
-    if notes and await mirror.bring({REVIEW_NOTES: notes}):
-        raise NotesMoved(("fetch",), 1, f"{REVIEW_NOTES} of {mirror.remote.url} moved while they were read")

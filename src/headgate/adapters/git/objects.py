@@ -19,6 +19,24 @@ RENEWED_EVERY = 10
 """Changes of the packs after which the repository is opened again."""
 PACKS_OPEN_MAX = 200
 """Packs that this process keeps open, in all repositories together."""
+IDENTITY = b"Headgate <headgate@localhost>"
+DATE_MAX_S = 2**63 - 1
+_TREE = re.compile(rb"tree [0-9a-f]{40}(?:[0-9a-f]{24})?")
+_PARENT = re.compile(rb"parent [0-9a-f]{40}(?:[0-9a-f]{24})?")
+_SIGNATURE = re.compile(rb"(?!<)[^<>\n]*(?<= )<[^<>\n]*> (0|[1-9][0-9]{0,18}) [+-][0-9]{4}")
+"""Signature of a person, as git fsck checks it."""
+_ENCODINGS = re.compile(
+    r"utf-?8|us-ascii|ascii|latin-?\d+|iso-?8859-\d+|(cp|windows-)\d+|koi8-[rtu]|shift[-_]?jis|sjis|euc[-_](jp|kr)"
+    r"|iso-2022-(jp|kr)|gb2312|gbk|gb18030|big5(-?hkscs)?|tis-620"
+)
+"""Encodings that are decoded; Python's others are no text encodings, fail in unusual ways, or are slow."""
+DIRECTORIES_MAX = 20_000
+"""Most directories of two trees that are compared."""
+ENTRIES_MAX = 100_000
+"""Most entries of trees that are read for one branch."""
+SHOWN_MAX = 50
+"""Files that a summary names; of further files it gives the number."""
+_KIND = re.compile(r"CONFLICT \((.+)\)")
 
 
 def bound_packs() -> None:
@@ -62,19 +80,6 @@ class Opened:
             self._changes += 1
         if self._changes >= RENEWED_EVERY:
             self.close()
-
-
-IDENTITY = b"Headgate <headgate@localhost>"
-DATE_MAX_S = 2**63 - 1
-_TREE = re.compile(rb"tree [0-9a-f]{40}(?:[0-9a-f]{24})?")
-_PARENT = re.compile(rb"parent [0-9a-f]{40}(?:[0-9a-f]{24})?")
-_SIGNATURE = re.compile(rb"(?!<)[^<>\n]*(?<= )<[^<>\n]*> (0|[1-9][0-9]{0,18}) [+-][0-9]{4}")
-"""Signature of a person, as git fsck checks it."""
-_ENCODINGS = re.compile(
-    r"utf-?8|us-ascii|ascii|latin-?\d+|iso-?8859-\d+|(cp|windows-)\d+|koi8-[rtu]|shift[-_]?jis|sjis|euc[-_](jp|kr)"
-    r"|iso-2022-(jp|kr)|gb2312|gbk|gb18030|big5(-?hkscs)?|tis-620"
-)
-"""Encodings that are decoded; Python's others are no text encodings, fail in unusual ways, or are slow."""
 
 
 def identity(name: str, address: str) -> bytes:
@@ -135,7 +140,7 @@ def original(raw: bytes) -> Original:
     return Original(fields.get(b"author", signature(0)), fields.get(b"encoding", b""), message)
 
 
-def text(original: Original, raw: bytes) -> str:
+def decoded(original: Original, raw: bytes) -> str:
     """Decode an author or message with the commit's encoding, if it is a common one; mark what cannot be decoded."""
     name = original.encoding.decode("ascii", errors="replace").strip().lower()
     try:
@@ -150,7 +155,7 @@ def retold(original: Original, message: str) -> Original:
     """Return the same author, with another message."""
     known = _ENCODINGS.fullmatch(original.encoding.decode(errors="replace").lower() or "utf-8")
     # An unknown encoding is left as it is: decoding with the wrong one would damage the name.
-    author = text(original, original.author).encode() if known else original.author
+    author = decoded(original, original.author).encode() if known else original.author
     return Original(author, b"", message.encode(errors="replace"))
 
 
@@ -165,9 +170,6 @@ def commit(tree: str, parents: Sequence[str], original: Original, at_s: int, who
     lines += [b"author " + original.author, b"committer " + signature(at_s, who)]
     lines += [b"encoding " + original.encoding] if original.encoding else []
     return b"\n".join(lines) + b"\n\n" + original.message
-
-
-DIRECTORIES_MAX = 20_000
 
 
 def between(before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
@@ -206,10 +208,6 @@ def _entries(tree: pygit2.Tree | None) -> dict[bytes, pygit2.Object]:
 
 def _directory(entry: pygit2.Object | None) -> pygit2.Tree | None:
     return entry if isinstance(entry, pygit2.Tree) and entry.filemode == FileMode.TREE else None
-
-
-ENTRIES_MAX = 100_000
-"""Most entries of trees that are read for one branch."""
 
 
 def texts(repository: pygit2.Repository, tree: pygit2.Tree, paths: Iterable[str]) -> dict[str, str]:
@@ -272,11 +270,6 @@ class _BranchReader:
             self.over = f"the configuration on this branch has more than {sized(BRANCH_MAX_BYTES)}"
             return ""
         return blob.data.decode(errors="replace")
-
-
-SHOWN_MAX = 50
-"""Files that a summary names; of further files it gives the number."""
-_KIND = re.compile(r"CONFLICT \((.+)\)")
 
 
 def conflicts(fields: Sequence[str], commits: Sequence[str]) -> str:

@@ -1,8 +1,8 @@
 """Read the refs that a repository has now: in place if it is on this machine, else by asking its server.
 
-A library that walks the directories of refs may give up at the first one it cannot take (libgit2 does at a hundred
-levels) and show no ref at all.  Here each ref stands for itself: one that cannot be read is named, and the others are
-there.
+In place, each ref is read for itself: one that cannot be read is named, and the others are there.  A library that walks
+the directories of refs may give up at the first one it cannot take (libgit2 does at a hundred levels) and show no ref
+at all.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ SYMBOLIC_MAX = 5
 LOOSE_MAX_BYTES = 4_096
 _ID = re.compile(rb"[0-9a-f]{40}(?:[0-9a-f]{24})?\s*")
 _ALL = ("refs/",)
+T = TypeVar("T")
+HEADS, _HEAD = "refs/heads/", "HEAD"
+RENEW_MIN_S = 60.0
+"""Shortest interval between two renewals of the credentials for a server that refuses them."""
+_NOT_LET_IN = re.compile(r"authentication failed|could not read (username|password)|returned error: 401", re.IGNORECASE)
+LISTING_LIMITS = GitLimits(timeout_s=120.0, out_max_bytes=128 * 2**20)
 
 
 class Listing(NamedTuple):
@@ -158,14 +164,6 @@ def _packed(at: Path) -> dict[str, bytes]:
         elif line and not line.startswith((b"#", b"^")):
             raise OSError(f"{at / 'packed-refs'} has a line that git does not write: {line[:200]!r}")
     return found
-
-
-T = TypeVar("T")
-HEADS, _HEAD = "refs/heads/", "HEAD"
-RENEW_MIN_S = 60.0
-"""Shortest interval between two renewals of the credentials for a server that refuses them."""
-_NOT_LET_IN = re.compile(r"authentication failed|could not read (username|password)|returned error: 401", re.IGNORECASE)
-LISTING_LIMITS = GitLimits(timeout_s=120.0, out_max_bytes=128 * 2**20)
 
 
 class Remote:

@@ -11,7 +11,7 @@ import pygit2
 from headgate.adapters.git.command import EMPTY_TREE, GitError, GitImpossible, GitLimits, GitTimeout, git
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import REVIEW_NOTES, read_remarks, with_remark
-from headgate.adapters.git.objects import text
+from headgate.adapters.git.objects import decoded
 from headgate.adapters.git.patches import Patches
 from headgate.adapters.git.push import say
 from headgate.gate.state import gitwork
@@ -24,6 +24,7 @@ LISTED_MAX = 4
 LIMITS = GitLimits(timeout_s=30.0, out_max_bytes=32 * 2**20, memory_max_bytes=2**30)
 """Limits of a comparison; they suffice for some 200,000 files."""
 SUBMODULE = "160000"
+_FAILURES = (GitError, OSError, pygit2.GitError)
 
 
 class Listed:
@@ -124,8 +125,8 @@ async def alone(mirror: MirrorRepository, commit: str) -> tuple[str, tuple[gitwo
 def _commit(mirror: MirrorRepository, id: str) -> gitwork.ReviewCommit:
     """Raise GitImpossible."""
     parts = mirror.parts(id)
-    message = text(parts.original, parts.original.message)
-    author = text(parts.original, parts.original.author)
+    message = decoded(parts.original, parts.original.message)
+    author = decoded(parts.original, parts.original.author)
     person, _, when = author.rpartition("> ")
     seconds = when.split(" ")[0]
     return gitwork.ReviewCommit(
@@ -137,9 +138,6 @@ def _commit(mirror: MirrorRepository, id: str) -> gitwork.ReviewCommit:
         message[:MESSAGE_MAX_CHARS],
         parts.parents[:10],
     )
-
-
-_FAILURES = (GitError, OSError, pygit2.GitError)
 
 
 class Reviewer:

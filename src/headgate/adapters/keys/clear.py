@@ -24,6 +24,11 @@ SOUGHT_LINES_MAX = 100
 SOUGHT_SIZE_MAX = 8_000
 """Most lines, and most characters, of secret data that are censored in logs: jobs may return any amount, at a cost."""
 _NAME = re.compile(r"[A-Za-z0-9_]+")
+SHORT_ENCODED = 8
+"""Shortest base64 text that is censored; shorter texts occur in ordinary words."""
+SHORT = 4
+"""Shortest secret that is censored; shorter ones occur in ordinary words."""
+REDACTED = "[redacted]"
 
 
 class Clear(dict[str, Any]):
@@ -117,13 +122,6 @@ def write_private(path: Path, content: bytes) -> None:
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
-
-
-SHORT_ENCODED = 8
-"""Shortest base64 text that is censored; shorter texts occur in ordinary words."""
-SHORT = 4
-"""Shortest secret that is censored; shorter ones occur in ordinary words."""
-REDACTED = "[redacted]"
 
 
 def _forms(text: str) -> Iterator[str]:

@@ -19,6 +19,7 @@ from headgate.gate.state.returns import Sealed
 KEY_SIZE_BITS = 4_096
 _OVERHEAD_BYTES = 2 * hashlib.sha1().digest_size + 2
 """Padding of one piece; a key of 4096 bits leaves 470 bytes of text."""
+NONCE_SIZE_BYTES = 12
 
 
 class BadKey(ValueError):
@@ -109,9 +110,6 @@ def fitting(keys: Sequence[RSAPrivateKey], pieces: Sequence[str]) -> tuple[int, 
             # OAEP says of a wrong key that decryption failed, and nothing else: each key has to be tried.
             continue
     raise Unopenable("it was encrypted with another key than this project's")
-
-
-NONCE_SIZE_BYTES = 12
 
 
 def seal(pem: str, connection: str, project: str, plain: bytes) -> Sealed:

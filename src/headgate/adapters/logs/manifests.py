@@ -1,7 +1,7 @@
 """State which files of a build are in the log store, and of which media types they are.
 
-`BUILD/PATH` are its files, `_parts/BUILD/NUMBER` its output as far as it was put there while it ran, and
-`_builds/BUILD.json` this record.  The id of a build has no underscore.
+The store has the files of a build as `BUILD/PATH`, the output that was stored while it ran as `_parts/BUILD/NUMBER`,
+and this record as `_builds/BUILD.json`.  The id of a build has no underscore.
 """
 
 from __future__ import annotations
@@ -19,6 +19,43 @@ FILES_MAX = 10_000
 SIZE_MAX_BYTES = 20_000_000
 """Size of one record."""
 _RECORDS, _PARTS = "_builds", "_parts"
+HEAD_SIZE_BYTES = 4_096
+"""Length of a file's beginning that determines its kind."""
+TEXT, BYTES = "text/plain; charset=utf-8", "application/octet-stream"
+# Python's `mimetypes` also reads tables of the machine, so two executors could store one file under different types.
+_BY_END = {
+    "css": "text/css; charset=utf-8",
+    "csv": "text/csv; charset=utf-8",
+    "htm": "text/html; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "json": "application/json",
+    "md": "text/markdown; charset=utf-8",
+    "svg": "image/svg+xml",
+    "xml": "application/xml",
+    "avif": "image/avif",
+    "gif": "image/gif",
+    "ico": "image/x-icon",
+    "jpeg": "image/jpeg",
+    "jpg": "image/jpeg",
+    "png": "image/png",
+    "webp": "image/webp",
+    "mp4": "video/mp4",
+    "webm": "video/webm",
+    "woff": "font/woff",
+    "woff2": "font/woff2",
+    "pdf": "application/pdf",
+    "wasm": "application/wasm",
+    "bz2": "application/x-bzip2",
+    "gz": "application/gzip",
+    "tar": "application/x-tar",
+    "tgz": "application/gzip",
+    "whl": "application/zip",
+    "xz": "application/x-xz",
+    "zip": "application/zip",
+    "zst": "application/zstd",
+}
+_LARGE_TEXT = ("text/", "application/json", "application/xml", "application/wasm", "image/svg+xml")
 
 
 class KeptFile(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -112,45 +149,6 @@ def member_sizes(file: KeptFile) -> list[int]:
     """Return the uncompressed sizes of the file's pieces."""
     last = file.size_bytes - MEMBER_SIZE_BYTES * (len(file.members) - 1)
     return [*[MEMBER_SIZE_BYTES] * (len(file.members) - 1), last] if file.members else []
-
-
-HEAD_SIZE_BYTES = 4_096
-"""Length of a file's beginning that determines its kind."""
-TEXT, BYTES = "text/plain; charset=utf-8", "application/octet-stream"
-# Python's `mimetypes` also reads tables of the machine, so two executors could store one file under different types.
-_BY_END = {
-    "css": "text/css; charset=utf-8",
-    "csv": "text/csv; charset=utf-8",
-    "htm": "text/html; charset=utf-8",
-    "html": "text/html; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "json": "application/json",
-    "md": "text/markdown; charset=utf-8",
-    "svg": "image/svg+xml",
-    "xml": "application/xml",
-    "avif": "image/avif",
-    "gif": "image/gif",
-    "ico": "image/x-icon",
-    "jpeg": "image/jpeg",
-    "jpg": "image/jpeg",
-    "png": "image/png",
-    "webp": "image/webp",
-    "mp4": "video/mp4",
-    "webm": "video/webm",
-    "woff": "font/woff",
-    "woff2": "font/woff2",
-    "pdf": "application/pdf",
-    "wasm": "application/wasm",
-    "bz2": "application/x-bzip2",
-    "gz": "application/gzip",
-    "tar": "application/x-tar",
-    "tgz": "application/gzip",
-    "whl": "application/zip",
-    "xz": "application/x-xz",
-    "zip": "application/zip",
-    "zst": "application/zstd",
-}
-_LARGE_TEXT = ("text/", "application/json", "application/xml", "application/wasm", "image/svg+xml")
 
 
 def kind_of(name: str, head: bytes) -> str:

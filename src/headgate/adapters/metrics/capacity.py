@@ -12,6 +12,15 @@ from pathlib import Path
 
 import psutil
 
+FREE_MIN_BYTES = 1_000_000
+"""Free space below which a failure on a disk counts as caused by the full disk."""
+ROOM_BYTES = 16_000_000
+"""Free space below which no build begins."""
+SHY_S = 10.0
+"""Pause after a disk was full, in which no build begins."""
+NO_SPACE = "No space left on device"
+"""Message of programs when the disk is full."""
+
 
 @dataclass(frozen=True, slots=True)
 class MachineLoad:
@@ -48,16 +57,9 @@ def _that_is(path: Path) -> Path:
     return next(p for p in (path, *path.parents) if p.exists())
 
 
-FREE_MIN_BYTES = 1_000_000
-"""Free space below which a failure on a disk counts as caused by the full disk."""
-ROOM_BYTES = 16_000_000
-"""Free space below which no build begins."""
-SHY_S = 10.0
-WORDS = "No space left on device"
-"""Message of programs when the disk is full."""
+class DiskRoom:
+    """Tell whether the disks of builds have space, and whether one was full."""
 
-
-class MetricRoom:
     def __init__(self, places: Callable[[], Sequence[Path]], *, now_s: Callable[[], float] = time.monotonic) -> None:
         """Watch the disks of `places`: directories, some of which may not be there yet."""
         self._places, self._now_s = places, now_s
@@ -67,7 +69,7 @@ class MetricRoom:
         """Return whether there is no space now, there was none at some moment since (of the monotonic clock), or `why`
         says so."""
         # EDQUOT is how a disk quota of the user or the project says that it is full.
-        is_full = why.errno in (errno.ENOSPC, errno.EDQUOT) if isinstance(why, OSError) else WORDS in why
+        is_full = why.errno in (errno.ENOSPC, errno.EDQUOT) if isinstance(why, OSError) else NO_SPACE in why
         if is_full or self._less_than(FREE_MIN_BYTES) is not None:
             self._gone_s = self._now_s()
         return self._gone_s >= since_s

@@ -1,4 +1,4 @@
-"""Show figures for Prometheus: of the whole system, a row of GAUGES each, and of one process, as counted."""
+"""Show figures for Prometheus: those of the whole system, a row of GAUGES each, and those that one process counts."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ Series = Mapping[tuple[str, ...], int]
 
 _KINDS, _WORKERS = ("scheduler", "merger", "executor", "web"), ("git", "build")
 _STATES = ("requested", "running", "waiting", "paused")
+_QUICK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+_LONG_S = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
+REQUESTS = ("get", "list", "commit", "grant", "keep_alive", "revoke", "get_many", "scan")
+OUTCOMES = ("ok", "conflict", "refused", "unavailable", "given up")
+UNTOLD = ("notices", "notices of the inventory", "reports")
+SHOWN = ("request", "stream")
+"""Label values that are known in advance: their series begin at zero, so that rates include the first event."""
 
 
 class SystemGauge(NamedTuple):
@@ -148,15 +155,6 @@ GAUGES = [
     ),
     SystemGauge("headgate_messages_waiting", "Turns whose messages wait for a server.", ("to",), _messages),
 ]
-
-_QUICK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
-REQUESTS = ("get", "list", "commit", "grant", "keep_alive", "revoke", "get_many", "scan")
-OUTCOMES = ("ok", "conflict", "refused", "unavailable", "given up")
-UNTOLD = ("notices", "notices of the inventory", "reports")
-SHOWN = ("request", "stream")
-"""Label values that are known in advance: their series begin at zero, so that rates include the first event."""
-
-_LONG_S = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
 
 
 class ProcessMetrics:

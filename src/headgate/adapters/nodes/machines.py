@@ -30,9 +30,7 @@ MEANT = {
     "python-path": "ansible_python_interpreter",
 }
 """Key in other formats -> key in the file of machines."""
-
-
-TOLD_MAX = 200
+ANNOUNCED_MAX = 200
 """Most machines of one executor that are announced to other components."""
 
 
@@ -79,7 +77,7 @@ class ListedMachines:
                 self._builds.get(one.name, ""),
                 one.name in self._reserved,
             )
-            for one in sorted(self._all, key=lambda one: one.name)[:TOLD_MAX]
+            for one in sorted(self._all, key=lambda one: one.name)[:ANNOUNCED_MAX]
         )
 
     async def changed(self, seen: tuple[OwnMachine, ...]) -> tuple[OwnMachine, ...]:

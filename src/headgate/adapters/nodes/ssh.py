@@ -1,10 +1,4 @@
-"""Reach machines that are there over ssh, and learn their host keys from the first answer.
-
-A build has a directory of its own on the machine, which is removed after it.  Properties of the machine: Ansible's
-(`ansible_host`, `ansible_user`, `ansible_port`, `ansible_ssh_private_key_file`…); `host-key`, the public keys by which
-it is known, one a line; and `prepare` and `clean`, commands of a shell run there before and after, and `probe`, another
-one or `ssh`, all of which the provider may have for its machines.
-"""
+"""Reach machines that are there over ssh, and learn their host keys from the first answer."""
 
 from __future__ import annotations
 
@@ -40,10 +34,23 @@ _PLACE = re.compile(r"/[\w./@+:~-]+")
 _ALIAS = "machine"
 """Name of the machine in the known_hosts file, whatever its address."""
 _UNKNOWN = "Host key verification failed"
+SCAN_MAX_S = 20.0
+SCAN_ANSWER_S = 10
+"""Time limit of each connection of a scan."""
+SCAN_MAX_BYTES = 100_000
+SCAN_KEYS_MAX = 16
+_KEY = re.compile(r"[a-z0-9@.-]{1,64} [A-Za-z0-9+/]{16,16000}={0,3}")
+"""Type and value of a key, as they follow the name of its host."""
 
 
 class SshProvider:
-    """See `ports.clouds.Provider`."""
+    """See `ports.clouds.Provider`.
+
+    A build has a directory of its own on the machine, which is removed after it.  Properties of the machine: Ansible's
+    (`ansible_host`, `ansible_user`, `ansible_port`, `ansible_ssh_private_key_file`…); `host-key`, the public keys by
+    which it is known, one a line; `prepare` and `clean`, commands of a shell that run there before and after a build;
+    and `probe`, another command or `ssh`.  The provider may have these commands for all its machines.
+    """
 
     def __init__(self, program: str = "ssh", *, learns: bool = True) -> None:
         """Trust the key of an unknown machine the first time if `learns`; otherwise do not use the machine."""
@@ -197,15 +204,6 @@ def _command(machine: Machine, name: str) -> str:
     return machine.properties.get(name) or machine.provider.get(name) or "true"
 
 
-SCAN_MAX_S = 20.0
-ANSWER_S = 10
-"""Time limit of each connection."""
-SCAN_MAX_BYTES = 100_000
-KEYS_MAX = 16
-_KEY = re.compile(r"[a-z0-9@.-]{1,64} [A-Za-z0-9+/]{16,16000}={0,3}")
-"""Type and value of a key, as they follow the name of its host."""
-
-
 class Scanner:
     """Scan host keys with `ssh-keyscan`, a few machines at a time."""
 
@@ -222,11 +220,11 @@ class Scanner:
             async with self._places:
                 return await _connected(where, int(port))
         async with self._places:
-            output = await self._run("-T", str(ANSWER_S), "-p", port, "--", where)
+            output = await self._run("-T", str(SCAN_ANSWER_S), "-p", port, "--", where)
         # Each line begins with the host's name, comments with `#`; the machine controls the rest, so only keys pass.
         found = [text.partition(" ")[2].strip() for text in output.splitlines() if not text.startswith("#")]
         # Sorted, because ssh-keyscan asks for all types at once and prints them in the order of the answers.
-        keys = sorted({key for key in found if _KEY.fullmatch(key)})[:KEYS_MAX]
+        keys = sorted({key for key in found if _KEY.fullmatch(key)})[:SCAN_KEYS_MAX]
         if not keys:
             raise MachineUnusable(f"{where} port {port}: nothing there says what its ssh keys are")
         return "\n".join(keys)
@@ -254,10 +252,10 @@ class Scanner:
 async def _connected(where: str, port: int) -> str:
     """Return nothing once the machine accepts the connection. Raise MachineUnusable."""
     try:
-        async with asyncio.timeout(ANSWER_S):
+        async with asyncio.timeout(SCAN_ANSWER_S):
             _, writer = await asyncio.open_connection(where, port)
     except TimeoutError as error:
-        raise MachineUnusable(f"{where} port {port} did not answer in {ANSWER_S} s") from error
+        raise MachineUnusable(f"{where} port {port} did not answer in {SCAN_ANSWER_S} s") from error
     except (OSError, ValueError) as error:  # ValueError: an invalid host name
         raise MachineUnusable(f"{where} port {port}: {line(getattr(error, 'strerror', '') or str(error))}") from error
     # No orderly end is needed, and a machine that does not take part in one cannot delay the scan.

@@ -1,11 +1,4 @@
-"""Give a build access to its machines: Ansible's inventory, an ssh-agent with keys, and kubeconfigs.
-
-No playbook can read the keys of its machines: it has the agent's socket.  The agent runs as the build's user, outside
-of every sandbox, and is the same for all playbooks, so a base job may exchange the operator's key for one of the
-build's own (`ssh-add`, `ssh-add -d`).  What a playbook with secrets gives it is taken back when that one has ended:
-all but the keys that signed before it began, since whoever knows a public key can put it there without the private one,
-or into the comment of another.
-"""
+"""Give a build access to its machines: Ansible's inventory, an ssh-agent with keys, and kubeconfigs."""
 
 from __future__ import annotations
 
@@ -33,19 +26,39 @@ from headgate.adapters.process.sandbox import AGENT_SOCKET, Spaces
 from headgate.config.model import FrozenJob
 from headgate.ports.clouds import HOST_KEY_VARIABLE
 
-Hosts = Mapping[str, Mapping[str, Any]]
-"""Host name -> Ansible variables that say how to reach it. JSON."""
-
 KEY_VARIABLES = ("ansible_ssh_private_key_file", "ansible_private_key_file")
 INTERPRETER = "ansible_python_interpreter"
 UNREACHABLE = "zuul_unreachable"
 """Group of the hosts that an earlier playbook could not reach."""
 _ELSEWHERE = {"ansible_remote_tmp": "~/.ansible/tmp", "ansible_async_dir": "~/.ansible_async"}
-_PORTS = {"winrm": 5986, "psrp": 5986}
+_CONNECTION_PORTS = {"winrm": 5986, "psrp": 5986}
 """Kind of connection -> default port; ssh for all others."""
 _BESIDE = ("local", CONNECTION, "kubectl", "kubernetes.core.kubectl")
 """Kinds of connection that do not use the host's address."""
 _UNKNOWN = dict.fromkeys(("az", "cloud", "provider", "region", "host_id", "external_id", "slot"))
+AGENT_PROGRAM = "ssh-agent"
+SOCKET_VARIABLE = "SSH_AUTH_SOCK"
+START_MAX_S = 20.0
+KEY_SIZE_MAX_BYTES = 65_536
+_INPUT = 100
+"""Descriptor that programs read their input from."""
+KEYS_MAX = 50
+"""Most keys that remain after a playbook with secrets, or that are removed one by one."""
+_LISTED = 'said=$(ssh-add -L) || test "$said" = "The agent has no identities." || exit 1; printf "%s\\n" "$said"'
+"""`ssh-add -L` exits with 1 when there are no keys, and also when there are too many to list."""
+_SIGNING = (
+    f"ssh-add -L | head -n {KEYS_MAX} | while IFS= read -r key; do"
+    ' printf "%s\\n" "$key" | ssh-add -T /dev/stdin >&2 && printf "%s\\n" "$key"; done; true'
+)
+_KEY_KINDS = ("ssh-", "ecdsa-", "sk-")
+CLUSTER_SECRET = "kubernetes"
+"""Key in a node's secrets of the access to its cluster."""
+_CLUSTER_PORTS = {"https": 443, "http": 80}
+
+Hosts = Mapping[str, Mapping[str, Any]]
+"""Host name -> Ansible variables that say how to reach it. JSON."""
+Secrets = Mapping[str, Any]
+"""Secrets of one node, for its build alone. JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +119,7 @@ def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> 
         variables |= {"ansible_port": 22, "ansible_user": own_user, "ansible_python_interpreter": "auto", **_ELSEWHERE}
     elif connection == CONNECTION:
         variables |= {"ansible_port": 22, "ansible_python_interpreter": "auto_silent", **_ELSEWHERE}
-    elif connection not in _PORTS:
+    elif connection not in _CONNECTION_PORTS:
         variables |= _ELSEWHERE
     # The key is known from the provider: only then can ssh refuse a machine that pretends to be this one.
     if found.get(HOST_KEY_VARIABLE):
@@ -139,7 +152,7 @@ def targets(hosts: Hosts) -> Iterator[NetworkTarget]:
     """Yield the addresses that Ansible connects to."""
     for name, found in hosts.items():
         if found.get("ansible_connection") not in _BESIDE:
-            port = str(found.get("ansible_port") or _PORTS.get(str(found.get("ansible_connection")), 22))
+            port = str(found.get("ansible_port") or _CONNECTION_PORTS.get(str(found.get("ansible_connection")), 22))
             if port.isdigit():
                 yield NetworkTarget(str(found.get("ansible_host") or name), int(port))
 
@@ -165,29 +178,19 @@ def known_host(name: str, found: Mapping[str, Any]) -> str:
     return "".join(f"{where} {key}\n" for key in str(found.get(HOST_KEY_VARIABLE, "")).split("\n") if key)
 
 
-AGENT_PROGRAM = "ssh-agent"
-SOCKET_VARIABLE = "SSH_AUTH_SOCK"
-START_MAX_S = 20.0
-KEY_SIZE_MAX_BYTES = 65_536
-_INPUT = 100
-"""Descriptor that programs read their input from."""
-KEYS_MAX = 50
-"""Most keys that remain after a playbook with secrets, or that are removed one by one."""
-_LISTED = 'said=$(ssh-add -L) || test "$said" = "The agent has no identities." || exit 1; printf "%s\\n" "$said"'
-"""`ssh-add -L` exits with 1 when there are no keys, and also when there are too many to list."""
-_SIGNING = (
-    f"ssh-add -L | head -n {KEYS_MAX} | while IFS= read -r key; do"
-    ' printf "%s\\n" "$key" | ssh-add -T /dev/stdin >&2 && printf "%s\\n" "$key"; done; true'
-)
-_KINDS = ("ssh-", "ecdsa-", "sk-")
-
-
 class NoKey(Exception):
     """Report that a key for a machine of the build cannot be used. The text is for people."""
 
 
 class Agent:
-    """Run an agent; `place` is its directory, with the socket."""
+    """Run an ssh-agent; `place` is its directory, with the socket.
+
+    No playbook can read the keys of its machines: it has the agent's socket.  The agent runs as the build's user,
+    outside of every sandbox, and is the same for all playbooks, so a base job may exchange the operator's key for one
+    of the build's own (`ssh-add`, `ssh-add -d`).  What a playbook with secrets adds is removed when it has ended: all
+    but the keys that signed before it began, since whoever knows a public key can add it without the private one, or
+    put it into the comment of another.
+    """
 
     def __init__(self, keeper: ProcessKeeper, spaces: Spaces, user: BuildUser | None, place: Path) -> None:
         self._keeper, self._spaces, self._user, self.place = keeper, spaces, user, place
@@ -269,15 +272,7 @@ class Agent:
 
 
 def _listed_keys(listing: str) -> frozenset[str]:
-    return frozenset(line for line in listing.splitlines() if line.startswith(_KINDS))
-
-
-CLUSTER_SECRET = "kubernetes"
-"""Key in a node's secrets of the access to its cluster."""
-_CLUSTER_PORTS = {"https": 443, "http": 80}
-
-Secrets = Mapping[str, Any]
-"""Secrets of one node, for its build alone. JSON."""
+    return frozenset(line for line in listing.splitlines() if line.startswith(_KEY_KINDS))
 
 
 def kubeconfig(secrets: Iterable[Secrets]) -> bytes:

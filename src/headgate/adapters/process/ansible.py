@@ -152,7 +152,7 @@ class Playbooks:
         if handed:
             careful = stage.context.careful
             allowed = {
-                name: value for name, value in handed.items() if not careful or hostvars.may_be_told(name, value)
+                name: value for name, value in handed.items() if not careful or hostvars.is_permitted(name, value)
             }
             write_private(stage.handed, hostvars.for_ansible({"all": {"vars": hostvars.literal(allowed)}}))
             words[1:1] = ["-i", str(stage.handed)]

@@ -1,4 +1,4 @@
-"""Write the log of a build, look for failures in it, quote the lines that say why, and follow it."""
+"""Write the log of a build, look for failures in it, quote the lines that name their cause, and follow it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,37 @@ _LONG = (38, 48)
 _SIZES = {5: 3, 2: 5}
 """Kind of an extended colour -> how many numbers it has: index of a palette, or red, green and blue."""
 _FIGURES_MAX, _FIGURE_MAX = 32, 255
+LINE_SIZE_MAX_BYTES = 65_536
+"""Size above which a line is split."""
+_UNSEEN = re.compile(f"(?P<colour>{COLOUR})|[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Control characters, and characters that change the direction of text."""
+TOKEN_VARIABLE = "HEADGATE_FAILING"
+"""Variable with the text that our callback plugin prints, alone on a line, when a task has failed."""
+PATTERNS_MEMORY_MAX_BYTES = 1 << 20
+"""Memory for all patterns of a job together."""
+MATCHED_MAX_BYTES = 4_000
+"""Length of a line's beginning that is matched."""
+MATCHING_MAX_S = 20.0
+"""Time for matching all lines of one build, since other builds wait meanwhile."""
+SIGN_MAX_CHARS = 200
+"""Length of the line that a sign of failure quotes."""
+_HOST = b" | "
+"""Separates the host from the text in Ansible's output of a task."""
+EXCERPT_LINES_MAX = 4
+EXCERPT_LINE_MAX_CHARS = 200
+EXAMINED_MAX_BYTES = 400
+"""Length of a line's beginning that is examined."""
+EXCERPT_LINE_MAX_BYTES = 10_000
+"""Size above which a line is never quoted, since it may have split a secret."""
+_SUSPECT = re.compile(
+    rb"^E   |\b[A-Z]\w*(?:Error|Exception)\b|\b(?i:error|fatal|panic): |\b(?:ERROR|FAILED|FAIL|FATAL)\b"
+    rb"|^not ok\b|\*\*\* "
+)
+_HARMLESS = re.compile(rb"\(ignored\)|\b(?i:0 errors?|no errors?)\b")
+CHUNK_SIZE_BYTES = 65_536
+LOOK_INTERVAL_S = 0.1
+QUICK_MAX = 20
+"""Followers in this process up to which the interval is the shortest; with more of them it grows."""
 
 
 def with_colours(text: str) -> str:
@@ -60,10 +91,6 @@ def _codes(figures: Sequence[int]) -> Iterator[str]:
         elif figures[at] in _PLAIN or figures[at] == 0:
             yield str(figures[at])
         at += size
-
-
-LINE_SIZE_MAX_BYTES = 65_536
-"""Size above which a line is split."""
 
 
 class JobLog:
@@ -137,10 +164,6 @@ class JobLog:
             self._file.close()
 
 
-_UNSEEN = re.compile(f"(?P<colour>{COLOUR})|[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Control characters, and characters that change the direction of text."""
-
-
 def _stamped(lines: list[bytes]) -> bytes:
     now = time.time()
     stamp = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03d} | "
@@ -158,19 +181,6 @@ def _clean(line: bytes) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     return found["colour"] or found[0].encode("unicode_escape").decode()
-
-
-TOKEN_VARIABLE = "HEADGATE_FAILING"
-"""Variable with the text that our callback plugin prints, alone on a line, when a task has failed."""
-MEMORY_MAX_BYTES = 1 << 20
-"""Memory for all patterns of a job together."""
-MATCHED_MAX_BYTES = 4_000
-"""Length of a line's beginning that is matched."""
-TIME_MAX_S = 20.0
-"""Time for matching all lines of one build, since other builds wait meanwhile."""
-SHOWN_MAX = 200
-_HOST = b" | "
-"""Separates the host from the text in Ansible's output of a task."""
 
 
 class _Pattern(Protocol):
@@ -207,8 +217,8 @@ class EarlySigns:
             began = time.perf_counter()
             self._look(lines)
             self._spent_s += time.perf_counter() - began
-            if self._spent_s > TIME_MAX_S:
-                self._sign(f"its failure-output took more than {TIME_MAX_S:.0f} s to be looked for")
+            if self._spent_s > MATCHING_MAX_S:
+                self._sign(f"its failure-output took more than {MATCHING_MAX_S:.0f} s to be looked for")
         return lines
 
     def _look(self, lines: list[bytes]) -> None:
@@ -217,7 +227,7 @@ class EarlySigns:
             content = line.partition(_HOST)[2] if self._ansible else line
             text = content[:MATCHED_MAX_BYTES].decode(errors="replace").rstrip("\r")
             if text and self._pattern is not None and self._pattern.search(text):
-                self._sign(f'its output matches failure-output: "{one_line(text, SHOWN_MAX)}"')
+                self._sign(f'its output matches failure-output: "{one_line(text, SIGN_MAX_CHARS)}"')
                 return
 
     def _sign(self, why: str) -> None:
@@ -232,7 +242,7 @@ def _together(patterns: Sequence[str]) -> _Pattern:
     options = re2.Options()
     options.log_errors = False
     # re2 matches in linear time, so that no pattern of a job can hang the executor; its memory needs this limit.
-    options.max_mem = MEMORY_MAX_BYTES
+    options.max_mem = PATTERNS_MEMORY_MAX_BYTES
     try:
         found: _Pattern = re2.compile("|".join(f"(?:{pattern})" for pattern in patterns), options)
     except re2.error as error:
@@ -240,19 +250,6 @@ def _together(patterns: Sequence[str]) -> _Pattern:
             "the patterns of its failure-output are too large together; write fewer, or simpler"
         ) from error
     return found
-
-
-EXCERPT_LINES_MAX = 4
-EXCERPT_LINE_MAX_CHARS = 200
-LOOKED_AT_MAX_BYTES = 400
-"""Length of a line's beginning that is examined."""
-KEPT_MAX_BYTES = 10_000
-"""Size above which a line is not shown, since it may have split a secret."""
-_SUSPECT = re.compile(
-    rb"^E   |\b[A-Z]\w*(?:Error|Exception)\b|\b(?i:error|fatal|panic): |\b(?:ERROR|FAILED|FAIL|FATAL)\b"
-    rb"|^not ok\b|\*\*\* "
-)
-_HARMLESS = re.compile(rb"\(ignored\)|\b(?i:0 errors?|no errors?)\b")
 
 
 class Excerpt:
@@ -277,8 +274,8 @@ class Excerpt:
         if self._settled:
             return
         for line in lines:
-            start = line[:LOOKED_AT_MAX_BYTES]
-            if len(line) > KEPT_MAX_BYTES or not start.strip():
+            start = line[:EXAMINED_MAX_BYTES]
+            if len(line) > EXCERPT_LINE_MAX_BYTES or not start.strip():
                 continue
             self._last.append(line)
             if _SUSPECT.search(start) and not _HARMLESS.search(start):
@@ -293,7 +290,7 @@ class Excerpt:
         self._settled = True
 
     def text(self) -> str:
-        """Return at most `LINES_MAX` printable lines: those that name an error, else the last two.
+        """Return at most `EXCERPT_LINES_MAX` printable lines: those that name an error, else the last two.
 
         Secrets are removed; the text is empty if no playbook failed.
         """
@@ -303,12 +300,6 @@ class Excerpt:
         # Censored now and not when heard: a secret may become known only after the line that has it.
         clear = (self.censor.line(one).decode(errors="replace").strip() for one in found)
         return "\n".join(one_line(one, EXCERPT_LINE_MAX_CHARS) for one in clear)
-
-
-CHUNK_SIZE_BYTES = 65_536
-LOOK_INTERVAL_S = 0.1
-QUICK_MAX = 20
-"""Followers in this process up to which the interval is the shortest; with more of them it grows."""
 
 
 class TailGroup:

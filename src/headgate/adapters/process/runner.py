@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from headgate.adapters.ansible.install import AnsibleSupply, CannotInstall
 from headgate.adapters.ansible.versions import AnsibleNotInstalled, Environment, Environments
 from headgate.adapters.keys.clear import Clear, handed, of_nodes, sealed
-from headgate.adapters.metrics.capacity import MetricRoom
+from headgate.adapters.metrics.capacity import DiskRoom
 from headgate.adapters.nodes.machines import ListedMachine, ListedMachines, NoNode
 from headgate.adapters.process.access import Hosts, NoKey, keys, kubeconfig, servers, targets, tokens, without_keys
 from headgate.adapters.process.ansible import Playbooks, program_of, shared_config
@@ -32,7 +32,7 @@ from headgate.adapters.process.images import BuildContainer, BuildContainers
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.joboutput import write_inventory, write_manifest
 from headgate.adapters.process.network.networks import Fleet, NetworkChoice
-from headgate.adapters.process.network.sockets import ReadLog, given, reached, serving
+from headgate.adapters.process.network.sockets import ReadLog, artifact_builds, reachable_artifacts, serving_files
 from headgate.adapters.process.phases import PhaseLimits, Phases, PlaybookVerdict
 from headgate.adapters.process.processes import ProcessKeeper, kill_left
 from headgate.adapters.process.returns import ReturnError, read
@@ -110,7 +110,7 @@ class ProcessRunner:
         fleet: Fleet = tuple,
         read_log: ReadLog | None = None,
     ) -> None:
-        """Set up what all builds share.  For `fleet` see `network.networks`, for `read_log` see `network.artifacts`."""
+        """Set up what all builds share.  For `fleet` see `network.networks`, for `read_log` see `network.sockets`."""
         self.root, self.log_root, self._checkout, self.settings = root, log_root, checkout, settings
         self._keys, self._read_log = keys, read_log
         self.limiter = Limiter(settings.bounds)
@@ -128,7 +128,7 @@ class ProcessRunner:
         self._images = BuildContainers(settings.images, settings.bounds, self.sandbox)
         self.machines = ListedMachines(settings.machines)
         self._supply = AnsibleSupply(settings.ansible, manages=settings.manage_ansible)
-        self.room = MetricRoom(lambda: (self.root, self.log_root))
+        self.room = DiskRoom(lambda: (self.root, self.log_root))
         self._held_builds: frozenset[str] = frozenset()
         """Ids of builds whose directories are not removed."""
 
@@ -258,7 +258,7 @@ class ProcessRunner:
         """See `Workspace.artifacts`."""
         await self.cells.begin()
         apart = [trusted for trusted in (True, False) if self._read_log and self.cells.apart(trusted=trusted)]
-        return {trusted: reached(spec.zuul, spec.tenant) for trusted in apart}
+        return {trusted: reachable_artifacts(spec.zuul, spec.tenant) for trusted in apart}
 
     async def _run_build(self, workspace: Workspace, work: Work, joblog: JobLog) -> BuildOutcome:
         spec = workspace.spec
@@ -293,7 +293,7 @@ class ProcessRunner:
             joblog.censor.learn(tokens(clusters))
             joblog.excerpt.censor.learn(tokens(clusters))
             secret = await handed(self._keys, spec)
-            earlier = serving(self._read_log, given(spec.zuul)) if self._read_log else None
+            earlier = serving_files(self._read_log, artifact_builds(spec.zuul)) if self._read_log else None
             reaching = Reached(
                 (*targets(hosts), *servers(clusters)), tuple(keys(hosts, self.settings.variables)), earlier
             )

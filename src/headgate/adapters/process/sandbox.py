@@ -15,25 +15,11 @@ from headgate.adapters.process.bounds import machine
 from headgate.adapters.process.confinement import errands
 from headgate.adapters.process.confinement.users import NEEDED, BuildUser
 
+log = logging.getLogger("headgate.executor")
+
 Spaces = Mapping[str, int]
 """Kind -> descriptor; `user` precedes `net`."""
 NOWHERE_ELSE: Spaces = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """Represent the network of a command."""
-
-    spaces: Spaces = field(default_factory=dict)
-    """Namespaces that commands start in."""
-    cut: bool = False
-    """Whether bubblewrap removes the network, because nothing else can."""
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    """Path -> content of a file that describes the network."""
-
-
-log = logging.getLogger("headgate.executor")
-
 PROBE_TIMEOUT_S = 60.0
 AGENT = "/run/headgate-agent"
 """Path in a sandbox of the build's ssh-agent; short enough for a socket."""
@@ -48,6 +34,18 @@ TMP_SIZE_BYTES = 2_000_000_000
 INPUT_FIRST = 100
 """First descriptor of the data that bubblewrap reads; see `supervisor`."""
 WITHOUT = "They can read and write what this user can, and are not kept apart from each other."
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Represent the network of a command."""
+
+    spaces: Spaces = field(default_factory=dict)
+    """Namespaces that commands start in."""
+    cut: bool = False
+    """Whether bubblewrap removes the network, because nothing else can."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Path -> content of a file that describes the network."""
 
 
 @dataclass(frozen=True, slots=True)

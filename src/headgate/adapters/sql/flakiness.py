@@ -1,9 +1,9 @@
 """Answer how reliable jobs are: their health, what resets cost, and how flaky jobs are over time.
 
-Health and costs look at the latest rows alone, so that what they cost does not grow with the history.
+Health and costs look at the latest rows alone, so that an answer does not take longer as the history grows.
 
-The database reads a limited number of buildsets of the tenant, the latest of the time that is asked for, by the index
-that leads to them, and the builds of these alone: the rarest job costs what the most frequent one or all cost.
+For flakiness over time, the database reads a limited number of the tenant's buildsets by their index, the latest of the
+requested time, and the builds of these alone: a question about the rarest job takes as long as one about all jobs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,22 @@ from headgate.ports.history import LOOKED_AT_MAX, HistoryQuery, JobHealth, Reset
 from headgate.ports.statistics import PARTS_MAX, Flakiness, FlakySlot, Span
 
 Row = Mapping[str, Any]  # columns are of several types
+Query = sa.Select[Any]  # rows of several shapes
 
 OWN_FAILURES = ("FAILURE", "POST_FAILURE", "TIMED_OUT", "RETRY_LIMIT", "DISK_FULL")
 """Results that a job causes itself, and that another run may not have."""
 _TOOK_MS = sa.case((sa.and_(BUILDS.c.start_ms > 0, BUILDS.c.end_ms > 0), BUILDS.c.end_ms - BUILDS.c.start_ms), else_=0)
+JOB_NAME = sa.func.coalesce(BUILDS.c.job_name, "")
+"""Job name as an expression that no index matches: the index on names leads to builds of all tenants and times."""
+COUNTS = ("builds", "failed", "trees", "flaky", "retried")
+_PARTS: Mapping[str, sa.ColumnElement[str]] = {
+    **{name: BUILDSETS.c[name] for name in ("project", "branch", "pipeline")},
+    "nodeset": BUILDS.c.nodeset,
+    "job_name": BUILDS.c.job_name,
+}
 
 
-def job_health(chosen: sa.Select[Any]) -> sa.Select[Any]:  # rows of several shapes
+def job_health(chosen: Query) -> Query:
     """Summarise jobs. `chosen` are the builds to look at, joined with their buildsets, the latest first."""
     lost = sa.or_(BUILDS.c.final.is_(False), BUILDSETS.c.final.is_(False))
     named = (BUILDS.c.job_name, BUILDS.c.result, BUILDS.c.end_ms, BUILDSETS.c.project, BUILDSETS.c.tree)
@@ -79,7 +88,7 @@ def health_of(row: Row) -> JobHealth:
     return msgspec.convert({name: _plain(row[name]) for name in names} | _seconds(row), JobHealth, strict=False)
 
 
-def reset_costs(chosen: sa.Select[Any]) -> sa.Select[Any]:  # as above
+def reset_costs(chosen: Query) -> Query:
     """Summarise resets. `chosen` are the buildsets to look at, the latest first."""
     named = (BUILDSETS.c.uuid, BUILDSETS.c.project, BUILDSETS.c.pipeline, BUILDSETS.c.final)
     one = chosen.with_only_columns(*named).limit(LOOKED_AT_MAX).subquery()
@@ -118,18 +127,6 @@ def _seconds(row: Row) -> dict[str, float]:
 def _plain(value: object) -> object:
     """Convert a decimal to an integer: sums are decimals where the database has those."""
     return int(value) if isinstance(value, Decimal) else value
-
-
-Query = sa.Select[Any]  # rows of several shapes
-
-JOB_NAME = sa.func.coalesce(BUILDS.c.job_name, "")
-"""Job name as an expression that no index matches: the index on names leads to builds of all tenants and times."""
-COUNTS = ("builds", "failed", "trees", "flaky", "retried")
-_PARTS: Mapping[str, sa.ColumnElement[str]] = {
-    **{name: BUILDSETS.c[name] for name in ("project", "branch", "pipeline")},
-    "nodeset": BUILDS.c.nodeset,
-    "job_name": BUILDS.c.job_name,
-}
 
 
 class SqlFlakiness(ABC):

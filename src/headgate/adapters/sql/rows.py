@@ -1,4 +1,4 @@
-"""Write finished buildsets and builds as rows of the history, delete old rows, read with a time limit."""
+"""Write finished buildsets and builds as rows of the history, delete old rows, and read with a time limit."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, 
 from headgate.gate.state.change import Change
 from headgate.map.records import Finished, FinishedBuild, HandAction
 from headgate.ports.history import HistoryUnavailable
+
+READ_MAX_S = 30.0
+"""Time limit of one question."""
+PROGRESS_STEPS = 100_000
+"""Steps of SQLite between two checks of the time limit."""
+NEVER = float("inf")
 
 
 def write(connection: sa.Connection, finished: Finished) -> None:
@@ -134,12 +140,6 @@ def _old(before_ms: int) -> tuple[sa.ColumnElement[bool], ...]:
         BUILDSETS.c.number != latest,
         BUILDSETS.c.uuid.not_in(of_it),
     )
-
-
-READ_MAX_S = 30.0
-PROGRESS_STEPS = 100_000
-"""Steps of SQLite between two checks of the time limit."""
-NEVER = float("inf")
 
 
 class BoundedReads:

@@ -24,7 +24,18 @@ from headgate.config.explain.describe import AttributeDifference
 from headgate.config.model import FrozenGraph
 from headgate.config.tenants import TenantProject
 
+AT_ONCE_MAX = 8
+"""Limit on requests at the same time, out of consideration for the operator of the server."""
+TIMEOUT_S = 60.0
+ATTEMPTS_MAX = 3
+"""Number of attempts at a request that the server is too busy to answer."""
+PAUSE_S = 1.0
+ANSWER_MAX_BYTES = 50_000_000
 VALUE_MAX_CHARS = 160
+WHY_MAX_CHARS = 160
+_BUSY = (429, 502, 503, 504)
+_NOT_FROZEN = (400, 409, 500)
+"""Status codes of the server for a graph that has configuration errors."""
 
 
 class Compared(NamedTuple):
@@ -51,17 +62,17 @@ class Apart(NamedTuple):
     why: str
 
 
-class HeldComparison(NamedTuple):
+class GraphComparison(NamedTuple):
     """Hold the result of a comparison."""
 
     graphs: list[Compared]
     apart: list[Apart]
 
 
-def as_json(held: HeldComparison) -> dict[str, Any]:
+def as_json(compared: GraphComparison) -> dict[str, Any]:
     return {
-        "graphs": len(held.graphs),
-        "jobs": sum(one.jobs for one in held.graphs),
+        "graphs": len(compared.graphs),
+        "jobs": sum(one.jobs for one in compared.graphs),
         "differing": [
             {
                 "tenant": one.tenant,
@@ -70,19 +81,19 @@ def as_json(held: HeldComparison) -> dict[str, Any]:
                 "branch": one.place.branch,
                 "differences": [{"path": d.path, "ours": d.old, "theirs": d.new} for d in one.differences],
             }
-            for one in held.graphs
+            for one in compared.graphs
             if one.differences
         ],
-        "not_compared": [one._asdict() for one in held.apart],
+        "not_compared": [one._asdict() for one in compared.apart],
     }
 
 
-def as_text(held: HeldComparison, url: str, limit: int) -> Iterator[str]:
+def as_text(compared: GraphComparison, url: str, limit: int) -> Iterator[str]:
     """Yield each difference once, with the graphs that have it; then the branches that were not compared; then the
     counts."""
     # A difference in a base job appears in thousands of graphs, so each is shown once.
     where: dict[tuple[str, str, str], list[str]] = {}
-    for one in held.graphs:
+    for one in compared.graphs:
         graph = f"{one.place.pipeline} of {one.place.project.name}@{one.place.branch}"
         for d in one.differences:
             where.setdefault((d.path, _short(d.old), _short(d.new)), []).append(f"{one.tenant}: {graph}")
@@ -92,13 +103,13 @@ def as_text(held: HeldComparison, url: str, limit: int) -> Iterator[str]:
         yield f"    {style('here', fg='blue')}   {mine}\n    {style('there', fg='blue')}  {other}\n"
     if left := len(where) - len(shown):
         yield f"{left:,} more differences are not shown; --limit 0 shows all\n"
-    yield from _not_compared(held.apart, limit)
-    differing = sum(bool(one.differences) for one in held.graphs)
-    branches = len({one.where for one in held.graphs})
-    graphs_and = f"{len(held.graphs):,} job graphs of {branches:,} branches"
-    what = f"{graphs_and} and {sum(one.jobs for one in held.graphs):,} jobs compared with {url}"
+    yield from _not_compared(compared.apart, limit)
+    differing = sum(bool(one.differences) for one in compared.graphs)
+    branches = len({one.where for one in compared.graphs})
+    graphs_and = f"{len(compared.graphs):,} job graphs of {branches:,} branches"
+    what = f"{graphs_and} and {sum(one.jobs for one in compared.graphs):,} jobs compared with {url}"
     good = style("all are the same", fg="green", bold=True)
-    ends = f"; {len(held.apart):,} not compared, see above" if held.apart else ""
+    ends = f"; {len(compared.apart):,} not compared, see above" if compared.apart else ""
     yield f"{what}: {style(f'{differing:,} graphs differ', fg='red', bold=True) if differing else good}{ends}"
 
 
@@ -120,19 +131,6 @@ def _short(value: Any) -> str:
     return text if len(text) <= VALUE_MAX_CHARS else f"{text[: VALUE_MAX_CHARS - 1]}…"
 
 
-AT_ONCE_MAX = 8
-"""Limit on requests at the same time, out of consideration for the operator of the server."""
-TIMEOUT_S = 60.0
-ATTEMPTS_MAX = 3
-"""Number of attempts at a request that the server is too busy to answer."""
-PAUSE_S = 1.0
-ANSWER_MAX_BYTES = 50_000_000
-WHY_MAX_CHARS = 160
-_BUSY = (429, 502, 503, 504)
-_NOT_FROZEN = (400, 409, 500)
-"""Status codes of the server for a graph that has configuration errors."""
-
-
 class Only(NamedTuple):
     """Restrict what is compared; empty means everything."""
 
@@ -146,7 +144,7 @@ class Only(NamedTuple):
         """Return the projects to compare. Raise UserError."""
         if not self.projects:
             return loaded.tenant.projects
-        return [source for name in self.projects if (source := _known(loaded, name))]
+        return [loaded.project(name) for name in self.projects]
 
 
 class _Answer(NamedTuple):
@@ -226,7 +224,7 @@ def _plain(page: str) -> str:
 
 async def compare_and_close(
     tenants: Mapping[str, LoadedTenant], only: Only, server: ReferenceServer, say: Callable[[int, int], None]
-) -> HeldComparison:
+) -> GraphComparison:
     """Compare like `compared`, then close the server."""
     try:
         return await compared(tenants, only, server, say)
@@ -236,7 +234,7 @@ async def compare_and_close(
 
 async def compared(
     tenants: Mapping[str, LoadedTenant], only: Only, server: ReferenceServer, say: Callable[[int, int], None]
-) -> HeldComparison:
+) -> GraphComparison:
     """Compare every graph of every tenant on every branch that is read here and that the server has, too.
 
     `say` is called with the number of graphs compared so far, and of all. Raise UserError.
@@ -269,7 +267,7 @@ async def compared(
     for name, loaded in tenants.items():
         apart += await _elsewhere(server, name, loaded, only)
     without = {(one.tenant, one.project, one.branch) for one in apart}
-    return HeldComparison([one for one in found if one.where not in without], apart)
+    return GraphComparison([one for one in found if one.where not in without], apart)
 
 
 def _unknown(tenants: Mapping[str, LoadedTenant], found: Sequence[Compared]) -> list[Apart]:
@@ -281,14 +279,6 @@ def _unknown(tenants: Mapping[str, LoadedTenant], found: Sequence[Compared]) -> 
         if not known and one.place.branch != default_branch(tenants[one.tenant], one.place.project):
             why[one.where] = f"the server does not know it: {one.unknown}"
     return [Apart(*branch, text) for branch, text in why.items()]
-
-
-def _known(loaded: LoadedTenant, name: str) -> TenantProject:
-    """Find a project of the tenant by its name. Raise UserError."""
-    source = loaded.tenant.find(name)
-    if source is None:
-        raise UserError(f"tenant {loaded.tenant.name}: {loaded.tenant.why_not(name)}")
-    return source
 
 
 def _branches(loaded: LoadedTenant, source: TenantProject) -> list[str]:

@@ -16,8 +16,7 @@ from headgate.adapters.nodes.clouds.registry import MissingLibrary
 from headgate.base.errors import UserError
 from headgate.base.texts import listed, plain_json
 from headgate.cli.ansible import row
-from headgate.cli.check import against as beside
-from headgate.cli.check import output
+from headgate.cli.check import against, output
 from headgate.cli.check.inspection import CheckScope, TenantProblem, pipelines_of, problems_of
 from headgate.cli.check.migration import is_of_the_reference, page
 from headgate.cli.jobs import environments, log_store
@@ -34,58 +33,10 @@ from headgate.config.keys.job import ANSIBLE_VERSIONS
 from headgate.config.model import ConfigError
 from headgate.config.tenants import ConfigErrors
 
-NAMED_MAX = 3
-
-
-def requested_versions(tenants: Iterable[LoadedTenant]) -> dict[str, list[str]]:
-    """Map each requested version to the places that request it."""
-    found: dict[str, dict[str, None]] = {}
-    for loaded in tenants:
-        layout = loaded.layout
-        requests = [(loaded.tenant.default_ansible_version, f"tenant {loaded.tenant.name}")]
-        requests += [(version, f"job {name}") for name in layout.jobs for version in _versions(layout.jobs[name])]
-        stanzas = (*layout.projects.items(), *layout.templates.items())
-        requests += [(version, f"a variant in {name}") for name, those in stanzas for version in _versions(those)]
-        for version, who in requests:
-            found.setdefault(version, {})[who] = None
-    return {version: list(found[version]) for version in ANSIBLE_VERSIONS if version in found}
-
-
-def _versions(stanzas: Iterable[Any]) -> Iterator[str]:
-    for stanza in stanzas:
-        yield from _within(stanza.body)
-
-
-def _within(value: Any) -> Iterator[str]:
-    """Yield each `ansible-version` of a stanza, and of the variants in it."""
-    if isinstance(value, dict):
-        if "ansible-version" in value:
-            yield str(value["ansible-version"])
-        for key, inner in value.items():
-            if "vars" not in key:
-                yield from _within(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _within(inner)
-
-
-def ansible_lines(tenants: Iterable[LoadedTenant], settings: Settings) -> Iterator[str]:
-    """Yield a line for each requested version."""
-    installed = environments(settings)
-    managed = FLAGS[settings.get("executor", "manage_ansible").lower()]
-    for version, who in requested_versions(tenants).items():
-        found = row(installed, version)
-        if found.state != "missing":
-            has = f"installed here (ansible-core {found.core})"
-        elif managed:
-            has = "not installed here; an executor installs it with the first build that needs it"
-        else:
-            has = f"not installed here; on every executor run: headgate ansible install {version}"
-        yield f"Ansible {version}, for {listed(who, NAMED_MAX)}: {has}"
-
-
 CAUSES_MAX = 30
 """Number of causes shown to people by default."""
+NAMED_MAX = 3
+"""Number of places that are named of those that request a version of Ansible."""
 
 
 class _Shown(NamedTuple):
@@ -123,6 +74,7 @@ class _Shown(NamedTuple):
 )
 @click.option(
     "--against",
+    "url",
     metavar="URL",
     help="Compare the job graphs with those of this running server, Zuul or Headgate.",
 )
@@ -138,7 +90,7 @@ def command(
     limit: int,
     new_since: str | None,
     fail_on: str,
-    against: str | None,
+    url: str | None,
     branches: tuple[str, ...],
     token: TextIO | None,
     json_: bool,
@@ -152,14 +104,14 @@ def command(
     """
     if limit < 0 or (json_ and sarif_):
         raise click.UsageError("--limit is a whole number from 0, and --json and --sarif exclude each other")
-    if branches and against is None:
+    if branches and url is None:
         raise click.UsageError("--branch needs --against; without it, errors of all branches are shown")
     try:
         if not json_ and not sarif_:
             _tell_of_settings(given)
-        if against is not None:
-            server = beside.ReferenceServer(against, token.readline().strip() if token else "")
-            sys.exit(_against(given, beside.Only(projects, branches), server, limit, json_))
+        if url is not None:
+            server = against.ReferenceServer(url, token.readline().strip() if token else "")
+            sys.exit(_against(given, against.Only(projects, branches), server, limit, json_))
         found = _looked(given, work_trees, CheckScope(projects, only), new_since)
     except ConfigErrors as refused:
         found = {"": _refused(refused.errors, _texts(given))}
@@ -181,6 +133,53 @@ def _tell_of_ansible(given: ReadingOptions, found: Mapping[str, TenantProblem]) 
         say(f"{line}\n")
 
 
+def ansible_lines(tenants: Iterable[LoadedTenant], settings: Settings) -> Iterator[str]:
+    """Yield a line for each requested version of Ansible: who requests it, and whether this machine has it."""
+    installed = environments(settings)
+    managed = FLAGS[settings.get("executor", "manage_ansible").lower()]
+    for version, who in requested_versions(tenants).items():
+        found = row(installed, version)
+        if found.state != "missing":
+            has = f"installed here (ansible-core {found.core})"
+        elif managed:
+            has = "not installed here; an executor installs it with the first build that needs it"
+        else:
+            has = f"not installed here; on every executor run: headgate ansible install {version}"
+        yield f"Ansible {version}, for {listed(who, NAMED_MAX)}: {has}"
+
+
+def requested_versions(tenants: Iterable[LoadedTenant]) -> dict[str, list[str]]:
+    """Map each requested version of Ansible to the places that request it."""
+    found: dict[str, dict[str, None]] = {}
+    for loaded in tenants:
+        layout = loaded.layout
+        requests = [(loaded.tenant.default_ansible_version, f"tenant {loaded.tenant.name}")]
+        requests += [(version, f"job {name}") for name in layout.jobs for version in _versions(layout.jobs[name])]
+        stanzas = (*layout.projects.items(), *layout.templates.items())
+        requests += [(version, f"a variant in {name}") for name, those in stanzas for version in _versions(those)]
+        for version, who in requests:
+            found.setdefault(version, {})[who] = None
+    return {version: list(found[version]) for version in ANSIBLE_VERSIONS if version in found}
+
+
+def _versions(stanzas: Iterable[Any]) -> Iterator[str]:
+    for stanza in stanzas:
+        yield from _within(stanza.body)
+
+
+def _within(value: Any) -> Iterator[str]:
+    """Yield each `ansible-version` of a stanza, and of the variants in it."""
+    if isinstance(value, dict):
+        if "ansible-version" in value:
+            yield str(value["ansible-version"])
+        for key, inner in value.items():
+            if "vars" not in key:
+                yield from _within(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _within(inner)
+
+
 def _tell_of_settings(given: ReadingOptions) -> None:
     """Print the effect of the reference's settings, before anything needs their connections. Raise UserError."""
     try:
@@ -199,7 +198,9 @@ def _tell_of_settings(given: ReadingOptions) -> None:
         say(f"{page(settings)}\n")
 
 
-def _against(given: ReadingOptions, only: beside.Only, server: beside.ReferenceServer, limit: int, json_: bool) -> int:
+def _against(
+    given: ReadingOptions, only: against.Only, server: against.ReferenceServer, limit: int, json_: bool
+) -> int:
     """Compare with the server, and return the exit status. Raise ConfigErrors for the tenant file, UserError."""
     tenants = given.load().tenants
     # Tenants without the named projects are not compared; if none has them all, the comparison itself says which is
@@ -213,15 +214,15 @@ def _against(given: ReadingOptions, only: beside.Only, server: beside.ReferenceS
             sys.stderr.write(f"\r{done:,} of {of:,} graphs{'' if done < of else chr(10)}")
             sys.stderr.flush()
 
-    held = asyncio.run(beside.compare_and_close(having, only, server, count))
+    compared = asyncio.run(against.compare_and_close(having, only, server, count))
     if json_:
-        say(plain_json(msgspec.json.format(msgspec.json.encode(beside.as_json(held))).decode()))
+        say(plain_json(msgspec.json.format(msgspec.json.encode(against.as_json(compared))).decode()))
     else:
-        for block in beside.as_text(held, server.url, limit):
+        for block in against.as_text(compared, server.url, limit):
             say(block)
-    if held.apart and not held.graphs:
+    if compared.apart and not compared.graphs:
         raise UserError(f"{server.url}: nothing could be compared")
-    return int(any(one.differences for one in held.graphs))
+    return int(any(one.differences for one in compared.graphs))
 
 
 def _looked(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from headgate.base.errors import UserError
 from headgate.cli.offline.parallel import spread
 from headgate.cli.offline.reader import LoadedTenant, LoadedTenants, RefusedTenant
 from headgate.config.check import findings
@@ -114,10 +113,4 @@ def _concerns(one: findings.GraphFinding, projects: Collection[str] | None) -> b
 
 def _named(loaded: LoadedTenant, names: Sequence[str]) -> frozenset[str] | None:
     """Return the canonical names of the projects, or None without names. Raise UserError."""
-    found: set[str] = set()
-    for name in names:
-        source = loaded.tenant.find(name)
-        if source is None:
-            raise UserError(f"tenant {loaded.tenant.name}: {loaded.tenant.why_not(name)}")
-        found.add(source.project)
-    return frozenset(found) if names else None
+    return frozenset(loaded.project(name).project for name in names) if names else None

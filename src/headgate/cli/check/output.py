@@ -17,10 +17,12 @@ from headgate.config.check.findings import Cause
 from headgate.config.files.source import CHECKED, ERRORS
 from headgate.config.model import ConfigError
 
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _TWICE = re.compile(
     r"the (job|template|pipeline|nodeset|secret|image|flavor|label|semaphore|section|provider|queue) (\S+) "
     r"(?:is already defined|does not match its existing definition)"
 )
+"""Matches errors about a name that is defined twice."""
 
 
 def as_text(name: str, problem: TenantProblem, limit: int) -> Iterator[str]:
@@ -72,9 +74,6 @@ def located(problem: TenantProblem, error: ConfigError) -> dict[str, Any]:
 def failures(problem: TenantProblem, severity: str) -> int:
     """Return the number of errors of at least this severity."""
     return sum(severity == "warning" or error.severity == "error" for error in problem.errors)
-
-
-SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def sarif_log(tenants: Mapping[str, TenantProblem]) -> dict[str, Any]:

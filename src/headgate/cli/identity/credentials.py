@@ -15,10 +15,19 @@ from headgate.base.errors import UserError
 from headgate.cli.settings import Settings
 from headgate.web.peers.connections import Tls
 
-NAMES = ("certificate", "key", "client_ca")
+log = logging.getLogger("headgate.token")
+
+TLS_NAMES = ("certificate", "key", "client_ca")
+"""Options of `[tls]`, in the order of `Tls`."""
+TOKEN_FILE = "token"
+"""Name of the token's file in state_dir, unless `[web] token_file` names another file."""
+TOKEN_VARIABLE = "HEADGATE_TOKEN"
+"""Environment variable with the token, for commands on another machine or of another user."""
+TOKEN_MIN_CHARS = 16
+TOKEN_FILE_MAX_BYTES = 4_096
 
 
-def tls_of(settings: Settings, section: str = "tls", names: tuple[str, str, str] = NAMES) -> Tls | None:
+def tls_of(settings: Settings, section: str = "tls", names: tuple[str, str, str] = TLS_NAMES) -> Tls | None:
     """Return the TLS files, or None to serve without TLS. A section without settings uses those of `[tls]`. Raise
     UserError."""
     paths = [settings.get(section, name) for name in names]
@@ -72,18 +81,10 @@ def as_client(settings: Settings) -> ssl.SSLContext | bool:
     return found
 
 
-log = logging.getLogger("headgate.token")
-
-FILE = "token"
-"""File name in state_dir, unless `[web] token_file` names another file."""
-VARIABLE = "HEADGATE_TOKEN"
-"""Environment variable with the token, for commands on another machine or of another user."""
-LENGTH_MIN_CHARS = 16
-FILE_SIZE_MAX_BYTES = 4_096
-
-
 @dataclass(frozen=True, slots=True)
 class TokenFile:
+    """Locate the file that holds a token, such as the operator's."""
+
     path: Path
     ours: bool
     """Whether Headgate creates the file; if not, its author may let a group read it."""
@@ -150,12 +151,12 @@ class TokenFile:
                 self._guarded(file)
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise self._wrong(f"{self.name} must be in a plain file")
-            text = os.read(file, FILE_SIZE_MAX_BYTES).decode(errors="replace").strip()
+            text = os.read(file, TOKEN_FILE_MAX_BYTES).decode(errors="replace").strip()
         finally:
             os.close(file)
-        if len(text) < LENGTH_MIN_CHARS or not text.isascii() or not text.isprintable() or " " in text:
+        if len(text) < TOKEN_MIN_CHARS or not text.isascii() or not text.isprintable() or " " in text:
             mend = "; remove the file, and a new one is made" if self.ours else ""
-            raise self._wrong(f"{self.name} is one line of at least {LENGTH_MIN_CHARS} plain characters{mend}")
+            raise self._wrong(f"{self.name} is one line of at least {TOKEN_MIN_CHARS} plain characters{mend}")
         return text
 
     def _guarded(self, file: int) -> None:
@@ -183,7 +184,7 @@ class TokenFile:
 
 def token_file(settings: Settings) -> TokenFile:
     named = settings.get("web", "token_file")
-    return TokenFile(settings.place("web", "token_file", FILE), ours=not named)
+    return TokenFile(settings.place("web", "token_file", TOKEN_FILE), ours=not named)
 
 
 def operator_token(settings: Settings) -> str:

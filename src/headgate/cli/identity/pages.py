@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 from headgate.adapters.identity.trust import trusting
 from headgate.base.errors import AwayError, UserError
 from headgate.cli.apicommands import chosen, everywhere
-from headgate.cli.identity.credentials import VARIABLE, authorities, known_token, token_file
+from headgate.cli.identity.credentials import TOKEN_VARIABLE, authorities, known_token, token_file
 from headgate.cli.settings import NAME, Settings, find, read
 from headgate.cli.terminal.say import say
 from headgate.services.orders import ANSWER_WAIT_MAX_S
@@ -192,7 +192,7 @@ def pages(config: str | None, url: str | None) -> PageClient:
     base = url.rstrip("/") if url else _address(_needed(settings))
     named = base == profile.url
     # The profile's token goes to the profile's server only, whatever address the command line names.
-    token = everywhere("auth_token") or os.environ.get(VARIABLE, "") or (profile.token if named else "")
+    token = everywhere("auth_token") or os.environ.get(TOKEN_VARIABLE, "") or (profile.token if named else "")
     if settings is not None and (not url if token else _ours(base, settings)):
         token = token or known_token(settings)
         # Any user of this machine may listen on a port while Headgate is down, and would receive the token. Only who
@@ -214,7 +214,7 @@ def token_for(host: str, port: int, config: str | None = None, *, given: str = "
     """Return the token for a server other than the pages: the given one, that of the environment or, for a server on
     this machine, that of the settings; empty when this user may read none. `guessed`: nobody named the address. Raise
     UserError."""
-    token = given or os.environ.get(VARIABLE, "")
+    token = given or os.environ.get(TOKEN_VARIABLE, "")
     if not _is_here(host) or (token and not guessed):
         return token
     settings = _settings(config, "this machine")

@@ -1,4 +1,4 @@
-"""Import and export many objects at once: as rows of CSV, lines of JSON, documents of YAML, without loss."""
+"""Import and export many objects at once, without loss: rows of CSV, lines of JSON, documents of YAML."""
 
 from __future__ import annotations
 
@@ -25,14 +25,26 @@ from headgate.inventory.model import KIND, PROVIDER
 from headgate.inventory.names import normal
 from headgate.inventory.wire import inventory_pb2 as pb
 
+Row = tuple[str, pb.Object]
+"""Place in the file, for messages, and the object."""
+
 FORMATS = ("csv", "json", "yaml")
 FIELDS = ("object_type", "name", "uuid", "project", "partition", "tags")
 PROPERTY = "property:"
 """Prefix for the heading of a column whose property has the name of a field."""
+STEPS_MAX = 500
+"""Limit on the steps of one request; a request has at most 4 MB."""
+STEPS_SIZE_MAX_BYTES = 2_000_000
+NAMES_MAX = 100
+"""Objects that are looked up at a time."""
+SHOWN_MAX = 20
+"""Number of rejected rows that are listed."""
+TAKEN = "ALREADY_EXISTS"
+"""Status of a step whose object exists."""
 _SUFFIXES = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".yaml": "yaml", ".yml": "yaml"}
-
-Row = tuple[str, pb.Object]
-"""Place in the file, for messages, and the object."""
+_format = click.option(
+    "--format", type=click.Choice(FORMATS), default=None, help="Default: as the name of the file ends."
+)
 
 
 def format_of(file: str, given: str) -> str:
@@ -184,19 +196,6 @@ def _cell(value: str | None) -> str:
     if value is None:
         return ""
     return json.dumps(value, ensure_ascii=False) if not value or value.startswith('"') else value
-
-
-STEPS_MAX = 500
-"""Limit on the steps of one request; a request has at most 4 MB."""
-STEPS_SIZE_MAX_BYTES = 2_000_000
-NAMES_MAX = 100
-"""Objects that are looked up at a time."""
-SHOWN_MAX = 20
-TAKEN = "ALREADY_EXISTS"
-
-_format = click.option(
-    "--format", type=click.Choice(FORMATS), default=None, help="Default: as the name of the file ends."
-)
 
 
 @click.command("import")

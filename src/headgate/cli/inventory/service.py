@@ -1,4 +1,4 @@
-"""Run the inventory in a process, alone with `headgate inventory serve`, and check it with `fsck`."""
+"""Run the inventory in a process, also alone (`headgate inventory serve`), and check it (`headgate inventory fsck`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ from headgate.services.nodes.launcher import Launcher
 from headgate.services.nodes.machines.maker import MachineMaker
 from headgate.services.nodes.search import expression
 from headgate.store.etcd.address import SCHEME
-from headgate.store.etcd.address import SCHEME as ETCD
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.sqlite import Locked
 from headgate.store.store import Store
@@ -55,7 +54,7 @@ log = logging.getLogger("headgate.inventory")
 async def run_inventory(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> None:
     """Follow and serve the inventory until `stop`. Raise UserError."""
     await inventory.begin()
-    await run_until(stop, inventory.journal.run(), ObjectLeasing(inventory).run(), *_faces(settings, inventory, stop))
+    await run_until(stop, inventory.journal.run(), ObjectLeasing(inventory).run(), *_servers(settings, inventory, stop))
 
 
 async def followed(inventory: Inventory) -> None:
@@ -67,10 +66,10 @@ async def followed(inventory: Inventory) -> None:
 async def serve_inventory(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> None:
     """Serve an inventory that this process follows, until `stop`. Raise UserError."""
     await inventory.begin()
-    await run_until(stop, *_faces(settings, inventory, stop))
+    await run_until(stop, *_servers(settings, inventory, stop))
 
 
-def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
+def _servers(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> list[Coroutine[None, None, None]]:
     """Return the servers of the inventory: gRPC and, if a port is set, HTTP. Raise UserError."""
     host, port = settings.get("inventory", "listen_address"), settings.get("inventory", "port")
     sessions = _sessions(settings, inventory)
@@ -83,7 +82,7 @@ def _faces(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> lis
 
     tls = tls_of(settings, "inventory", ("cert_path", "key_path", "client_ca_path"))
     works = [serve(inventory, sessions, _joined(host, port), tls, stop, bound)]
-    if settings.store_url.startswith(ETCD):
+    if settings.store_url.startswith(SCHEME):
         works.append(_be_found(settings, host, served))
     if http_port := settings.get("inventory", "http_port"):
         app = create_app(v1_parts(sessions, inventory))

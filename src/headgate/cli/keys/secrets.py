@@ -86,7 +86,7 @@ def _plain(file: Path) -> bytes:
 
 
 def unopenable(settings: Settings, layout: Layout) -> list[ConfigError]:
-    """Return an error for each secret that they do not open; return none when no keys are stored. Raise UserError."""
+    """Return an error for each secret that the stored keys do not open; none without stored keys. Raise UserError."""
     url = settings.store_url
     file = url.removeprefix("sqlite:///")
     # Without stored keys there is nothing to compare with, as on the machine of somebody who only edits configuration.

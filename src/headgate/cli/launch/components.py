@@ -27,7 +27,7 @@ from headgate.cli.identity.authenticators import authenticators
 from headgate.cli.identity.credentials import operator_token, scheme, tls_of
 from headgate.cli.jobs import LOG_MODES, runner_settings, writable
 from headgate.cli.launch.fleet import fleet
-from headgate.cli.launch.front import front, serves_queues
+from headgate.cli.launch.front import add_fingergw, front, serves_queues
 from headgate.cli.launch.machines import add_launcher
 from headgate.cli.launch.outbox import outbox_senders, watching
 from headgate.cli.launch.process import Process
@@ -63,10 +63,15 @@ from headgate.web.site import Site
 
 log = logging.getLogger("headgate.tenants")
 
-RETRY_S = 1.0
-
 Begun = tuple[str, TenantFile, RepositoryProblem | None]
 """Text of the tenant file in effect, its content, and why it is not the present file; None: it is."""
+
+LOAD_MULTIPLIER = 2.5
+"""Load average per processor above which an executor begins no build, by default."""
+RETRY_S = 1.0
+"""Seconds after which the tenant file in the store is read again while the store does not answer."""
+USUAL_PORTS = {"http": 80, "https": 443}
+"""Scheme of an origin -> the port that browsers leave out."""
 
 
 async def begun(settings: Settings, context: Context, at: dict[str, GitConnection]) -> Begun:
@@ -112,10 +117,6 @@ async def _stored(context: Context) -> SystemConf | None:
         except Unavailable as away:
             log.warning("the earlier tenant file cannot be read yet: %s", away)
             await asyncio.sleep(RETRY_S)
-
-
-USUAL_PORTS = {"http": 80, "https": 443}
-"""Scheme of an origin -> the port that browsers leave out."""
 
 
 def access_of(settings: Settings, file: Callable[[], TenantFile], context: Context | None = None) -> Access:
@@ -181,9 +182,6 @@ def reader(log_root: Path, remote: RemoteLogs, stored: KeptLogs | None) -> ReadL
             raise LookupError(str(error)) from error
 
     return read
-
-
-LOAD_MULTIPLIER = 2.5
 
 
 async def add_scheduler(process: Process, *, read: bool = False) -> None:
@@ -334,8 +332,6 @@ async def add_everything(process: Process, bound: Callable[[int], None]) -> None
     await add_executor(process)
     await add_launcher(process, always=False)
     if "fingergw" in process.settings.values:
-        from headgate.cli.launch.front import add_fingergw
-
         await add_fingergw(process, alone=False)
     await add_web(process, bound)
 

@@ -1,4 +1,4 @@
-"""Serve what else a process offers: at the port of the pages, and logs over finger."""
+"""Serve queues and the inventory beside the pages, at the same port, and logs over finger."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from headgate.web.peers.requests import App, Front
 
 if TYPE_CHECKING:
     from headgate.services.inventory.inventory import Inventory
+
+log = logging.getLogger("headgate.finger")
 
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}  # noqa: S104 - nothing is bound to them
 """Address at which a server listens -> address at which the same machine reaches it."""
@@ -89,9 +91,6 @@ def own_queues(settings: Settings, key: str = "") -> str:
         raise UserError(f"{settings.path}: with [web] port = 0 nobody knows where the queues will be: name a url")
     named = EVERYWHERE.get(host, f"[{host}]" if ":" in host else host)
     return f"{root or f'{scheme(tls_of(settings))}://{named}:{port}'}/v1/{quote(app, safe='')}/"
-
-
-log = logging.getLogger("headgate.finger")
 
 
 async def add_fingergw(process: Process, *, alone: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Share among the components of one process the settings, the store once it is reached, what is opened once."""
+"""Hold what the components of one process share: the settings, the store once it is reached, what is opened once."""
 
 from __future__ import annotations
 
@@ -46,13 +46,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headgate.store")
 
+Work = Coroutine[Any, Any, None]
+
 WAIT_FIRST_S = 0.5
 WAIT_MAX_S = 10.0
+"""Limit on the seconds between two attempts to reach the store, which double from `WAIT_FIRST_S`."""
 
 
 @dataclass(slots=True)
 class _Away:
-    """Implement `web.vitals.StoreAvailability` for a store that has not been reached yet."""
+    """Implement `web.process.StoreAvailability` for a store that has not been reached yet."""
 
     away_since_ms: int
     away_why: str
@@ -106,9 +109,6 @@ def traces(settings: Settings, context: Context, stack: AsyncExitStack) -> Obser
     found = Traces.to(settings.get("tracing", "endpoint"), context.hostname)
     stack.callback(found.close)
     return found
-
-
-Work = Coroutine[Any, Any, None]
 
 
 @dataclass(slots=True)

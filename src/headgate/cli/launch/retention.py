@@ -39,6 +39,10 @@ from headgate.web.logfiles import over
 log = logging.getLogger("headgate.logs")
 
 PRUNE_INTERVAL_S = 3_600.0
+NOTHING = (
+    "Nothing is removed: the settings keep everything. [logs] keep_days, artifacts_keep_days and size_max_mb, and "
+    "[database] keep_days, say what is to go."
+)
 
 
 def kept_ms(settings: Settings) -> int:
@@ -149,12 +153,6 @@ def uploads(
     works.append(works_on())
     stack.push_async_callback(found.close)
     return found
-
-
-NOTHING = (
-    "Nothing is removed: the settings keep everything. [logs] keep_days, artifacts_keep_days and size_max_mb, and "
-    "[database] keep_days, say what is to go."
-)
 
 
 @click.command()

@@ -11,15 +11,12 @@ import msgspec
 
 from headgate.base.errors import UserError
 from headgate.base.texts import listed, plain_json
+from headgate.cli.offline import report
 from headgate.cli.offline.graphs import GraphPlace, default_branch, places, short, spoken
 from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptions, given
-from headgate.cli.offline.report import as_text, error_as_json, notes, remind
-from headgate.cli.offline.report import block as error_block
-from headgate.cli.offline.report import place as error_place
 from headgate.cli.terminal.say import say, style
 from headgate.config.check.findings import Cause, causes, left_out
-from headgate.config.check.uses import Uses
-from headgate.config.check.uses import uses as uses_of
+from headgate.config.check.uses import Uses, uses
 from headgate.config.explain.origins import Attribute, Elements, Explained, Explainer, Origin, OriginStep, explained
 from headgate.config.files.checks import as_list, deep_plain, plain
 from headgate.config.files.source import nearest
@@ -31,90 +28,7 @@ from headgate.config.tenants import ConfigErrors
 LISTED_MAX = 40
 """Rows of one kind that are shown; JSON has all."""
 BROKEN_MAX = 5
-
-
-@click.command()
-@given
-@click.argument("name")
-@click.option("--json", "json_", is_flag=True, help="As JSON.")
-def uses_command(given: ReadingOptions, name: str, json_: bool) -> None:
-    """Show what inherits from the job NAME, attaches it, or depends on it, and what would break without it."""
-    try:
-        tenants = given.tenants()
-        having = {tenant: loaded for tenant, loaded in tenants.items() if loaded.layout.variants(name)}
-        if not having:
-            known = [job for loaded in tenants.values() for job in loaded.layout.jobs]
-            raise UserError(f"no tenant has a job {name!r}{nearest(name, known)}")
-    except (UserError, ConfigErrors) as error:
-        raise ReadingError(str(error)) from error
-    found = {tenant: uses_of(loaded.layout, name) for tenant, loaded in having.items()}
-    if json_:
-        report = {tenant: _uses_as_json(one) for tenant, one in found.items()}
-        say(plain_json(msgspec.json.format(msgspec.json.encode(report)).decode()))
-        return
-    for tenant, one in found.items():
-        say("\n".join(_as_text(having[tenant], name, one)))
-
-
-def _uses_as_json(found: Uses) -> dict[str, Any]:
-    return {
-        "children": [{"job": c.name, "generation": c.generation, **_place_of_use(c.stanza)} for c in found.children],
-        "attached": [
-            {"pipeline": a.pipeline, "kind": a.stanza.kind, "name": a.stanza.name, **_place_of_use(a.stanza, a.line)}
-            for a in found.attached
-        ],
-        "needed_by": [{"job": n.name, **_place_of_use(n.stanza)} for n in found.needed],
-        "projects": sorted(found.projects),
-        "without": [{**error_as_json(f.error), "ends": [graph._asdict() for graph in f.graphs]} for f in found.without],
-    }
-
-
-def _place_of_use(stanza: Stanza, line: int = 0) -> dict[str, Any]:
-    source = stanza.source
-    return {"project": source.project, "branch": source.branch, "path": source.path, "line": line or stanza.line}
-
-
-def _as_text(loaded: LoadedTenant, name: str, found: Uses) -> Iterator[str]:
-    yield f"{style(name, bold=True)}  in tenant {loaded.tenant.name}"
-    yield from _listed(
-        "inherited by", [(f"{'  ' * (c.generation - 1)}{c.name}", c.stanza.place) for c in found.children]
-    )
-    attached = [(f"{a.pipeline} of {_who(a.stanza)}", f"{a.stanza.source.place}:{a.line}") for a in found.attached]
-    yield from _listed("attached by", attached)
-    yield from _listed("needed by", [(n.name, n.stanza.place) for n in found.needed])
-    if found.projects:
-        yield f"part of job graphs of {listed(sorted(found.projects), 6)}"
-    broken = causes(found.without, {})
-    yield style("without it nothing would be wrong", fg="green") if not broken else _verdict(broken)
-    for cause in broken[:BROKEN_MAX]:
-        yield f"\n{error_block(cause.error, list(notes(cause)))}"
-    if more := len(broken) - BROKEN_MAX if len(broken) > BROKEN_MAX else 0:
-        yield f"\nand {more:,} more; --json has all"
-
-
-def _verdict(broken: Sequence[Cause]) -> str:
-    errors = sum(len(cause.errors) for cause in broken)
-    graphs = {graph for cause in broken for graph in cause.graphs}
-    text = f"without it: {errors:,} error{'s' if errors != 1 else ''}, {len(graphs):,} job graphs would not run"
-    return style(text, fg="red")
-
-
-def _who(stanza: Stanza) -> str:
-    if stanza.kind == "project-template":
-        return f"template {stanza.name}"
-    return stanza.name or stanza.source.project
-
-
-def _listed(what: str, rows: Sequence[tuple[str, str]]) -> Iterator[str]:
-    if not rows:
-        return
-    yield f"{what}:"
-    width = max(len(name) for name, _ in rows[:LISTED_MAX])
-    yield from (f"  {name:{width}}  {style(place, dim=True)}" for name, place in rows[:LISTED_MAX])
-    if len(rows) > LISTED_MAX:
-        yield f"  and {len(rows) - LISTED_MAX:,} more"
-
-
+"""Number of causes that are shown of what would break."""
 VALUE_MAX_CHARS = 60
 LEFT_OUT_MAX = 5
 """Limit on the definitions for other branches that are shown."""
@@ -138,9 +52,6 @@ class ExplainTarget(NamedTuple):
 @click.group()
 def command() -> None:
     """Say where things come from."""
-
-
-command.add_command(uses_command, "uses")
 
 
 @command.command()
@@ -167,7 +78,7 @@ def job(
         at = (target.place.pipeline, target.place.project.project) if target.place is not None else ("", "")
         found = explained(target.loaded.layout, name, target.target, *at)
     except ConfigErrors as refused:
-        say("\n\n".join(as_text(refused.errors)), err=True)
+        say("\n\n".join(report.as_text(refused.errors)), err=True)
         sys.exit(1)
     except (UserError, Undecided) as error:
         raise ReadingError(str(error)) from error
@@ -177,7 +88,7 @@ def job(
         say(plain_json(msgspec.json.format(msgspec.json.encode(_as_json(target, found))).decode()))
     else:
         say("\n".join(shown(target, found)))
-        remind(target.loaded)
+        report.remind(target.loaded)
     if found.errors or not found.variants:
         sys.exit(1)
 
@@ -204,7 +115,7 @@ def chosen(
         layout = loaded.layout
         if not layout.variants(name):
             wrong_one = left_out(layout).get(f"job {name}")
-            lost = f"its definition is left out for the error at {error_place(wrong_one)}" if wrong_one else ""
+            lost = f"its definition is left out for the error at {report.place(wrong_one)}" if wrong_one else ""
             more = lost or nearest(name, layout.jobs).removeprefix("; ")
             wrong.append(f"tenant {loaded.tenant.name} has no job {name!r}{more and '; '}{more}")
             continue
@@ -243,7 +154,7 @@ def _as_json(target: ExplainTarget, found: Explained) -> dict[str, Any]:
         "branch": target.branch,
         "variants": [variant._asdict() for variant in found.variants],
         "attributes": {one.path: _attribute(one) for one in found.attributes},
-        "errors": [error_as_json(error) for error in found.errors],
+        "errors": [report.error_as_json(error) for error in found.errors],
     }
 
 
@@ -273,7 +184,7 @@ def shown(target: ExplainTarget, found: Explained) -> Iterator[str]:
         return
     yield ""
     yield from _attributes(found)
-    for block in as_text(found.errors):
+    for block in report.as_text(found.errors):
         yield f"\n{block}"
 
 
@@ -370,3 +281,90 @@ def _row(name: str, setting: OriginStep, path: str) -> _Row:
 def _short(path: str, value: Any) -> str:
     text = " ".join(short(path.split(".")[0], value).split())
     return text if len(text) <= VALUE_MAX_CHARS else f"{text[: VALUE_MAX_CHARS - 1]}…"
+
+
+# --- uses
+
+
+@command.command("uses")
+@given
+@click.argument("name")
+@click.option("--json", "json_", is_flag=True, help="As JSON.")
+def uses_command(given: ReadingOptions, name: str, json_: bool) -> None:
+    """Show what inherits from the job NAME, attaches it, or depends on it, and what would break without it."""
+    try:
+        tenants = given.tenants()
+        having = {tenant: loaded for tenant, loaded in tenants.items() if loaded.layout.variants(name)}
+        if not having:
+            known = [job for loaded in tenants.values() for job in loaded.layout.jobs]
+            raise UserError(f"no tenant has a job {name!r}{nearest(name, known)}")
+    except (UserError, ConfigErrors) as error:
+        raise ReadingError(str(error)) from error
+    found = {tenant: uses(loaded.layout, name) for tenant, loaded in having.items()}
+    if json_:
+        answer = {tenant: _uses_as_json(one) for tenant, one in found.items()}
+        say(plain_json(msgspec.json.format(msgspec.json.encode(answer)).decode()))
+        return
+    for tenant, one in found.items():
+        say("\n".join(_uses_as_text(having[tenant], name, one)))
+
+
+def _uses_as_json(found: Uses) -> dict[str, Any]:
+    return {
+        "children": [{"job": c.name, "generation": c.generation, **_place_of_use(c.stanza)} for c in found.children],
+        "attached": [
+            {"pipeline": a.pipeline, "kind": a.stanza.kind, "name": a.stanza.name, **_place_of_use(a.stanza, a.line)}
+            for a in found.attached
+        ],
+        "needed_by": [{"job": n.name, **_place_of_use(n.stanza)} for n in found.needed],
+        "projects": sorted(found.projects),
+        "without": [
+            {**report.error_as_json(f.error), "ends": [graph._asdict() for graph in f.graphs]} for f in found.without
+        ],
+    }
+
+
+def _place_of_use(stanza: Stanza, line: int = 0) -> dict[str, Any]:
+    source = stanza.source
+    return {"project": source.project, "branch": source.branch, "path": source.path, "line": line or stanza.line}
+
+
+def _uses_as_text(loaded: LoadedTenant, name: str, found: Uses) -> Iterator[str]:
+    yield f"{style(name, bold=True)}  in tenant {loaded.tenant.name}"
+    yield from _listed(
+        "inherited by", [(f"{'  ' * (c.generation - 1)}{c.name}", c.stanza.place) for c in found.children]
+    )
+    attached = [(f"{a.pipeline} of {_who(a.stanza)}", f"{a.stanza.source.place}:{a.line}") for a in found.attached]
+    yield from _listed("attached by", attached)
+    yield from _listed("needed by", [(n.name, n.stanza.place) for n in found.needed])
+    if found.projects:
+        yield f"part of job graphs of {listed(sorted(found.projects), 6)}"
+    broken = causes(found.without, {})
+    yield style("without it nothing would be wrong", fg="green") if not broken else _verdict(broken)
+    for cause in broken[:BROKEN_MAX]:
+        yield f"\n{report.block(cause.error, list(report.notes(cause)))}"
+    if more := len(broken) - BROKEN_MAX if len(broken) > BROKEN_MAX else 0:
+        yield f"\nand {more:,} more; --json has all"
+
+
+def _verdict(broken: Sequence[Cause]) -> str:
+    errors = sum(len(cause.errors) for cause in broken)
+    graphs = {graph for cause in broken for graph in cause.graphs}
+    text = f"without it: {errors:,} error{'s' if errors != 1 else ''}, {len(graphs):,} job graphs would not run"
+    return style(text, fg="red")
+
+
+def _who(stanza: Stanza) -> str:
+    if stanza.kind == "project-template":
+        return f"template {stanza.name}"
+    return stanza.name or stanza.source.project
+
+
+def _listed(what: str, rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if not rows:
+        return
+    yield f"{what}:"
+    width = max(len(name) for name, _ in rows[:LISTED_MAX])
+    yield from (f"  {name:{width}}  {style(place, dim=True)}" for name, place in rows[:LISTED_MAX])
+    if len(rows) > LISTED_MAX:
+        yield f"  and {len(rows) - LISTED_MAX:,} more"

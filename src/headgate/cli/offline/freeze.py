@@ -1,4 +1,4 @@
-"""Implement `headgate freeze`: show the jobs a change would run, and what a change to the configuration changes."""
+"""Implement `headgate freeze`: show the jobs that a change runs, or what a new configuration would change in them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tree(
     *,
     details: bool = False,
 ) -> Iterator[str]:
-    """Yield lines for people. `details` adds roles, names of secrets, and variables with their values."""
+    """Yield the lines of a job graph for people; `details` adds roles, names of secrets, and variables."""
     name, branch = place.project.name, place.branch
     fast = "  (fail-fast)" if graph.fail_fast else ""
     yield style(f"{place.pipeline} of {name} on {branch}", bold=True) + fast

@@ -1,4 +1,4 @@
-"""Freeze job graphs of many projects, and show them, or what a proposed change changes in them, as plain data."""
+"""Freeze job graphs of many projects, and show them, and how a proposed change alters them, as JSON or text."""
 
 from __future__ import annotations
 
@@ -22,6 +22,24 @@ from headgate.config.files.source import nearest
 from headgate.config.model import FrozenGraph
 from headgate.config.tenants import TenantProject
 
+Detail = tuple[str, str]
+"""An attribute, and its change."""
+
+NAMES_MAX = 4
+"""Jobs or projects listed by name; of more, only the number is shown."""
+VALUE_MAX_CHARS = 100
+_MARKS = {"!": "red", "+": "green", "-": "red", "~": "yellow", "ok": "green"}
+"""Mark -> style, in the order in which changes are shown."""
+_WORDS = {"+": "new job ", "-": "gone job ", "~": "", "!": "error: ", "ok": "error mended: "}
+_SPOKEN = {
+    "variables": "vars",
+    "extra_variables": "extra-vars",
+    "host_variables": "host-vars",
+    "group_variables": "group-vars",
+    "parent_chain": "parents",
+}
+"""Attribute of a frozen job -> key of the configuration, where they differ by more than `_`."""
+
 
 class GraphPlace(NamedTuple):
     """Name one graph of a tenant."""
@@ -36,9 +54,7 @@ def places(loaded: LoadedTenant, pipeline: str | None, project: str | None, bran
     layout, name = loaded.layout, loaded.tenant.name
     if pipeline is not None and pipeline not in layout.pipelines:
         raise UserError(f"tenant {name} has no pipeline {pipeline!r}{nearest(pipeline, layout.pipelines)}")
-    source = loaded.tenant.find(project) if project is not None else None
-    if project is not None and source is None:
-        raise UserError(f"tenant {name}: {loaded.tenant.why_not(project)}")
+    source = loaded.project(project) if project is not None else None
     sources = loaded.tenant.projects if source is None else (source,)
     pipelines = list(layout.pipelines) if pipeline is None else [pipeline]
     wanted = [(s, branch or default_branch(loaded, s)) for s in sources if _read(loaded, s, branch)]
@@ -159,13 +175,6 @@ def changed(
             yield ChangedGraph(place, difference)
 
 
-NAMES_MAX = 4
-"""Jobs or projects listed by name; of more, only the number is shown."""
-VALUE_MAX_CHARS = 100
-Detail = tuple[str, str]
-"""An attribute, and its change."""
-
-
 def changes_as_json(changes: Sequence[ChangedGraph]) -> list[dict[str, Any]]:
     """Return an element for each graph that differs."""
     return [
@@ -259,15 +268,6 @@ def spoken(path: str) -> str:
     return f"{_SPOKEN.get(key, key.replace('_', '-'))}{dot}{inner}"
 
 
-_SPOKEN = {
-    "variables": "vars",
-    "extra_variables": "extra-vars",
-    "host_variables": "host-vars",
-    "group_variables": "group-vars",
-    "parent_chain": "parents",
-}
-
-
 def short(key: str, value: Any) -> str:  # JSON
     """Return the value of an attribute in as few words as possible."""
     if isinstance(value, list):
@@ -304,11 +304,6 @@ def _json(value: Any) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= VALUE_MAX_CHARS else f"{text[: VALUE_MAX_CHARS - 1]}…"
-
-
-_MARKS = {"!": "red", "+": "green", "-": "red", "~": "yellow", "ok": "green"}
-"""Mark -> style, in the order in which changes are shown."""
-_WORDS = {"+": "new job ", "-": "gone job ", "~": "", "!": "error: ", "ok": "error mended: "}
 
 
 def _block(mark: str, names: Sequence[str], where: Sequence[GraphPlace], details: Sequence[Detail]) -> Iterator[str]:

@@ -22,7 +22,7 @@ Trees = Mapping[str, Path]
 
 
 def trees_below(loaded: LoadedTenant, root: Path) -> dict[str, Path]:
-    """Find projects below `root`."""
+    """Find the repositories of projects below `root`."""
     found: dict[str, Path] = {}
     for source in loaded.tenant.projects:
         try:
@@ -91,12 +91,12 @@ class ProjectWorkTree(NamedTuple):
 async def work_trees_of(
     given: Sequence[str], loaded: LoadedTenant, at: Mapping[str, GitConnection], branch: str | None
 ) -> list[ProjectWorkTree]:
-    """Return the work trees; each of `given` is DIR or PROJECT=DIR.  Raises UserError, GitError."""
+    """Return the work trees; each of `given` is DIR or PROJECT=DIR. Raise UserError, GitError."""
     found = []
     for text in given:
         name, _, place = text.rpartition("=")
         path = await _top(Path(place))
-        source = _named(name, loaded) if name else await _of(path, loaded, at)
+        source = loaded.project(name) if name else await _of(path, loaded, at)
         _, current = await git("branch", "--show-current", at=path)
         known = loaded.branches.get(source.project, {})
         # A branch that nobody configured is tried as a change to the default one.
@@ -112,14 +112,6 @@ async def _top(path: Path) -> Path:
     except (GitError, OSError) as error:
         raise UserError(f"{path.absolute()} is no work tree of git; say which with --tree DIR") from error
     return Path(top.strip())
-
-
-def _named(name: str, loaded: LoadedTenant) -> TenantProject:
-    """Find a project of the tenant by its name. Raise UserError."""
-    source = loaded.tenant.find(name)
-    if source is None:
-        raise UserError(f"tenant {loaded.tenant.name}: {loaded.tenant.why_not(name)}")
-    return source
 
 
 async def _of(path: Path, loaded: LoadedTenant, at: Mapping[str, GitConnection]) -> TenantProject:

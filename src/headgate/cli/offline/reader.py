@@ -35,63 +35,6 @@ from headgate.config.parse import ParsedBranch, parse_branches
 from headgate.config.tenants import ConfigErrors, Connection, Tenant, TenantFile, TenantProject, parse_tenant_file
 from headgate.gate.state.works import CatAnswer, CatRequest
 
-
-def described(path: Path) -> dict[str, Connection]:
-    """Read the `[connection NAME]` sections of any INI file and ignore its other sections.
-
-    Raises UserError.
-    """
-    # Any INI file must be readable, whoever wrote it for what: sections may repeat, and `%` means nothing.
-    parser = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
-    try:
-        parser.read_string(path.read_text(), str(path))
-    except (OSError, UnicodeDecodeError, configparser.Error) as error:
-        raise UserError(f"{path}: cannot be read as a settings file: {' '.join(str(error).split())}") from error
-    found: dict[str, Connection] = {}
-    for section in parser.sections():
-        kind, _, quoted = section.partition(" ")
-        name = quoted.strip("\"' ")
-        if kind == "connection" and name:
-            found[name] = Connection(name, _host(name, parser[section]), parser[section].get("driver") or "git")
-    return found
-
-
-def _host(name: str, options: Mapping[str, str]) -> str:
-    """Return the host part of canonical project names."""
-    given, server = options.get("canonical_hostname") or "", options.get("server") or ""
-    if options.get("driver") == "github" and not given:
-        return server or "github.com"
-    return given or server or GitConnection(name, options.get("baseurl") or "", "").canonical_hostname
-
-
-def assumed(tenant_file: str, known: Mapping[str, Connection], *, given: bool) -> dict[str, Connection]:
-    """Return the known connections, and one for every name in the tenant file.
-
-    The driver of such an assumed connection is the one of that name, if there is one, and otherwise any. When no
-    connections were `given`, pipelines may also report to names of drivers (`smtp`).
-    """
-    sources = _named(tenant_file)
-    named = {*sources, *(() if given else DRIVERS)} - {ANY}
-    return {**{name: Connection(name, name, _driver(name, name in sources)) for name in sorted(named)}, **known}
-
-
-def _driver(name: str, source: bool) -> str:
-    driver = DRIVERS.get(name)
-    return ANY if driver is None or (source and driver.posts) else name
-
-
-def _named(text: str) -> set[str]:
-    """Return the connections that the tenant file uses; its parser reports errors in it."""
-    try:
-        document = load(text)
-    except Wrong:
-        return set()
-    items = document if isinstance(document, list) else []
-    stanzas = [body for item in items if isinstance(item, Table) for body in item.values()]
-    sources = [body.get("source") for body in stanzas if isinstance(body, Table)]
-    return {name for source in sources if isinstance(source, Table) for name in source if isinstance(name, str)}
-
-
 FETCHES_MAX = 8
 """Limit on repositories that are fetched at the same time."""
 
@@ -119,6 +62,13 @@ class LoadedTenant:
     @property
     def errors(self) -> tuple[ConfigError, ...]:
         return (*self.unread, *self.layout.errors)
+
+    def project(self, name: str) -> TenantProject:
+        """Find a project of the tenant by its name. Raise UserError."""
+        source = self.tenant.find(name)
+        if source is None:
+            raise UserError(f"tenant {self.tenant.name}: {self.tenant.why_not(name)}")
+        return source
 
     def with_files(self, proposed: Mapping[str, Files]) -> LoadedTenant:
         """Return the same tenant with other files on the branches named."""
@@ -151,7 +101,7 @@ class LoadedTenants:
 
 @dataclass(frozen=True, slots=True)
 class ReadingOptions:
-    """Say where to read from, as the command line states."""
+    """Specify where to read from: the options of a command."""
 
     config: str | None
     tenant_config: Path | None
@@ -229,7 +179,7 @@ class ReadingOptions:
 
 
 def given(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command-line options that say where to read from."""
+    """Give a command the options that say where to read from, as one argument."""
     file = click.Path(path_type=Path, exists=True, dir_okay=False)
     options = [
         click.option("--config", metavar="FILE", help="The settings file; with --repos only its connections count."),
@@ -312,3 +262,56 @@ def _loaded(tenant: Tenant, found: Sequence[Files | str], budgets: Budgets) -> L
     names = [source.project for source in tenant.projects]
     branches = dict(zip(names, spread(parse, tenant.projects), strict=True))
     return LoadedTenant(tenant, files, branches, build_layout(tenant, branches, budgets), tuple(unread), excluded)
+
+
+def described(path: Path) -> dict[str, Connection]:
+    """Read the `[connection NAME]` sections of any INI file, and ignore its other sections. Raise UserError."""
+    # Any INI file must be readable, whoever wrote it for what: sections may repeat, and `%` means nothing.
+    parser = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
+    try:
+        parser.read_string(path.read_text(), str(path))
+    except (OSError, UnicodeDecodeError, configparser.Error) as error:
+        raise UserError(f"{path}: cannot be read as a settings file: {' '.join(str(error).split())}") from error
+    found: dict[str, Connection] = {}
+    for section in parser.sections():
+        kind, _, quoted = section.partition(" ")
+        name = quoted.strip("\"' ")
+        if kind == "connection" and name:
+            found[name] = Connection(name, _host(name, parser[section]), parser[section].get("driver") or "git")
+    return found
+
+
+def _host(name: str, options: Mapping[str, str]) -> str:
+    """Return the host part of canonical project names."""
+    given, server = options.get("canonical_hostname") or "", options.get("server") or ""
+    if options.get("driver") == "github" and not given:
+        return server or "github.com"
+    return given or server or GitConnection(name, options.get("baseurl") or "", "").canonical_hostname
+
+
+def assumed(tenant_file: str, known: Mapping[str, Connection], *, given: bool) -> dict[str, Connection]:
+    """Return the known connections, and one for every name in the tenant file.
+
+    The driver of such an assumed connection is the one of that name, if there is one, and otherwise any. When no
+    connections were `given`, pipelines may also report to names of drivers (`smtp`).
+    """
+    sources = _named(tenant_file)
+    named = {*sources, *(() if given else DRIVERS)} - {ANY}
+    return {**{name: Connection(name, name, _driver(name, name in sources)) for name in sorted(named)}, **known}
+
+
+def _driver(name: str, source: bool) -> str:
+    driver = DRIVERS.get(name)
+    return ANY if driver is None or (source and driver.posts) else name
+
+
+def _named(text: str) -> set[str]:
+    """Return the connections that the tenant file uses; its parser reports errors in it."""
+    try:
+        document = load(text)
+    except Wrong:
+        return set()
+    items = document if isinstance(document, list) else []
+    stanzas = [body for item in items if isinstance(item, Table) for body in item.values()]
+    sources = [body.get("source") for body in stanzas if isinstance(body, Table)]
+    return {name for source in sources if isinstance(source, Table) for name in source if isinstance(name, str)}

@@ -15,6 +15,7 @@ from headgate.web.app import ROUTES
 from headgate.web.description import paths_of
 
 T = "/api/tenant/{tenant}"
+"""Beginning of most paths, which the page writes as `T`."""
 _GRAPH = T + "/pipeline/{pipeline}/project/{project}/branch/{branch}"
 _DONE = "answered once it is done, or with 409 and why not"
 _UNDER_WAY = "also those under way"
@@ -98,21 +99,6 @@ CALLS = (
 )
 
 
-def calls_table() -> Iterator[str]:
-    """Yield the lines of the table."""
-    yield "## Every call of Zuul's API"
-    yield ""
-    yield f"`T` is `{T}`. What is said of machines and images stands below. With `[web] tenant`, calls of"
-    yield "that tenant are also there without `/tenant/{tenant}`, and its pages without `/t/{tenant}`; then `/api/info`"
-    yield "names the tenant, so that clients use no other."
-    yield ""
-    yield "| call | here |"
-    yield "|---|---|"
-    for call in CALLS:
-        how = f"not there: {call.how}" if call.absent else f"served; {call.how}" if call.how else "served"
-        yield f"| {call.method} `{call.path.replace(T, 'T')}` | {how} |"
-
-
 _HEAD = """\
 # The API
 
@@ -166,7 +152,12 @@ Clients of Zuul's API work unchanged. What they may notice:
 """
 
 
+_FIELD = re.compile(r'^    (\w+): [^\n]*\n((?:    """(?:[^"]|"(?!""))*"""\n)?)', re.MULTILINE)
+"""Matches a field of a class, and the text below it."""
+
+
 def page() -> str:
+    """Return the text of the page."""
     lines = [_HEAD]
     shapes: dict[str, type[msgspec.Struct]] = {}
     groups: dict[str, list[Handler]] = {}
@@ -179,7 +170,7 @@ def page() -> str:
         for route in routes:
             lines += [*_route(route, shapes), ""]
     lines += [
-        *calls_table(),
+        *_calls_table(),
         "",
         _DIFFERENT,
         "## Shapes",
@@ -190,6 +181,21 @@ def page() -> str:
     for name in sorted(shapes):
         lines += [*_shape(shapes[name]), ""]
     return "\n".join(lines)
+
+
+def _calls_table() -> Iterator[str]:
+    """Yield the section with every call of Zuul's API and its counterpart."""
+    yield "## Every call of Zuul's API"
+    yield ""
+    yield f"`T` is `{T}`. What is said of machines and images stands below. With `[web] tenant`, calls of"
+    yield "that tenant are also there without `/tenant/{tenant}`, and its pages without `/t/{tenant}`; then `/api/info`"
+    yield "names the tenant, so that clients use no other."
+    yield ""
+    yield "| call | here |"
+    yield "|---|---|"
+    for call in CALLS:
+        how = f"not there: {call.how}" if call.absent else f"served; {call.how}" if call.how else "served"
+        yield f"| {call.method} `{call.path.replace(T, 'T')}` | {how} |"
 
 
 def _route(route: Handler, shapes: dict[str, type[msgspec.Struct]]) -> Iterator[str]:
@@ -259,9 +265,6 @@ def _shape(shape: type[msgspec.Struct]) -> Iterator[str]:
     for field in msgspec.structs.fields(shape):
         what = _collected(hints[field.name], {}) or "JSON"
         yield f"| `{field.encode_name}` | {what} | {docs.get(field.name, '').replace('|', chr(92) + '|')} |"
-
-
-_FIELD = re.compile(r'^    (\w+): [^\n]*\n((?:    """(?:[^"]|"(?!""))*"""\n)?)', re.MULTILINE)
 
 
 def _docs(shape: type[msgspec.Struct]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from headgate.config.explain.page import page as configuration
 from headgate.map.trees import page
 from headgate.queue.workers.processor import WorkerMetrics
 
-_HEAD = """\
+_COMMANDS_HEAD = """\
 # The command line
 
 `headgate COMMAND --help` prints the same text. The settings file is the first of: `--config`, `HEADGATE_CONFIG`,
@@ -44,73 +44,11 @@ shows the kind of error; the message is one line on standard error that begins w
 """
 
 
-def commands_page() -> str:
-    lines = [_HEAD]
-    assert isinstance(group, click.Group), "the table of commands"
-    with click.Context(group, info_name="headgate") as context:
-        for name in COMMANDS:
-            command = group.get_command(context, name)
-            assert command is not None, "the table names commands"
-            lines += _command(f"headgate {name}", command, context)
-    return "\n".join(lines)
-
-
-def _command(name: str, command: click.Command, above: click.Context, depth: int = 2) -> Iterator[str]:
-    with click.Context(command, info_name=name.rpartition(" ")[2], parent=above) as context:
-        yield f"{'#' * depth} {name}"
-        yield ""
-        usage = " ".join([name, *command.collect_usage_pieces(context)])
-        yield from ("```", usage, "```", "")
-        yield inspect.cleandoc(command.help or "").replace("\b\n", "")
-        yield ""
-        options = [
-            record for p in command.params if (record := p.get_help_record(context)) and isinstance(p, click.Option)
-        ]
-        if options:
-            yield from ("| option | meaning |", "|---|---|")
-            for option, meaning in options:
-                yield f"| `{option}` | {' '.join(meaning.split()).replace('|', chr(92) + '|')} |"
-            yield ""
-        if isinstance(command, click.Group):
-            for below in command.list_commands(context):
-                found = command.get_command(context, below)
-                assert found is not None, "it is in the list"
-                yield from _command(f"{name} {below}", found, context, depth + 1)
-
-
-_TOP = """# Metrics
+_METRICS_HEAD = """# Metrics
 
 Every server answers `/metrics` in the format of Prometheus; see [operations](../operations.md#is-it-well) for who
 may read it. A counter ends in `_total` there; a histogram has `_bucket`, `_sum` and `_count`.
 """
-
-
-def metrics_page() -> str:
-    """Return the text of the page."""
-    system = ((one.name, "gauge", one.labels, one.doc) for one in GAUGES)
-    return "\n".join(
-        [
-            _TOP,
-            *_table("The whole system", "One process of all tells these.", system),
-            *_table("Each process", "", _own(ProcessMetrics().registry)),
-            *_table("Workers of message queues", "", _own(WorkerMetrics().registry)),
-        ]
-    )
-
-
-def _own(registry: CollectorRegistry) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
-    """Yield the metrics registered there, without those that the library measures of any process."""
-    for one in dict.fromkeys(registry._names_to_collectors.values()):  # the library has no public way to list them
-        if isinstance(one, MetricWrapperBase) and one._type != "info":
-            yield one._name, str(one._type), tuple(one._labelnames), one._documentation
-
-
-def _table(title: str, text: str, rows: Iterator[tuple[str, str, tuple[str, ...], str]]) -> Iterator[str]:
-    yield from (f"## {title}", "", *([text, ""] if text else []))
-    yield from ("| metric | kind | labels | meaning |", "|---|---|---|---|")
-    for name, kind, labels, doc in rows:
-        yield f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {doc} |"
-    yield ""
 
 
 def pages() -> dict[str, str]:
@@ -140,3 +78,66 @@ def command(check: bool) -> None:
         if not check:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
+
+
+def commands_page() -> str:
+    """Return the text of the page about commands."""
+    lines = [_COMMANDS_HEAD]
+    assert isinstance(group, click.Group), "the table of commands"
+    with click.Context(group, info_name="headgate") as context:
+        for name in COMMANDS:
+            command = group.get_command(context, name)
+            assert command is not None, "the table names commands"
+            lines += _command_lines(f"headgate {name}", command, context)
+    return "\n".join(lines)
+
+
+def _command_lines(name: str, command: click.Command, above: click.Context, depth: int = 2) -> Iterator[str]:
+    with click.Context(command, info_name=name.rpartition(" ")[2], parent=above) as context:
+        yield f"{'#' * depth} {name}"
+        yield ""
+        usage = " ".join([name, *command.collect_usage_pieces(context)])
+        yield from ("```", usage, "```", "")
+        yield inspect.cleandoc(command.help or "").replace("\b\n", "")
+        yield ""
+        options = [
+            record for p in command.params if (record := p.get_help_record(context)) and isinstance(p, click.Option)
+        ]
+        if options:
+            yield from ("| option | meaning |", "|---|---|")
+            for option, meaning in options:
+                yield f"| `{option}` | {' '.join(meaning.split()).replace('|', chr(92) + '|')} |"
+            yield ""
+        if isinstance(command, click.Group):
+            for below in command.list_commands(context):
+                found = command.get_command(context, below)
+                assert found is not None, "it is in the list"
+                yield from _command_lines(f"{name} {below}", found, context, depth + 1)
+
+
+def metrics_page() -> str:
+    """Return the text of the page about metrics."""
+    system = ((one.name, "gauge", one.labels, one.doc) for one in GAUGES)
+    return "\n".join(
+        [
+            _METRICS_HEAD,
+            *_table("The whole system", "One process of all tells these.", system),
+            *_table("Each process", "", _own(ProcessMetrics().registry)),
+            *_table("Workers of message queues", "", _own(WorkerMetrics().registry)),
+        ]
+    )
+
+
+def _own(registry: CollectorRegistry) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
+    """Yield the metrics registered there, without those that the library measures of any process."""
+    for one in dict.fromkeys(registry._names_to_collectors.values()):  # the library has no public way to list them
+        if isinstance(one, MetricWrapperBase) and one._type != "info":
+            yield one._name, str(one._type), tuple(one._labelnames), one._documentation
+
+
+def _table(title: str, text: str, rows: Iterator[tuple[str, str, tuple[str, ...], str]]) -> Iterator[str]:
+    yield from (f"## {title}", "", *([text, ""] if text else []))
+    yield from ("| metric | kind | labels | meaning |", "|---|---|---|---|")
+    for name, kind, labels, doc in rows:
+        yield f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {doc} |"
+    yield ""

@@ -1,4 +1,4 @@
-"""Write for other programs: manual pages, completion scripts of shells, the JSON Schema for editors."""
+"""Implement `headgate man`, `completion` and `schema`: write manual pages, completion scripts and the JSON Schema."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from headgate.cli.terminal.say import say
 from headgate.config.explain import schema
 
 SECTION = 1
+"""Section of the manual in which the pages are."""
 
 
 @click.command(name="man")

@@ -1,11 +1,11 @@
-"""Implement what operators do with queues: post, schedule, withdraw, seek, pause, resume, bound."""
+"""Implement what operators do with queues: post, withdraw, seek, pause, resume, schedule, unschedule, bound."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import click
@@ -14,13 +14,15 @@ from headgate.base.errors import UserError
 from headgate.base.ids import fresh
 from headgate.base.texts import line
 from headgate.cli.queue.operator import operator
-from headgate.cli.queue.views import SHOWN_MAX, config_option, json_option, partition_named, show
+from headgate.cli.queue.views import SHOWN_MAX, config_option, json_option, partition_named, show, time_shown
 from headgate.cli.terminal.say import say
 from headgate.ports.messages import NewMessage, PostRefused, QueueGone
 from headgate.queue.client import Calendar
 from headgate.queue.messages.client import MessageClient
 from headgate.queueing.ids import is_id, parse_last
 from headgate.queueing.partitions import PARTITIONS_MAX, PRIORITIES_MAX, QueuePartition, shape_for
+
+_many = click.IntRange(0)
 
 
 @click.command()
@@ -212,7 +214,7 @@ def schedule(
         "ttl": ttl,
     }
     wanted = {option: value for option, value in {**options, "priority": priority}.items() if value is not None}
-    say(f"{name}: the next message is posted at {_shown(asyncio.run(_scheduled(config, queue, name, wanted)))}")
+    say(f"{name}: the next message is posted at {time_shown(asyncio.run(_scheduled(config, queue, name, wanted)))}")
 
 
 async def _scheduled(config: str, queue: str, name: str, wanted: dict[str, Any]) -> str:
@@ -243,17 +245,13 @@ async def _listed(config: str, queue: str, as_json: bool) -> list[dict[str, Any]
                 "cron": one.cron,
                 "zone": one.zone,
                 "missed": one.missed,
-                "next_at": _shown(one.next_at),
+                "next_at": time_shown(one.next_at),
                 "body": one.body if as_json else line(one.body, SHOWN_MAX),
                 **({"priority": one.priority} if as_json else {}),
                 "trouble": one.problem,
             }
             for one in await Calendar(at.client).schedules(queue)
         ]
-
-
-def _shown(seconds: str) -> str:
-    return datetime.fromtimestamp(float(seconds), UTC).isoformat(timespec="seconds")
 
 
 @click.command()
@@ -272,21 +270,18 @@ async def _unscheduled(config: str, queue: str, name: str) -> bool:
         return await Calendar(at.client).unschedule(queue, name)
 
 
-MANY = click.IntRange(0)
-
-
 @click.command()
 @config_option
 @click.argument("queue")
-@click.option("--messages", type=MANY, metavar="N", help="In each partition; 0: any number.")
-@click.option("--bytes", "size", type=MANY, metavar="N", help="Of bodies, in each partition; 0: any number.")
+@click.option("--messages", type=_many, metavar="N", help="In each partition; 0: any number.")
+@click.option("--bytes", "size", type=_many, metavar="N", help="Of bodies, in each partition; 0: any number.")
 @click.option(
     "--full",
     type=click.Choice(("refuse", "drop")),
     help="What happens beyond a bound: posts are refused, or the oldest messages are deleted.",
 )
 @click.option(
-    "--age", type=MANY, metavar="SECONDS", help="The longest time a message is kept; 0: as long as its own ttl says."
+    "--age", type=_many, metavar="SECONDS", help="The longest time a message is kept; 0: as long as its own ttl says."
 )
 def bound(config: str, queue: str, messages: int | None, size: int | None, full: str | None, age: int | None) -> None:
     """Bound what QUEUE stores, and print its bounds.

@@ -1,4 +1,4 @@
-"""Implement `headgate queue serve`, and follow the settings file for the keys of queues."""
+"""Implement `headgate queue serve`, and follow the keys of applications in the settings file."""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ from headgate.web.peers.connections import Tls
 from headgate.web.routes.pages import MESSAGE_PAGES
 from headgate.web.server import serve as serve_web
 
+log = logging.getLogger("headgate.messages")
+
+LOOK_INTERVAL_S = 1.0
+"""Seconds between two checks whether the file has changed; it is read once it has been stable for as long."""
+
 
 def own_key(directory: Path, app: str) -> str:
     """Return the server's own key, which is created at the first start in a file that only its owner can read.
@@ -39,13 +44,8 @@ def own_key(directory: Path, app: str) -> str:
     return key
 
 
-LOOK_INTERVAL_S = 1.0
-"""Seconds between two checks whether the file has changed; it is read once it has been stable for as long."""
-log = logging.getLogger("headgate.messages")
-
-
 class KeyFile:
-    """Hold the keys of a file. `keys` is always the same object; its content follows the file."""
+    """Hold the keys of applications in a settings file. `keys` is always the same object, which follows the file."""
 
     def __init__(self, settings: Settings, given: Mapping[str, list[str]] | None = None) -> None:
         """Read the keys; those in `given` replace those of the file. Raise UserError."""

@@ -28,7 +28,25 @@ from headgate.queueing.message import DeadLetter, dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS, RESERVED, QueuePartition, parse_partition, priority_of
 from headgate.queueing.progress import position
 
+Row = dict[str, Any]  # JSON
+
 STORE, SERVER = "store", "server"
+"""What keeps the progress of a group."""
+SHOWN_MAX = 60
+"""Characters of a body that a table shows."""
+PAGE = 500
+"""Number of dead letters that are read at a time."""
+DEAD = QueuePartition(DEAD_LETTERS)
+
+config_option = click.option(
+    "-c",
+    "--config",
+    metavar="FILE",
+    default=DEFAULT,
+    show_default=True,
+    help="The workers' settings file; if it does not exist, this machine's settings apply.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +70,8 @@ class GroupStatus:
 
 
 async def of_server(at: Operator, partitions: list[QueuePartition], only: str = "") -> list[GroupStatus]:
-    """Return the state of groups over HTTP; with `only`, of that one, even if it has not started."""
+    """Return the state of groups whose progress the server keeps; with `only`, of that one, even if it has not
+    started."""
     found: list[GroupStatus] = []
     for queue in sorted({partition.queue for partition in partitions}):
         try:
@@ -77,7 +96,7 @@ async def of_server(at: Operator, partitions: list[QueuePartition], only: str = 
 
 
 async def of_store(at: Operator) -> list[GroupStatus]:
-    """Return the state of groups that share the store of the file; empty if it names none."""
+    """Return the state of groups that share the store of the workers' file; empty if it names none."""
     # The server keeps their progress, and `of_server` reports it.
     if at.file.leases:
         return []
@@ -102,26 +121,17 @@ def of_progress(
     )
 
 
-config_option = click.option(
-    "-c",
-    "--config",
-    metavar="FILE",
-    default=DEFAULT,
-    show_default=True,
-    help="The workers' settings file; if it does not exist, this machine's settings apply.",
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-Row = dict[str, Any]  # JSON
-SHOWN_MAX = 60
-"""Characters of a body that a table shows."""
-
-
 def partition_named(text: str) -> QueuePartition:
     """Parse a partition. Raise UserError."""
     try:
         return parse_partition(text)
     except ValueError as error:
         raise UserError(str(error)) from error
+
+
+def time_shown(seconds: str) -> str:
+    """Return a time, in seconds since 1970, as people read it."""
+    return datetime.fromtimestamp(float(seconds), UTC).isoformat(timespec="seconds")
 
 
 @click.command("list")
@@ -220,7 +230,7 @@ async def _delayed(config: str, partition: QueuePartition, limit: int, as_json: 
         return [
             {
                 "id": one.message_id,
-                "deliver_at": datetime.fromtimestamp(float(one.deliver_at), UTC).isoformat(timespec="seconds"),
+                "deliver_at": time_shown(one.deliver_at),
                 "hold": "yes" if one.hold else "",
                 "body": one.body if as_json else line(one.body, SHOWN_MAX),
             }
@@ -253,6 +263,7 @@ async def _peeked(config: str, partition: QueuePartition, limit: int, every: boo
 
 
 def show(rows: list[Row], as_json: bool) -> None:
+    """Print rows as a table or as JSON."""
     if as_json:
         say(plain_json(msgspec.json.encode(rows).decode()))
         return
@@ -262,10 +273,6 @@ def show(rows: list[Row], as_json: bool) -> None:
     widths = {name: max(len(name), *(len(str(row[name])) for row in rows)) for name in rows[0]}
     for row in ({name: name.replace("_", " ") for name in widths}, *rows):
         say("  ".join(str(row[name]).ljust(width) for name, width in widths.items()).rstrip())
-
-
-PAGE = 500
-DEAD = QueuePartition(DEAD_LETTERS)
 
 
 async def dead_letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str, DeadLetter, str]]:
@@ -298,10 +305,10 @@ def dead(config: str, as_json: bool, queue: str, id: str | None) -> None:
     if id is not None:
         pass_on(asyncio.run(_body(config, id)))
         return
-    show(asyncio.run(_listed_dead(config, queue)), as_json)
+    show(asyncio.run(_dead(config, queue)), as_json)
 
 
-async def _listed_dead(config: str, queue: str) -> list[dict[str, Any]]:  # JSON
+async def _dead(config: str, queue: str) -> list[Row]:
     async with operator(config) as at:
         return [
             {"id": id, "partition": str(QueuePartition(d.queue, d.partition)), "tries": d.attempts, "error": d.error}

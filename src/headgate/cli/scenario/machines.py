@@ -1,4 +1,4 @@
-"""Demonstrate an inventory of machines: `headgate inventory demo`, and a machine that is burned in, then used."""
+"""Demonstrate an inventory of machines: two for one job (`headgate inventory demo`), and two that are burned in."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from headgate.services.scheduler.changestates import ChangeStates
 from headgate.testing.repositories import Repositories, run_git
 from headgate.testing.servers.sshd import Lab, program
 
+Furnish = Callable[[Process], Coroutine[Any, Any, None]]
+
 DEADLINE_S = 120.0
 SITE = "5" * 32
 ROOT = Caller("root", "lab", SITE, frozenset({ADMIN}))
@@ -48,7 +50,92 @@ GATE = """
     success: {local: {land: true}}
     failure: {local: {}}
 """
-Furnish = Callable[[Process], Coroutine[Any, Any, None]]
+
+
+PAIR_TENANTS = """
+- tenant:
+    name: demo
+    max-nodes-per-project: 2
+    labels:
+      - {name: server, project: lab, search: "image=debian !reserved"}
+      - {name: client, project: lab, search: "tag:fast"}
+    source:
+      local: {config-projects: [config], untrusted-projects: [app]}
+"""
+PAIR_CONFIG = """
+- job: {name: base, parent: null, abstract: true}
+- job:
+    name: pair
+    run: pair.yaml
+    nodeset:
+      nodes:
+        - {name: server, label: server}
+        - {name: client, label: client}
+- project: {name: app, gate: {jobs: [pair]}}
+"""
+PAIR = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - shell: |
+        port=$(echo $SSH_CONNECTION | cut -d' ' -f4)
+        echo {{ inventory_hostname }} is {{ headgate_machine }}, reached at port $port
+"""
+GOOD, SHORT = "1" * 32, "2" * 32
+"""Ids of a machine that has what was sold, and of one that has less."""
+LAB = """
+[connection lab]
+driver = inventory
+partition = site1
+project = lab
+"""
+BURN_IN_TENANTS = """
+- tenant:
+    name: demo
+    labels:
+      - {name: new-machine, project: lab, search: "provider=racks", triggering: true}
+      - {name: ready, project: lab, search: "burned-in=yes"}
+    source:
+      local: {config-projects: [config], untrusted-projects: [app]}
+"""
+PIPELINE = """
+- pipeline:
+    name: burn-in
+    manager: independent
+    trigger:
+      lab: {event: object-created, filter: "provider=racks !burned-in !broken", project: config}
+    success:
+      lab: {set: {burned-in: "yes"}}
+    failure:
+      lab: {set: {broken: "yes"}}
+"""
+JOBS = """\
+- job: {name: base, parent: null, abstract: true}
+- job:
+    name: burn-in
+    run: burn-in.yaml
+    nodeset: {nodes: [{name: machine, label: new-machine}]}
+- job:
+    name: integration
+    run: integration.yaml
+    nodeset: {nodes: [{name: server, label: ready}]}
+- project: {name: config, burn-in: {jobs: [burn-in]}}
+- project: {name: app, gate: {jobs: [integration]}}
+"""
+BURN_IN_CONFIG = PIPELINE + GATE.lstrip() + JOBS
+BURN_IN = """
+- hosts: machine
+  gather_facts: false
+  tasks:
+    - shell: test "$(nproc)" -ge {{ zuul.trigger.object.properties.cores | quote }}
+    - shell: dd if=/dev/zero bs=1M count=64 2> /dev/null | sha256sum
+"""
+INTEGRATION = """
+- hosts: server
+  gather_facts: false
+  tasks:
+    - shell: echo this ran on {{ headgate_machine }}
+"""
 
 
 @contextmanager
@@ -98,7 +185,7 @@ async def add_machine(system: Process, uuid: str, name: str, properties: Mapping
     await system.inventory.apply(ROOT, [Create(made)])
 
 
-async def has_landed(system: Process, repositories: Repositories) -> bool:
+async def land_change(system: Process, repositories: Repositories) -> bool:
     """Propose a change of the application, approve it, and wait until its machines are clean again; return whether
     its branch has it."""
     commit = repositories.propose("app", "greet", {"hello": "hi\n"})
@@ -126,37 +213,6 @@ def log_lines(root: Path) -> list[str]:
     return [line for log in root.glob("state/logs/*/job-output.txt") for line in log.read_text().splitlines()]
 
 
-DEMO_TENANTS = """
-- tenant:
-    name: demo
-    max-nodes-per-project: 2
-    labels:
-      - {name: server, project: lab, search: "image=debian !reserved"}
-      - {name: client, project: lab, search: "tag:fast"}
-    source:
-      local: {config-projects: [config], untrusted-projects: [app]}
-"""
-DEMO_CONFIG = """
-- job: {name: base, parent: null, abstract: true}
-- job:
-    name: pair
-    run: pair.yaml
-    nodeset:
-      nodes:
-        - {name: server, label: server}
-        - {name: client, label: client}
-- project: {name: app, gate: {jobs: [pair]}}
-"""
-PLAYBOOK = """
-- hosts: all
-  gather_facts: false
-  tasks:
-    - shell: |
-        port=$(echo $SSH_CONNECTION | cut -d' ' -f4)
-        echo {{ inventory_hostname }} is {{ headgate_machine }}, reached at port $port
-"""
-
-
 @click.command("demo")
 def command() -> None:
     """Run a job on two labelled machines: ssh servers on loopback, claimed from an inventory, clean afterwards."""
@@ -171,7 +227,7 @@ def command() -> None:
 
 
 async def _demo(root: Path, lab: Lab, ports: list[int]) -> int:
-    repositories = repositories_of(root, {"zuul.yaml": GATE + DEMO_CONFIG, "pair.yaml": PLAYBOOK})
+    repositories = repositories_of(root, {"zuul.yaml": GATE + PAIR_CONFIG, "pair.yaml": PAIR})
 
     async def furnished(system: Process) -> None:
         one, two = (lab.properties(port) for port in ports)
@@ -179,84 +235,29 @@ async def _demo(root: Path, lab: Lab, ports: list[int]) -> int:
         await add_machine(system, "2" * 32, "two", two, "fast")
         say("The inventory has machines one (image=debian) and two (fast)")
 
-    async with running(root, SETTINGS, DEMO_TENANTS, furnished) as system:
+    async with running(root, SETTINGS, PAIR_TENANTS, furnished) as system:
         say("A change is proposed and approved; its job asks for a server and a client")
-        landed = await has_landed(system, repositories)
+        landed = await land_change(system, repositories)
     used = [line.rpartition(" | ")[2] for line in log_lines(root) if "reached at port" in line and " is " in line]
     say("\n".join(used))
     say(f"demo: nodes {len(used)}, landed {int(landed)}, left 0")
     return 0 if landed and len(used) == len(ports) else 1
 
 
-GOOD, SHORT = "1" * 32, "2" * 32
-LAB = """
-[connection lab]
-driver = inventory
-partition = site1
-project = lab
-"""
-TENANTS = """
-- tenant:
-    name: demo
-    labels:
-      - {name: new-machine, project: lab, search: "provider=racks", triggering: true}
-      - {name: ready, project: lab, search: "burned-in=yes"}
-    source:
-      local: {config-projects: [config], untrusted-projects: [app]}
-"""
-PIPELINE = """
-- pipeline:
-    name: burn-in
-    manager: independent
-    trigger:
-      lab: {event: object-created, filter: "provider=racks !burned-in !broken", project: config}
-    success:
-      lab: {set: {burned-in: "yes"}}
-    failure:
-      lab: {set: {broken: "yes"}}
-"""
-JOBS = """\
-- job: {name: base, parent: null, abstract: true}
-- job:
-    name: burn-in
-    run: burn-in.yaml
-    nodeset: {nodes: [{name: machine, label: new-machine}]}
-- job:
-    name: integration
-    run: integration.yaml
-    nodeset: {nodes: [{name: server, label: ready}]}
-- project: {name: config, burn-in: {jobs: [burn-in]}}
-- project: {name: app, gate: {jobs: [integration]}}
-"""
-CONFIG = PIPELINE + GATE.lstrip() + JOBS
-BURN_IN = """
-- hosts: machine
-  gather_facts: false
-  tasks:
-    - shell: test "$(nproc)" -ge {{ zuul.trigger.object.properties.cores | quote }}
-    - shell: dd if=/dev/zero bs=1M count=64 2> /dev/null | sha256sum
-"""
-INTEGRATION = """
-- hosts: server
-  gather_facts: false
-  tasks:
-    - shell: echo this ran on {{ headgate_machine }}
-"""
-
-
 def play(root: Path, terminal: Terminal) -> int:
-    """Play the scenario, and return the exit status: 0 only if everything is as expected. Raise UserError."""
+    """Play the scenario in which machines are burned in, and return the exit status: 0 only if everything is as
+    expected. Raise UserError."""
     with two_servers(root) as (lab, ports):
         return asyncio.run(_play(root, lab, ports, terminal))
 
 
 async def _play(root: Path, lab: Lab, ports: list[int], terminal: Terminal) -> int:
-    texts = {"zuul.yaml": CONFIG, "burn-in.yaml": BURN_IN, "integration.yaml": INTEGRATION}
+    texts = {"zuul.yaml": BURN_IN_CONFIG, "burn-in.yaml": BURN_IN, "integration.yaml": INTEGRATION}
     repositories = repositories_of(root, texts)
-    async with running(root, SETTINGS + LAB, TENANTS, _nothing) as system:
+    async with running(root, SETTINGS + LAB, BURN_IN_TENANTS, _nothing) as system:
         marks = await _burned_in(system, lab, ports, terminal)
         _step(terminal, "a change is approved; its job asks for a machine that is ready")
-        landed = await has_landed(system, repositories)
+        landed = await land_change(system, repositories)
         _step(terminal, "it ran on m1, and landed; the machine is clean again")
     used = {line.rpartition(" ")[2] for line in log_lines(root) if "this ran on " in line and "echo" not in line}
     good = sum("burned-in" in mark for mark in marks)

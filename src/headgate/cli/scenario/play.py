@@ -1,4 +1,4 @@
-"""Play at a venue: two changes land without a gate; then changes go through a gate, and each gets an answer."""
+"""Play the demonstration at a venue: two changes without a gate, then changes through a gate, each with its outcome."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ from headgate.adapters.process.joblog import Excerpt
 from headgate.cli.launch.process import Process
 from headgate.cli.scenario import files
 from headgate.testing.repositories import run_git
+
+OUTCOME_TIMEOUT_S = 90.0
+LOOK_INTERVAL_S = 0.1
+_REASONS = (re.compile(r"\w+Error: .+"), re.compile(r".+: error: .+"))
+"""Forms of the line of an answer that names the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ class Venue(Protocol):
         ...
 
     def clone(self, project: str) -> Path:
-        """Return the URL to clone in order to see what landed."""
+        """Return the repository to clone in order to see what landed."""
         ...
 
     def next_steps(self) -> Sequence[str]:
@@ -83,6 +88,10 @@ class Merged(NamedTuple):
     project: str
     title: str
     content: Mapping[str, str]
+
+
+RENAME = Merged("core", "Rename add to plus; nobody uses it", {"core.py": files.RENAMED})
+PERIMETER = Merged("api", "Compute perimeters with core.add", {"api.py": files.USES_ADD, "test_api.py": files.TEST_ADD})
 
 
 class Trial:
@@ -134,13 +143,6 @@ class Trial:
         return found
 
 
-OUTCOME_TIMEOUT_S = 90.0
-LOOK_INTERVAL_S = 0.1
-RENAME = Merged("core", "Rename add to plus; nobody uses it", {"core.py": files.RENAMED})
-PERIMETER = Merged("api", "Compute perimeters with core.add", {"api.py": files.USES_ADD, "test_api.py": files.TEST_ADD})
-_REASONS = (re.compile(r"\w+Error: .+"), re.compile(r".+: error: .+"))
-
-
 @dataclass(slots=True)
 class Played:
     """Record one proposed change, the expected outcome and the real one."""
@@ -160,6 +162,8 @@ class Played:
 
 
 class DemoPlay:
+    """Play the parts of the demonstration, one method each."""
+
     def __init__(self, root: Path, venue: Venue, say: Callable[[str], None]) -> None:
         self.changes: list[Played] = []
         self._venue, self._say = venue, say

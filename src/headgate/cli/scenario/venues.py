@@ -22,6 +22,9 @@ from headgate.testing.repositories import Repositories
 if TYPE_CHECKING:
     from headgate.cli.scenario.forges.host import Host, StandIn
 
+Say = Printing | None
+Opened = Callable[[Path, Say], AbstractAsyncContextManager[Venue]]
+
 SEEN_TIMEOUT_S = 10.0
 PIPELINES = """\
 - pipeline:
@@ -48,9 +51,9 @@ PIPELINES = """\
         approved: true
     success:
       local:
-        land: true{told}
+        land: true{reports}
     failure:
-      local: {{}}{told}
+      local: {{}}{reports}
     window: 20
 """
 CONNECTION = """\
@@ -59,7 +62,7 @@ driver = git
 baseurl = hub
 canonical_hostname = demo.example
 """
-TOLD = "\n      told: {}"
+QUEUE_REPORTS = "\n      told: {}"
 """Lines that make a pipeline report to the queues, too."""
 QUEUES = """\
 
@@ -149,21 +152,17 @@ class PlainGit:
 
 
 @asynccontextmanager
-async def plain(root: Path, say: Printing | None) -> AsyncIterator[PlainGit]:
+async def plain(root: Path, say: Say) -> AsyncIterator[PlainGit]:
     """Provide plain git; with `say`, also a message server and a worker, which prints through it what happens."""
     repositories = Repositories(root)
     if say is None:
-        yield PlainGit(repositories, CONNECTION, PIPELINES.format(told=""))
+        yield PlainGit(repositories, CONNECTION, PIPELINES.format(reports=""))
         return
     with needing("headgate demo --verbose", "demo"):
         from headgate.cli.scenario.audience import KEY, audience
     async with audience(root, lambda text: say(f"a worker is told: {text}", "dim")) as url:
         queues = QUEUES.format(server=f"url = {url}\napp_key = {KEY}\n")
-        yield PlainGit(repositories, CONNECTION + queues, PIPELINES.format(told=TOLD))
-
-
-Say = Printing | None
-Opened = Callable[[Path, Say], AbstractAsyncContextManager[Venue]]
+        yield PlainGit(repositories, CONNECTION + queues, PIPELINES.format(reports=QUEUE_REPORTS))
 
 
 def _nothing(what: str, style: Style = "") -> None:

@@ -31,6 +31,13 @@ T = TypeVar("T")
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _store = click.option("--store", metavar="URL", default="", help="Another store than that of the settings.")
+_map_store = click.option(
+    "--store",
+    metavar="FILE|URL",
+    default="",
+    help="The store's file or URL, by default that of the settings; a running Headgate is not disturbed.",
+)
+_root = click.option("--root", default=ROOT, show_default=True, help="Where in the store the gate's tree is.")
 
 
 @click.group()
@@ -49,7 +56,7 @@ def export(config: str | None, store: str, file: Path) -> None:
     """Write the store and the history into FILE, without disturbing a running Headgate.  Log files are not
     included."""
     url, history = _url(config, store), _history(config, store)
-    entries = _run(_listed(url))
+    entries = _run(_entries_of(url, ""))
     if file.exists():
         raise UserError(f"{file} exists; choose another name")
     # The file gets its name only when it is complete: an interrupted export is never taken for a whole one.
@@ -178,24 +185,6 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         raise UserError(str(error)) from error
 
 
-async def _listed(url: str) -> Sequence[Entry]:
-    reader = await open_to_read(url)
-    try:
-        return await reader.list("")
-    finally:
-        await reader.close()
-
-
-_source = click.option(
-    "--store",
-    "store",
-    metavar="FILE|URL",
-    default="",
-    help="The store's file or URL, by default that of the settings; a running Headgate is not disturbed.",
-)
-_root = click.option("--root", default=ROOT, show_default=True, help="Where in the store the gate's tree is.")
-
-
 @click.group(name="map", invoke_without_command=True)
 @click.pass_context
 def map_commands(context: click.Context) -> None:
@@ -205,7 +194,7 @@ def map_commands(context: click.Context) -> None:
 
 
 @map_commands.command()
-@_source
+@_map_store
 @_root
 @click.argument("prefix", default="")
 def tree(store: str, root: str, prefix: str) -> None:
@@ -218,7 +207,7 @@ def tree(store: str, root: str, prefix: str) -> None:
 
 
 @map_commands.command("check")
-@_source
+@_map_store
 @_root
 @click.option("--all", "every", is_flag=True, help="Also list the places of the contract without an entry now.")
 @click.pass_context
@@ -232,14 +221,15 @@ def check_(context: click.Context, store: str, root: str, every: bool) -> None:
 def _entries(store: str, among: Sequence[StoreTree]) -> Sequence[Entry]:
     """List the entries of these trees, each tree as of one moment."""
     try:
-        return asyncio.run(_entries_of(store or read(find(None)).store_url, among))
+        return asyncio.run(_entries_of(store or read(find(None)).store_url, *(tree.root for tree in among)))
     except StoreError as error:
         raise user_error(error) from error
 
 
-async def _entries_of(store: str, among: Sequence[StoreTree]) -> Sequence[Entry]:
-    reader = await open_to_read(store)
+async def _entries_of(url: str, *prefixes: str) -> Sequence[Entry]:
+    """List the entries below each prefix, in this order."""
+    reader = await open_to_read(url)
     try:
-        return [entry for tree in among for entry in await reader.list(tree.root)]
+        return [entry for prefix in prefixes for entry in await reader.list(prefix)]
     finally:
         await reader.close()

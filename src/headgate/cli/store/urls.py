@@ -16,12 +16,20 @@ from headgate.store.types import At, Backend, Change, Entry, Lease, Op, StoreErr
 
 __all__ = ["MEMORY", "SQLITE", "StoreAway", "open_to_read", "open_url", "user_error"]
 
+T = TypeVar("T")
+
+log = logging.getLogger("headgate")
+
+SILENCE_S = 1.5
+"""Seconds without an answer after which that is reported."""
+
 
 class StoreAway(AwayError):
     """Report that no server answers now; one may later."""
 
 
 def user_error(error: StoreError) -> UserError:
+    """Translate an error of a store: `StoreAway` if no server answers."""
     return StoreAway(str(error)) if isinstance(error, Unavailable) else UserError(str(error))
 
 
@@ -44,13 +52,6 @@ async def open_to_read(url: str) -> Backend:
         return SqliteReader(url.removeprefix(SQLITE))
     except StoreError as error:
         raise UserError(str(error)) from error
-
-
-T = TypeVar("T")
-log = logging.getLogger("headgate")
-
-SILENCE_S = 1.5
-"""Seconds without an answer after which that is reported."""
 
 
 def shown(url: str) -> str:

@@ -16,6 +16,13 @@ GAP = 2
 """Spaces between two columns of a table."""
 ALIGNED_MAX = 1_000
 """Width up to which columns are aligned; a wider cell is printed whole, and the cells after it move to the right."""
+SIZE = (80, 24)
+"""Columns and rows to assume for a terminal that does not report its size."""
+HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
+"""Sequences that hide and show the cursor."""
+ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
+"""Sequences that enter and leave the alternate screen."""
+HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 class Drawing(Protocol):
@@ -97,15 +104,6 @@ def _aligned(cells: Iterable[Text], widths: list[int]) -> Text:
             missing = 0
         missing += max(0, width - cell.columns) + GAP
     return made
-
-
-SIZE = (80, 24)
-"""Columns and rows to assume for a terminal that does not report its size."""
-HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
-"""Sequences that hide and show the cursor."""
-ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
-"""Sequences that enter and leave the alternate screen."""
-HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 class Terminal:

@@ -22,6 +22,28 @@ from headgate.config.model import ConfigError
 from headgate.config.parse import ParsedBranch, Stanza
 from headgate.config.patterns import Undecided
 
+_STANZA = re.compile(r" *- +([a-z-]+):")
+_NAME = re.compile(r"(?:^ +|[{,] *)name: *([^,}\n]+)", re.MULTILINE)
+# Errors are texts without codes; these follow the texts of `assembly.references` and `freeze`.
+_MISSING = tuple(
+    re.compile(text)
+    for text in (
+        r"the (?:parent )?(job)(?: it depends on,)? '([^']+)' is not defined",
+        r"there is no ([a-z-]+) '([^']+)'",
+        r"the (nodeset|secret|image|queue|semaphore) '([^']+)' is not (?:defined|declared)",
+        r"the (project) '([^']+)' is not in this tenant",
+    )
+)
+_NEEDED = re.compile(r"(job) \S+ depends on (\S+), which is not")
+_KINDS = ("job", "nodeset", "secret", "project-template", "pipeline", "queue", "semaphore", "image", "label", "flavor")
+"""Kinds of stanzas to which others refer by name."""
+_OWN = ("secret", "image")
+"""Kinds of stanzas whose names are separate in each project."""
+CAUSES_DEPTH_MAX = 20
+"""Longest chain of causes from an error to its first cause."""
+Root = tuple[str, ...]
+"""What identifies a first cause."""
+
 
 class CheckedGraph(NamedTuple):
     """Represent one job graph of a tenant."""
@@ -151,25 +173,6 @@ def _alone(layout: Layout, name: str) -> Iterator[ConfigError]:
             return
 
 
-_STANZA = re.compile(r" *- +([a-z-]+):")
-_NAME = re.compile(r"(?:^ +|[{,] *)name: *([^,}\n]+)", re.MULTILINE)
-# Errors are texts without codes; these follow the texts of `assembly.references` and `freeze`.
-_MISSING = tuple(
-    re.compile(text)
-    for text in (
-        r"the (?:parent )?(job)(?: it depends on,)? '([^']+)' is not defined",
-        r"there is no ([a-z-]+) '([^']+)'",
-        r"the (nodeset|secret|image|queue|semaphore) '([^']+)' is not (?:defined|declared)",
-        r"the (project) '([^']+)' is not in this tenant",
-    )
-)
-_NEEDED = re.compile(r"(job) \S+ depends on (\S+), which is not")
-_OWN = ("secret", "image")
-"""Kinds of stanzas whose names are separate in each project."""
-DEPTH_MAX = 20
-"""Longest chain of causes from an error to its first cause."""
-
-
 class Cause(NamedTuple):
     """Represent one thing to fix."""
 
@@ -192,9 +195,6 @@ class Cause(NamedTuple):
     @property
     def errors(self) -> tuple[ConfigError, ...]:
         return (self.error, *self.alike, *self.also, *self.follow)
-
-
-Root = tuple[str, ...]
 
 
 def causes(found: Iterable[GraphFinding], lost: Mapping[str, ConfigError]) -> list[Cause]:
@@ -254,7 +254,7 @@ def _same(error: ConfigError) -> tuple[str, ...]:
 def _root(finding: GraphFinding, lost: Mapping[str, ConfigError], missing: Collection[str]) -> tuple[Root, bool]:
     """Return what identifies the first cause of an error, and whether the error itself is that cause."""
     error, direct = finding.error, True
-    for _ in range(DEPTH_MAX):
+    for _ in range(CAUSES_DEPTH_MAX):
         about = missed(error, missing)
         cause = lost.get(about)
         # An error that reports what it leaves out itself would be its own cause.
@@ -286,9 +286,6 @@ def left_out(layout: Layout) -> dict[str, ConfigError]:
 def _key(name: str) -> tuple[str, str]:
     kind, _, rest = name.partition(" ")
     return kind, rest
-
-
-_KINDS = ("job", "nodeset", "secret", "project-template", "pipeline", "queue", "semaphore", "image", "label", "flavor")
 
 
 def _void(place: Place, parsed: ParsedBranch, errors: Sequence[ConfigError]) -> Iterator[tuple[str, ConfigError]]:

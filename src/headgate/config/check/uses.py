@@ -15,6 +15,9 @@ from headgate.config.layout import Layout, exchanged
 from headgate.config.parse import ParsedBranch, Stanza
 from headgate.config.patterns import any_whole
 
+GENERATIONS_MAX = 50
+"""Largest number of generations of children that are listed."""
+
 
 def reached(old: Layout, new: Layout) -> frozenset[str]:
     """Return the canonical names of the projects whose job graphs may differ. Both layouts must have an index.
@@ -115,10 +118,6 @@ def _contents(stanzas: Sequence[Stanza]) -> list[object]:
     return [(s.source.project, s.source.branch, s.source.trusted, s.body, dict(s.pragma)) for s in stanzas]
 
 
-DEPTH_MAX = 50
-"""Generations of children that are listed."""
-
-
 class Child(NamedTuple):
     generation: int
     """Number of the generation, from 1."""
@@ -188,7 +187,7 @@ def _children(layout: Layout, job: str) -> Iterator[Child]:
     seen, waiting = {job}, [Child(1, *pair) for pair in reversed(below.get(job, {}).items())]
     while waiting:
         child = waiting.pop()
-        if child.name in seen or child.generation > DEPTH_MAX:
+        if child.name in seen or child.generation > GENERATIONS_MAX:
             continue
         seen.add(child.name)
         yield child

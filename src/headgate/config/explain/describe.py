@@ -54,6 +54,8 @@ _UNSET = (
     "failure_message",
 )  # fmt: skip
 """Attributes for which an empty text means that nothing is set."""
+_WHERE = ("inheritance",)
+"""Attributes that a comparison ignores: they only name places in files, and moved lines are no difference."""
 
 
 def jobs(found: FrozenGraph) -> list[dict[str, Any]]:
@@ -118,10 +120,6 @@ def _plain(value: Any) -> Any:  # JSON
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     return value
-
-
-_WHERE = ("inheritance",)
-"""Attributes that are ignored because they only name places in files; moved lines are no difference."""
 
 
 class AttributeDifference(NamedTuple):

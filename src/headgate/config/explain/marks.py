@@ -17,6 +17,8 @@ from headgate.config.model import ConfigError
 
 _QUOTED = re.compile(r"'([^']+)'")
 _WORD = r"(?<![\w./-]){}(?![\w/-])"
+_DEFINED = ("job", "nodeset", "secret", "project-template")
+"""Kinds of stanzas of which both the definition and the uses are found."""
 
 
 class Extent(NamedTuple):
@@ -111,9 +113,6 @@ def _within(found: Extent, lines: list[str]) -> Extent:
     if found.end_line == found.line:
         return found
     return Extent(found.line, found.column, found.line, len(lines[found.line - 1].rstrip("\r")) + 1)
-
-
-_DEFINED = ("job", "nodeset", "secret", "project-template")
 
 
 def word_at(text: str, line: int, column: int) -> Spelled | None:

@@ -1,7 +1,4 @@
-"""Explain to people why a job is, or is not, in a graph, and where each of its attributes comes from.
-
-The job is built again, one variant at a time; every attribute that a step changes comes from that step.
-"""
+"""Explain to people why a job is, or is not, in a graph, and where each of its attributes comes from."""
 
 from __future__ import annotations
 
@@ -22,6 +19,19 @@ from headgate.config.patterns import Rule, any_matches, matches
 
 PLACES_MAX = 3
 """Number of definitions named in one explanation."""
+_KEYS = {
+    "variables": ("vars",),
+    "extra_variables": ("extra-vars",),
+    "host_variables": ("host-vars",),
+    "group_variables": ("group-vars",),
+    "semaphores": ("semaphores", "semaphore"),
+    "override_checkout": ("override-checkout", "override-branch"),
+    "post_review": ("post-review", "secrets"),
+}
+"""Attribute in an answer -> keys of a stanza that set it, where the names differ."""
+_DEEP = ("variables", "extra_variables", "host_variables", "group_variables")
+_DERIVED = ("name", "parent_chain", "inheritance", "noop", "roles")
+"""Attributes that no stanza sets."""
 
 
 class Decision(NamedTuple):
@@ -123,21 +133,6 @@ def _shown(rule: Rule) -> str:
     return f"not {rule['regex']}" if rule.get("negate") else str(rule["regex"])
 
 
-_KEYS = {
-    "variables": ("vars",),
-    "extra_variables": ("extra-vars",),
-    "host_variables": ("host-vars",),
-    "group_variables": ("group-vars",),
-    "semaphores": ("semaphores", "semaphore"),
-    "override_checkout": ("override-checkout", "override-branch"),
-    "post_review": ("post-review", "secrets"),
-}
-"""Attribute in an answer -> keys of a stanza that set it, where the names differ."""
-_DEEP = ("variables", "extra_variables", "host_variables", "group_variables")
-_DERIVED = ("name", "parent_chain", "inheritance", "noop", "roles")
-"""Attributes that no stanza sets."""
-
-
 class Origin(NamedTuple):
     """Represent a place in a variant, which is one step in building a frozen job."""
 
@@ -193,7 +188,10 @@ def explained(
     layout: Layout, job: str, target: sections.FreezeTarget, pipeline: str = "", project: str = ""
 ) -> Explained:
     """Return where each attribute of the job comes from in this pipeline of this project (canonical name), or,
-    without these, in its own variants."""
+    without these, in its own variants.
+
+    The job is built again, one variant at a time; every attribute that a step changes comes from that step.
+    """
     entries = sections.attached(sections.of(layout, pipeline, project, target)).get(job, []) if project else []
     fitting = [entry for entry in entries if target.matches(entry.attributes.get("branches"))]
     variants = collect(layout, job, fitting, target) if fitting or not project else []

@@ -1,4 +1,4 @@
-"""Read YAML so that every key and value knows its line, and open its encrypted texts."""
+"""Read YAML so that every key and value knows its line, and open the encrypted texts in it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ INTEGER_MAX = 2**63 - 1
 DIGITS_MAX = 100
 """Largest number of characters of a number."""
 ENCRYPTED = "!encrypted/pkcs1-oaep"
+CHUNKS_MAX = 1_000
+"""Largest number of pieces of one encrypted text."""
 _YAML = "tag:yaml.org,2002:"
 _TEXT = frozenset(_YAML + kind for kind in ("str", "timestamp", "value", "merge", "binary"))
 """Kinds of scalars whose text is taken as it is written."""
@@ -311,10 +313,6 @@ class _Reader:
         if isinstance(value, bool):
             return "true" if value else "false"
         return "null" if value is None else str(value)
-
-
-CHUNKS_MAX = 1_000
-"""Largest number of pieces of one encrypted text."""
 
 
 class SecretClosed(Exception):

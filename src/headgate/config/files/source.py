@@ -1,4 +1,4 @@
-"""Determine which files contain configuration, and represent its places, and errors that point there."""
+"""Determine which files hold configuration, and represent these files and the errors in them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,24 @@ STANDARD_PATHS = ("zuul.yaml", "zuul.d/", ".zuul.yaml", ".zuul.d/")
 """Roots of a project's configuration; the first one that exists counts."""
 IGNORE = ".zuul.ignore"
 """Name of a file that excludes its directory, and everything below it, from the configuration."""
+CONTEXT_LINES = 4
+"""Number of lines shown above and below the line of an error."""
+LINE_SHOWN_MAX = 500
+"""Largest number of characters shown of a line."""
+NAMED_MAX = 12
+"""Largest number of known words that a message lists."""
+SCHEMA = "Unknown"
+"""Name of errors of form: text that is not YAML, an unknown key, or a wrong type."""
+UNKNOWN_WORD = "Unknown Word"
+"""Name of warnings about words that a driver does not know."""
+NO_EFFECT = "No Effect"
+"""Name of warnings about settings that are accepted without effect."""
+NEVER = "Trigger Never Matches"
+"""Name of warnings about triggers that no event can match."""
+MEANING = "Unknown Configuration Error"
+"""Name of errors of meaning that have no name of their own."""
+_UNREADABLE = "\0headgate: "
+"""Prefix of the placeholder for the text of a file that was not read; no YAML contains a NUL."""
 
 
 class Roots(NamedTuple):
@@ -55,24 +73,6 @@ def _is_at(path: str, root: str) -> bool:
     return path.startswith(root) and (path.endswith(".yaml") or path.endswith(f"/{IGNORE}"))
 
 
-CONTEXT_LINES = 4
-"""Number of lines shown above and below the line of an error."""
-LINE_SHOWN_MAX = 500
-"""Largest number of characters shown of a line."""
-NAMED_MAX = 12
-"""Largest number of known words that a message lists."""
-SCHEMA = "Unknown"
-"""Name of errors of form: text that is not YAML, an unknown key, or a wrong type."""
-UNKNOWN_WORD = "Unknown Word"
-"""Name of warnings about words that a driver does not know."""
-NO_EFFECT = "No Effect"
-"""Name of warnings about settings that are accepted without effect."""
-NEVER = "Trigger Never Matches"
-"""Name of warnings about triggers that no event can match."""
-MEANING = "Unknown Configuration Error"
-"""Name of errors of meaning that have no name of their own."""
-
-
 @dataclass(frozen=True, slots=True)
 class Source:
     """Represent a file on a branch of a project."""
@@ -111,10 +111,6 @@ class Wrong(Exception):
     def __init__(self, text: str, line: int, name: str = SCHEMA, severity: str = "error") -> None:
         super().__init__(text)
         self.text, self.line, self.name, self.severity = text, line, name, severity
-
-
-_UNREADABLE = "\0headgate: "
-"""Prefix of the placeholder for the text of a file that was not read; no YAML contains a NUL."""
 
 
 def unread(why: str) -> str:
@@ -177,8 +173,12 @@ def nearest(word: str, known: Collection[str]) -> str:
 
 
 class ErrorClass(NamedTuple):
+    """Describe all errors of one name, for the reference page of the language."""
+
     when: str
+    """What they report."""
     costs: str
+    """What is left out because of one."""
     severity: str = "error"
 
 
@@ -231,6 +231,7 @@ ERRORS: dict[str, ErrorClass] = {
     "Gerrit Deprecation": ErrorClass("a key of a trigger that has a successor", "nothing", "warning"),
     "GitHub Deprecation": ErrorClass("a key of a trigger that has a successor", "nothing", "warning"),
 }
+"""Name of errors or warnings -> their description."""
 _NOTHING = "nothing: `headgate check` alone tells of it"
 CHECKED: dict[str, ErrorClass] = {
     "Pipeline Not Found": ErrorClass("a project has a section for a pipeline that no tenant has", _NOTHING),

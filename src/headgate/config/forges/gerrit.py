@@ -9,7 +9,7 @@ from typing import Any
 from headgate.config.files.checks import StanzaKey, as_list, flag, inner, many, mapping
 from headgate.config.forges import terms
 from headgate.config.forges.facts import ForgeEvent, Vote
-from headgate.config.forges.git import UNTOLD
+from headgate.config.forges.git import NO_DEBUG_LINES
 from headgate.config.forges.keyterms import Dialect, TermSubject, TriggerTerm, forms, refused, unmet
 from headgate.config.keys.forms import approvals, events, patterns, texts, words
 
@@ -117,7 +117,7 @@ TRIGGER = {
     "scheme": TriggerTerm(StanzaKey(texts), _of_scheme),
     "require": TriggerTerm(StanzaKey(inner(forms(REQUIRE), "requirement")), _required),
     "reject": TriggerTerm(StanzaKey(inner(forms(REQUIRE), "requirement")), _not_rejected),
-    "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), terms.always),
+    "debug": TriggerTerm(StanzaKey(flag, "false", idle=NO_DEBUG_LINES), terms.always),
     "require-approval": TriggerTerm(StanzaKey(approvals, note="deprecated: require"), _approved),
     "reject-approval": TriggerTerm(
         StanzaKey(approvals, note="deprecated: reject"), lambda unwanted, seen: not _disapproved(unwanted, seen)

@@ -1,4 +1,4 @@
-"""Define the keys of plain git, where people propose changes by pushing, and whose approvals count."""
+"""Define the keys of plain git, where people propose changes by pushing, and decide which approvals count."""
 
 from __future__ import annotations
 
@@ -11,6 +11,16 @@ from headgate.config.forges.facts import Word
 from headgate.config.forges.keyterms import Dialect, KnownFacts, TermSubject, TriggerTerm
 from headgate.config.forges.terms import age_ms, always, fact, on_branch, on_ref, unless_deleted
 from headgate.config.keys.forms import BY_DEFAULT, age, checks, events, patterns, texts
+
+NO_DEBUG_LINES = "debugging lines are not reported"
+"""Why `debug` of a trigger has no effect."""
+APPROVALS: Keys = {
+    "count": StanzaKey(count(1, 100), "1"),
+    "of": StanzaKey(texts, "anybody"),
+    "newer-than": StanzaKey(age),
+    "not-author": StanzaKey(flag, "false"),
+}
+"""Keys of requirements for approvals by several people on plain git."""
 
 Wanted = Mapping[str, Any]
 """Value of `approvals` in a requirement (JSON)."""
@@ -68,16 +78,6 @@ def lacking(change_state: KnownFacts, wanted: Wanted, now_ms: int | None = None)
     return f"{key} needs {most} approval{'s' if most > 1 else ''}{of}{other}{age}, and has {have}"
 
 
-UNTOLD = "debugging lines are not reported"
-APPROVALS: Keys = {
-    "count": StanzaKey(count(1, 100), "1"),
-    "of": StanzaKey(texts, "anybody"),
-    "newer-than": StanzaKey(age),
-    "not-author": StanzaKey(flag, "false"),
-}
-"""Keys of requirements for approvals by several people on plain git."""
-
-
 def _happened(wanted: object, seen: TermSubject) -> bool:
     return seen.kind in as_list(wanted)
 
@@ -132,7 +132,7 @@ GIT = Dialect(
         "branch": TriggerTerm(StanzaKey(patterns), on_branch),
         "ref": TriggerTerm(StanzaKey(patterns), on_ref),
         "ignore-deletes": TriggerTerm(StanzaKey(flag, "true"), unless_deleted),
-        "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), always),
+        "debug": TriggerTerm(StanzaKey(flag, "false", idle=NO_DEBUG_LINES), always),
     },
     require={
         "approved": TriggerTerm(StanzaKey(flag), fact(lambda seen: seen.known.is_approved)),

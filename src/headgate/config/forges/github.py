@@ -9,11 +9,53 @@ from typing import Any
 from headgate.config.files.checks import Keys, StanzaKey, as_list, flag, inner, many, regex, text
 from headgate.config.forges import terms
 from headgate.config.forges.facts import ForgeEvent, Vote
-from headgate.config.forges.git import UNTOLD
+from headgate.config.forges.git import NO_DEBUG_LINES
 from headgate.config.forges.keyterms import Dialect, Terms, TermSubject, TriggerTerm, forms, refused, unmet
 from headgate.config.keys.forms import age, events, patterns, permissions, texts, words
 
 _STATES = ("approved", "commented", "changes_requested", "dismissed", "pending")
+"""States of reviews."""
+_TYPES = {"approval": "approved"}
+"""Alternative spellings of types of reviews."""
+ALIASES = {"requested": "rerequested"}
+"""Old names of actions."""
+_GITHUB_ACTIONS = (
+    "opened",
+    "changed",
+    "edited",
+    "closed",
+    "reopened",
+    "comment",
+    "labeled",
+    "unlabeled",
+    "status",
+    "converted_to_draft",
+    "ready_for_review",
+    "submitted",
+    "dismissed",
+    "rerequested",
+    "completed",
+)
+_GITEA_ACTIONS = (
+    "opened",
+    "changed",
+    "edited",
+    "closed",
+    "reopened",
+    "comment",
+    "labeled",
+    "unlabeled",
+    "status",
+    "submitted",
+)
+_EVENTS: Mapping[str, tuple[ForgeEvent, ...]] = {
+    "change-proposed": (ForgeEvent("pull_request", "opened"), ForgeEvent("pull_request", "changed")),
+    "change-abandoned": (ForgeEvent("pull_request", "closed"),),
+    "change-merged": (ForgeEvent("pull_request", "closed"),),
+    "ref-updated": (ForgeEvent("push"),),
+}
+"""Kind of event -> events of these forges that may be meant where only the kind is known."""
+
 REVIEW: Keys = {
     "username": StanzaKey(regex),
     "email": StanzaKey(regex),
@@ -22,8 +64,6 @@ REVIEW: Keys = {
     "type": StanzaKey(words(*_STATES, "approval")),
     "permission": StanzaKey(permissions),
 }
-_TYPES = {"approval": "approved"}
-"""Alternative spellings of types of reviews."""
 
 
 def _reviewed(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
@@ -67,10 +107,6 @@ def _statuses(check: bool, seen: TermSubject) -> list[str]:
     return [one.spelled for one in seen.what.statuses if one.check is check]
 
 
-ALIASES = {"requested": "rerequested"}
-"""Old names of actions."""
-
-
 def _old(actions: tuple[str, ...]) -> Mapping[str, str]:
     return {old: new for old, new in ALIASES.items() if new in actions}
 
@@ -95,31 +131,8 @@ def trigger(named: StanzaKey, actions: tuple[str, ...]) -> Terms:
         ),
         "require": TriggerTerm(StanzaKey(inner(forms(REQUIRE), "requirement")), _required),
         "reject": TriggerTerm(StanzaKey(inner(forms(REQUIRE), "requirement")), _not_rejected),
-        "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), terms.always),
+        "debug": TriggerTerm(StanzaKey(flag, "false", idle=NO_DEBUG_LINES), terms.always),
     }
-
-
-_GITHUB_ACTIONS = (
-    "opened",
-    "changed",
-    "edited",
-    "closed",
-    "reopened",
-    "comment",
-    "labeled",
-    "unlabeled",
-    "status",
-    "converted_to_draft",
-    "ready_for_review",
-    "submitted",
-    "dismissed",
-    "rerequested",
-    "completed",
-)
-
-
-def _checks(seen: TermSubject) -> list[str]:
-    return [one.spelled for one in seen.what.statuses if one.check]
 
 
 def sets(how: Mapping[str, Any]) -> frozenset[str]:
@@ -144,7 +157,7 @@ GITHUB = Dialect(
     forgiven="Github Trigger Configuration Warning",
     trigger={
         **trigger(events("pull_request", "pull_request_review", "push", "check_run"), _GITHUB_ACTIONS),
-        "check": TriggerTerm(StanzaKey(patterns), lambda rules, seen: terms.whole_of(rules, _checks(seen))),
+        "check": TriggerTerm(StanzaKey(patterns), lambda rules, seen: terms.whole_of(rules, _statuses(True, seen))),
         "unlabel": TriggerTerm(StanzaKey(texts), terms.one_of(terms.removed)),
         "require-status": TriggerTerm(StanzaKey(patterns, note="deprecated: require"), terms.has_status),
         "reject-status": TriggerTerm(
@@ -165,29 +178,12 @@ GITHUB = Dialect(
         "check": StanzaKey(words("cancelled", "failure", "queued", "in_progress", "neutral", "skipped", "success")),
     },
     instead={"require-status": "require", "reject-status": "reject"},
-    events_of={
-        "change-proposed": (ForgeEvent("pull_request", "opened"), ForgeEvent("pull_request", "changed")),
-        "change-abandoned": (ForgeEvent("pull_request", "closed"),),
-        "change-merged": (ForgeEvent("pull_request", "closed"),),
-        "ref-updated": (ForgeEvent("push"),),
-    },
+    events_of=_EVENTS,
     sets=sets,
     nobody=frozenset({"push", "changed", "edited", "check_run", "dismissed", "rerequested", "requested", "completed"}),
     closes=_closes,
 )
 
-_GITEA_ACTIONS = (
-    "opened",
-    "changed",
-    "edited",
-    "closed",
-    "reopened",
-    "comment",
-    "labeled",
-    "unlabeled",
-    "status",
-    "submitted",
-)
 
 GITEA = Dialect(
     trigger=trigger(events("pull_request", "pull_request_review", "push"), _GITEA_ACTIONS),
@@ -202,12 +198,7 @@ GITEA = Dialect(
         "review": StanzaKey(words("approve", "request-changes", "comment")),
         "review-body": StanzaKey(text),
     },
-    events_of={
-        "change-proposed": (ForgeEvent("pull_request", "opened"), ForgeEvent("pull_request", "changed")),
-        "change-abandoned": (ForgeEvent("pull_request", "closed"),),
-        "change-merged": (ForgeEvent("pull_request", "closed"),),
-        "ref-updated": (ForgeEvent("push"),),
-    },
+    events_of=_EVENTS,
     sets=sets,
     nobody=frozenset({"push", "changed", "edited", "closed", "reopened", "labeled", "unlabeled"}),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.config.files.checks import StanzaKey, flag, many
 from headgate.config.forges import terms
 from headgate.config.forges.facts import ForgeEvent
-from headgate.config.forges.git import UNTOLD
+from headgate.config.forges.git import NO_DEBUG_LINES
 from headgate.config.forges.github import sets
 from headgate.config.forges.keyterms import Dialect, TriggerTerm
 from headgate.config.keys.forms import events, patterns, permissions, texts, words
@@ -39,7 +39,7 @@ GITLAB = Dialect(
         "permission": TriggerTerm(
             StanzaKey(many(permissions)), lambda wanted, seen: terms.permitted(wanted, seen.what.who)
         ),
-        "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), terms.always),
+        "debug": TriggerTerm(StanzaKey(flag, "false", idle=NO_DEBUG_LINES), terms.always),
     },
     require={
         "open": TriggerTerm(StanzaKey(flag), terms.fact(terms.is_open)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.config.files.checks import StanzaKey, as_list, flag, integer, many, text
 from headgate.config.forges import terms
 from headgate.config.forges.facts import ForgeEvent
-from headgate.config.forges.git import UNTOLD
+from headgate.config.forges.git import NO_DEBUG_LINES
 from headgate.config.forges.keyterms import Dialect, TermSubject, TriggerTerm
 from headgate.config.keys.forms import events, patterns, permissions, texts, words
 
@@ -72,7 +72,7 @@ PAGURE = Dialect(
         "permission": TriggerTerm(
             StanzaKey(many(permissions)), lambda wanted, seen: terms.permitted(wanted, seen.what.who)
         ),
-        "debug": TriggerTerm(StanzaKey(flag, "false", idle=UNTOLD), terms.always),
+        "debug": TriggerTerm(StanzaKey(flag, "false", idle=NO_DEBUG_LINES), terms.always),
     },
     require={
         "score": TriggerTerm(StanzaKey(integer), _scored),

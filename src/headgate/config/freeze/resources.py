@@ -17,6 +17,8 @@ from headgate.config.parse import Stanza
 
 ALTERNATIVES_MAX = 200
 """Largest number of alternatives of one nodeset, and of nested names that lead to one of them."""
+_IMPLICIT = re.compile(r"^(?:ansible[-_.+]*)*(?:role[-_.+]*)*")
+"""Prefixes of the name of a repository that are not part of the name of its role."""
 
 
 class UnknownNodeset(Exception):
@@ -78,24 +80,8 @@ class JobSecrets(NamedTuple):
     """Whether the only reason is that an untrusted playbook of a parent receives a secret."""
 
 
-_IMPLICIT = re.compile(r"^(?:ansible[-_.+]*)*(?:role[-_.+]*)*")
-"""Prefixes of the name of a repository that are not part of the name of its role."""
-
-
-def _with_roles(known: list[JobRole], new: list[JobRole]) -> list[JobRole]:
-    """Put new roles in front of the known ones. A role that is already listed keeps its place, and an explicit role
-    takes the place of the implicit role of the same project."""
-    explicit = {role.project: role for role in reversed(new) if not role.implicit}
-    replaced = [explicit[role.project] if role.implicit and role.project in explicit else role for role in known]
-    present = {role.project for role in replaced}
-    return [
-        *(role for role in new if role not in replaced and not (role.implicit and role.project in present)),
-        *replaced,
-    ]
-
-
 class UnknownSecret(Exception):
-    pass
+    """Report a secret that is not defined in the project of the variant that names it."""
 
 
 class Books:
@@ -210,3 +196,15 @@ class Books:
             self.pre_run = [given(b) for b in self.pre_run]
             self.run = [given(b) for b in self.run]
             self.post_run = [given(b) for b in self.post_run]
+
+
+def _with_roles(known: list[JobRole], new: list[JobRole]) -> list[JobRole]:
+    """Put new roles in front of the known ones. A role that is already listed keeps its place, and an explicit role
+    takes the place of the implicit role of the same project."""
+    explicit = {role.project: role for role in reversed(new) if not role.implicit}
+    replaced = [explicit[role.project] if role.implicit and role.project in explicit else role for role in known]
+    present = {role.project for role in replaced}
+    return [
+        *(role for role in new if role not in replaced and not (role.implicit and role.project in present)),
+        *replaced,
+    ]

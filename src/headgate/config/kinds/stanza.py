@@ -1,4 +1,4 @@
-"""Check one stanza by itself, independently of its tenant and of all others: jobs, nodesets, projects."""
+"""Check one stanza by itself, independently of its tenant and of all other stanzas."""
 
 from __future__ import annotations
 
@@ -17,15 +17,101 @@ EXECUTOR_NAMES = ("localhost", "127.0.0.1", "::1")
 """Names that mean the executor itself in an Ansible inventory."""
 _SPECIAL = re.compile(r"[\[\]{}:,;!&@\s]")
 """Characters that have a special meaning in the names of an Ansible inventory: ranges, ports, lists."""
-NODESETS_DEPTH_MAX = 50
+ALTERNATIVES_DEPTH_MAX = 50
 """Largest number of levels of nested inline alternatives."""
+BOOK_KEYS = ("run", "pre-run", "post-run", "cleanup-run")
+"""Keys of a job that list playbooks."""
+_WORD = re.compile(r"[A-Za-z0-9_]+")
+_VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+TABLES: dict[str, Keys] = {
+    "pipeline": objects.PIPELINE,
+    "queue": objects.QUEUE,
+    "semaphore": objects.SEMAPHORE,
+    "secret": objects.SECRET,
+    "image": objects.IMAGE,
+    "flavor": objects.FLAVOR,
+    "label": objects.LABEL,
+    "pragma": objects.PRAGMA,
+}
+"""Kind of stanza -> its keys, for the kinds that have no function of their own below."""
+_OPEN_TABLES = {"section": objects.SECTION, "provider": objects.PROVIDER}
+"""Kind of stanza -> its keys, for the kinds that may have further keys, which depend on a driver."""
+_DRIVER_KEY = StanzaKey(anything)
+
+
+def check_stanza(
+    kind: str, body: Any, line: int, project: str, opener: SecretOpener | None, warnings: list[Wrong]
+) -> None:
+    """Check a stanza, and add warnings to `warnings`. If there is an `opener`, its secrets must open with the key of
+    `project` (canonical name). Raise Wrong."""
+    match kind:
+        case "job":
+            check_job(body, line, warnings)
+        case "project" | "project-template":
+            check_project(kind, body, line, warnings)
+        case "nodeset":
+            check_nodeset(body, line, warnings, named=True)
+        case "section" | "provider":
+            known = _OPEN_TABLES[kind]
+            # The driver may be known only from a section above, so its keys are checked once both are combined.
+            driver = {key: _DRIVER_KEY for key in body if key not in known} if isinstance(body, Table) else {}
+            table(body, {**known, **driver}, kind, warnings, line)
+        case _:
+            table(body, TABLES[kind], kind, warnings, line)
+    if kind == "image" and body.get("type") == "cloud" and "rebuild-age" in body:
+        warnings.append(idle("rebuild-age", "an image of type cloud is not built", body.at("rebuild-age")))
+    if kind == "provider" and "flavors" in body:
+        raise Wrong("a provider has no flavors: they are those of its section", body.at("flavors"))
+    if kind == "queue":
+        _queue(body)
+    elif kind == "secret":
+        _secret(body, project, opener)
+    elif kind == "pipeline" and (body.get("window-ceiling") or body.get("window-floor", 3)) < body.get(
+        "window-floor", 3
+    ):
+        raise Wrong("window-ceiling is below window-floor", body.at("window-ceiling"))
+
+
+def _queue(body: Table) -> None:
+    if "type" in body and "per-branch" in body:
+        raise Wrong("a queue has either type or, as of old, per-branch", body.at("per-branch"))
+    if body.get("dependencies-by-topic") and not body.get("allow-circular-dependencies"):
+        raise Wrong("dependencies-by-topic needs allow-circular-dependencies", body.at("dependencies-by-topic"))
+
+
+def _secret(body: Table, project: str, opener: SecretOpener | None) -> None:
+    if ("data" in body) == ("oidc" in body):
+        raise Wrong("a secret has either data or oidc", body.line)
+    if "data" in body:
+        _open(body["data"], body.at("data"), project, opener)
+
+
+def _open(value: Any, line: int, project: str, opener: SecretOpener | None) -> None:
+    """Raise Wrong for the first encrypted text in the value that cannot be opened. Without an `opener`, check only the
+    form of encrypted texts."""
+    if isinstance(value, Tagged):
+        value = value.value
+    if isinstance(value, Encrypted):
+        try:
+            chunks = chunks_of(value)
+            if opener is not None:
+                opener.open(project, chunks)
+        except SecretClosed as closed:
+            text = f"this secret cannot be opened: {closed}; encrypt it again with the public key of {project}"
+            raise Wrong(text, line, MEANING) from closed
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            _open(one, value.at(key) if isinstance(value, Table) else line, project, opener)
+    elif isinstance(value, list):
+        for one in value:
+            _open(one, line, project, opener)
 
 
 def check_nodeset(body: Any, line: int, warnings: list[Wrong], *, named: bool = False, depth: int = 0) -> None:
     """Check a nodeset. Raise Wrong."""
     table(body, objects.NODESET if named else objects.INLINE_NODESET, "nodeset", warnings, line)
-    if depth > NODESETS_DEPTH_MAX:
-        raise Wrong(f"alternatives are nested more than {NODESETS_DEPTH_MAX} levels deep", body.line)
+    if depth > ALTERNATIVES_DEPTH_MAX:
+        raise Wrong(f"alternatives are nested more than {ALTERNATIVES_DEPTH_MAX} levels deep", body.line)
     if "alternatives" in body and ("nodes" in body or "groups" in body):
         raise Wrong("a nodeset has either alternatives, or nodes and groups", body.at("alternatives"))
     names = _nodes(body, warnings)
@@ -80,11 +166,6 @@ def _groups(body: Table, nodes: set[str], warnings: list[Wrong]) -> None:
             if node not in nodes:
                 text = f"the node {node!r} does not exist, but the group {name!r} names it"
                 raise Wrong(text, at, "Node From Group Not Found")
-
-
-BOOK_KEYS = ("run", "pre-run", "post-run", "cleanup-run")
-_WORD = re.compile(r"[A-Za-z0-9_]+")
-_VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 def check_job(body: Any, line: int, warnings: list[Wrong], what: str = "job", *, named: bool = True) -> None:
@@ -243,85 +324,3 @@ def section_jobs(section: Table) -> list[tuple[str, Table, int]]:
         else:
             found.append((job, Table(at), at))
     return found
-
-
-TABLES: dict[str, Keys] = {
-    "pipeline": objects.PIPELINE,
-    "queue": objects.QUEUE,
-    "semaphore": objects.SEMAPHORE,
-    "secret": objects.SECRET,
-    "image": objects.IMAGE,
-    "flavor": objects.FLAVOR,
-    "label": objects.LABEL,
-    "pragma": objects.PRAGMA,
-}
-_OPEN_TABLES = {"section": objects.SECTION, "provider": objects.PROVIDER}
-_DRIVER_KEY = StanzaKey(anything)
-
-
-def check_stanza(
-    kind: str, body: Any, line: int, project: str, opener: SecretOpener | None, warnings: list[Wrong]
-) -> None:
-    """Check a stanza, and add warnings to `warnings`. If there is an `opener`, its secrets must open with the key of
-    `project` (canonical name). Raise Wrong."""
-    match kind:
-        case "job":
-            check_job(body, line, warnings)
-        case "project" | "project-template":
-            check_project(kind, body, line, warnings)
-        case "nodeset":
-            check_nodeset(body, line, warnings, named=True)
-        case "section" | "provider":
-            known = _OPEN_TABLES[kind]
-            # The driver may be known only from a section above, so its keys are checked once both are combined.
-            driver = {key: _DRIVER_KEY for key in body if key not in known} if isinstance(body, Table) else {}
-            table(body, {**known, **driver}, kind, warnings, line)
-        case _:
-            table(body, TABLES[kind], kind, warnings, line)
-    if kind == "image" and body.get("type") == "cloud" and "rebuild-age" in body:
-        warnings.append(idle("rebuild-age", "an image of type cloud is not built", body.at("rebuild-age")))
-    if kind == "provider" and "flavors" in body:
-        raise Wrong("a provider has no flavors: they are those of its section", body.at("flavors"))
-    if kind == "queue":
-        _queue(body)
-    elif kind == "secret":
-        _secret(body, project, opener)
-    elif kind == "pipeline" and (body.get("window-ceiling") or body.get("window-floor", 3)) < body.get(
-        "window-floor", 3
-    ):
-        raise Wrong("window-ceiling is below window-floor", body.at("window-ceiling"))
-
-
-def _queue(body: Table) -> None:
-    if "type" in body and "per-branch" in body:
-        raise Wrong("a queue has either type or, as of old, per-branch", body.at("per-branch"))
-    if body.get("dependencies-by-topic") and not body.get("allow-circular-dependencies"):
-        raise Wrong("dependencies-by-topic needs allow-circular-dependencies", body.at("dependencies-by-topic"))
-
-
-def _secret(body: Table, project: str, opener: SecretOpener | None) -> None:
-    if ("data" in body) == ("oidc" in body):
-        raise Wrong("a secret has either data or oidc", body.line)
-    if "data" in body:
-        _open(body["data"], body.at("data"), project, opener)
-
-
-def _open(value: Any, line: int, project: str, opener: SecretOpener | None) -> None:
-    """Raise Wrong for the first encrypted text in the value that cannot be opened. Without an `opener`, check only the
-    form of encrypted texts."""
-    if isinstance(value, Tagged):
-        value = value.value
-    if isinstance(value, Encrypted):
-        try:
-            chunks = chunks_of(value)
-            if opener is not None:
-                opener.open(project, chunks)
-        except SecretClosed as closed:
-            text = f"this secret cannot be opened: {closed}; encrypt it again with the public key of {project}"
-            raise Wrong(text, line, MEANING) from closed
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            _open(one, value.at(key) if isinstance(value, Table) else line, project, opener)
-    elif isinstance(value, list):
-        for one in value:
-            _open(one, line, project, opener)

@@ -23,6 +23,12 @@ _TABLES: dict[str, Keys] = {
     "role": tenantfile.ROLE,
     "api-root": tenantfile.API_ROOT,
 }
+_FOR_CONFIG_PROJECTS = ("allow-base-jobs",)
+"""Settings that only config-projects have."""
+_FOR_UNTRUSTED = ("configure-projects", "allow-reporter-jobs")
+"""Settings that only other projects have."""
+GROUPS_MAX = 20
+"""Largest number of levels of nested groups."""
 
 
 def parse_tenant_file(text: str, path: str, connections: Mapping[str, model.Connection]) -> model.TenantFile:
@@ -215,12 +221,6 @@ def _labels(stanza: Table) -> dict[str, model.Label]:
     return found
 
 
-_FOR_CONFIG_PROJECTS = ("allow-base-jobs",)
-_FOR_UNTRUSTED = ("configure-projects", "allow-reporter-jobs")
-GROUPS_MAX = 20
-"""Largest number of levels of nested groups."""
-
-
 def tenant_projects(
     stanza: Table, connections: Mapping[str, model.Connection], warnings: list[Wrong]
 ) -> tuple[model.TenantProject, ...]:
@@ -236,7 +236,7 @@ def tenant_projects(
             raise Wrong(f"the connection {name!r} has no projects: it takes reports", sources.at(name))
         table(source, tenantfile.SOURCE, "source", warnings, sources.at(name))
         for key, trusted in (("config-projects", True), ("untrusted-projects", False)):
-            reader = _Reader(connections[name], trusted, stanza, warnings)
+            reader = _ProjectListReader(connections[name], trusted, stanza, warnings)
             for entry, line in entries(source.get(key), source.at(key)):
                 found += reader.read(entry, line, {}, 0)
     together = {name: place for place, name in reversed(list(enumerate(p.name for p in found)))}
@@ -255,7 +255,7 @@ def _no_config_project_is_configured(found: list[model.TenantProject], line: int
                 raise Wrong(f"configure-projects of {project.name} includes the config-project {other.name}", line)
 
 
-class _Reader:
+class _ProjectListReader:
     """Read the entries of one list of projects."""
 
     def __init__(self, at: model.Connection, trusted: bool, tenant: Table, warnings: list[Wrong]) -> None:

@@ -1,4 +1,4 @@
-"""Define the records of the operator's file; decide who fulfils its rules, which branches it includes."""
+"""Define the records of the operator's file, and decide who fulfils its rules and which branches it includes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ from headgate.config.patterns import Rule, any_whole
 
 ALIKE_MAX = 4
 """Number of projects with an equal last name that are suggested."""
+BUILT_IN_ROLES = ("admin", "read")
+"""Roles with all permissions, and with permission to read only."""
+UID_CLAIM = "zuul_uid"
+"""Placeholder for the claim that names the user."""
+_MISSING = object()
 
 
 class Connection(NamedTuple):
@@ -260,13 +265,6 @@ class ConfigErrors(Exception):
     def __init__(self, errors: tuple[ConfigError, ...]) -> None:
         super().__init__("\n\n".join(error.render() for error in errors))
         self.errors = errors
-
-
-BUILT_IN_ROLES = ("admin", "read")
-"""Roles with all permissions, and with permission to read only."""
-UID_CLAIM = "zuul_uid"
-"""Placeholder for the claim that names the user."""
-_MISSING = object()
 
 
 def holds(rule: AuthorizationRule, claims: Mapping[str, Any], tenant: str = "", uid: str = "sub") -> bool:

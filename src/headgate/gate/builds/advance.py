@@ -1,4 +1,4 @@
-"""One item's jobs: frozen once merged, started as their dependencies and semaphores allow, skipped when they cannot."""
+"""Freeze the jobs of an item once it is merged, start them as dependencies and semaphores allow, skip the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from headgate.config.dynamic import Judgement, LayoutRequest
 from headgate.config.model import ConfigError, FrozenJob
 from headgate.gate.builds import graph
 from headgate.gate.builds.carry import Match, settled
-from headgate.gate.builds.graph import graph_of
 from headgate.gate.builds.imagework import of_images
 from headgate.gate.builds.report import filled
 from headgate.gate.builds.reuse import NOTHING, reused, stands_for
@@ -109,13 +108,13 @@ def freeze(item: Item, base: Base, world: World, actions: list[Action]) -> Item:
     if len(known) < len(judged):
         return item
     errors = tuple(error for c, one in zip(item.changes, known, strict=True) for error in _of_it(c, one, base, world))
-    graph = graph_of([one.graph for one in known], item.changes, everywhere=world.dependent)
-    graph = of_images(graph, item.change)
+    joined = graph.graph_of([one.graph for one in known], item.changes, everywhere=world.dependent)
+    wanted = of_images(joined, item.change)
     warnings = tuple(e.render() for e in _distinct(tuple(e for e in errors if e.severity != "error")))
-    blocking = tuple(e for e in errors if e.severity == "error") or graph.errors
+    blocking = tuple(e for e in errors if e.severity == "error") or wanted.errors
     warnings = buildset.warnings + warnings
     buildset = replace(
-        buildset, graph=None if blocking else graph, config_errors=_distinct(blocking), warnings=warnings
+        buildset, graph=None if blocking else wanted, config_errors=_distinct(blocking), warnings=warnings
     )
     item = replace(item, buildset=buildset)
     return item if blocking else _announce(item, world, actions)

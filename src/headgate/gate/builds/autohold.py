@@ -1,4 +1,4 @@
-"""Autohold: which failed builds keep their directories and machines for people to look at.  Pure."""
+"""Decide which failed builds keep their directories and machines for people to look at.  Pure."""
 
 from __future__ import annotations
 

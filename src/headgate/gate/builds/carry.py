@@ -171,6 +171,6 @@ def left_ms(state: State, now_ms: int) -> int | None:
 
 
 def is_due(state: State, now_ms: int) -> bool:
-    """Return whether any of that is due now."""
+    """Return whether a comment is due now, or a carried build is to be given up."""
     left = left_ms(state, now_ms)
     return left is not None and left <= 0

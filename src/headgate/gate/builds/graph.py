@@ -14,7 +14,7 @@ from headgate.gate.state.returns import Sealed
 
 NOTHING_PROVIDED = BuildSet("", graph=FrozenGraph())
 Past = Callable[[Change], BuildSet | None]
-"""See `waiter.Beside`."""
+"""Has the contract of `Beside.past`."""
 
 
 def ready(buildset: BuildSet) -> list[FrozenJob]:

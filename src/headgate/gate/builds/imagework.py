@@ -1,4 +1,4 @@
-"""Items that build or test images: which jobs they run, and which artifacts of their builds become images."""
+"""Decide which jobs items about images run, and which artifacts of their builds become images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob, Pipeline
 from headgate.gate.rules.requirements import ZUUL
@@ -64,13 +63,13 @@ def of_images(graph: FrozenGraph, change: Change) -> FrozenGraph:
             wanted += [known[one.name] for one in graph.needs(job) if one.name in known and not one.soft]
     jobs = tuple(_without(job, retained) for job in graph.jobs if job.id in retained)
     reporters = tuple(job for job in graph.reporters if job.image_build_name in body.image_names)
-    return replace(graph, jobs=jobs, reporters=reporters)
+    return msgspec.structs.replace(graph, jobs=jobs, reporters=reporters)
 
 
 def _without(job: FrozenJob, retained: set[str]) -> FrozenJob:
     """Return the job without its soft dependencies on jobs that are left out."""
     dependencies = tuple(one for one in job.dependencies if one.name in retained)
-    return job if dependencies == job.dependencies else replace(job, dependencies=dependencies)
+    return job if dependencies == job.dependencies else msgspec.structs.replace(job, dependencies=dependencies)
 
 
 def said_of_images(pipeline: Pipeline, kind: str) -> ImageNews:

@@ -1,4 +1,4 @@
-"""Determine what people read: the result of a buildset, and the text of its report."""
+"""Determine what people read: the result of a buildset, the text of its report, and comments on files."""
 
 from __future__ import annotations
 
@@ -17,6 +17,27 @@ from headgate.gate.state.model import FINAL_GOOD, Build, BuildSet, Item, Phase
 from headgate.gate.state.returns import FileComment, ReturnedArtifact
 from headgate.gate.state.world import World
 
+COMMENTS_MAX = 100
+"""Limit of comments in one report, and of one build in the history."""
+COMMENTS_MAX_BYTES = 100_000
+"""Size limit of the comments of one buildset in the history."""
+SIZE_MAX = 50_000
+"""Limit of characters of a report, whatever jobs and configuration have to say."""
+ARTIFACTS_MAX_BYTES = 200_000
+"""Size limit of the artifacts of one buildset in the history."""
+REPORTER_OF = {
+    "SUCCESS": "success",
+    "FAILURE": "failure",
+    "MERGE_FAILURE": "failure",
+    "MERGE_CONFLICT": "merge-conflict",
+    "CONFIG_ERROR": "config-error",
+    "NO_JOBS": "no-jobs",
+    "DEQUEUED": "dequeue",
+}
+"""Buildset result -> the pipeline's list of reporters."""
+CARRIED = "carried over: it began before this was started anew, and its inputs are the same"
+"""What people read of a build that survived a reset."""
+
 
 def credit(change_state: ChangeState) -> str:
     """Return a line that names the people who proposed and who approved this patchset; empty if none is known by
@@ -34,15 +55,9 @@ def approvers(change_state: ChangeState) -> tuple[str, ...]:
     return tuple(sorted(mine.values()))
 
 
-COMMENTS_MAX = 100
-"""Limit of comments in one report, and of one build in the history."""
-KEPT_MAX_BYTES = 100_000
-"""Size limit of the comments of one buildset in the history."""
-
-
 def report_lines(buildset: BuildSet, changes: Sequence[Change]) -> list[str]:
     """Return the comments as lines of the report, by file and line, each with its job; then how many were left out."""
-    found = [one for job in buildset.jobs if (build := buildset.builds.get(job.id)) for one in _of(build)]
+    found = [one for job in buildset.jobs if (build := buildset.builds.get(job.id)) for one in _comments(build)]
     everything = any(change.files is None for change in changes)
     files = {file for change in changes for file in change.files or ()}
     touched, elsewhere = list[tuple[str, FileComment, str]](), list[str]()
@@ -61,11 +76,11 @@ def report_lines(buildset: BuildSet, changes: Sequence[Change]) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def for_history(buildset: BuildSet) -> dict[str, dict[str, tuple[FileComment, ...]]]:
-    """Return, by build, file -> comments, as many as there is room for in one record of the history."""
-    left_bytes, found = KEPT_MAX_BYTES, dict[str, dict[str, tuple[FileComment, ...]]]()
+def comments_of(buildset: BuildSet) -> dict[str, dict[str, tuple[FileComment, ...]]]:
+    """Return build id -> file -> comments, as many as there is room for in one record of the history."""
+    left_bytes, found = COMMENTS_MAX_BYTES, dict[str, dict[str, tuple[FileComment, ...]]]()
     for build in buildset.builds.values():
-        for path, comment, _ in islice(_of(build), COMMENTS_MAX):
+        for path, comment, _ in islice(_comments(build), COMMENTS_MAX):
             # Limits of each build alone would not bound the record, because an item may have any number of builds.
             left_bytes -= len(path) + len(msgspec.json.encode(comment))
             if left_bytes < 0:
@@ -75,7 +90,7 @@ def for_history(buildset: BuildSet) -> dict[str, dict[str, tuple[FileComment, ..
     return found
 
 
-def _of(build: Build) -> Iterator[tuple[str, FileComment, str]]:
+def _comments(build: Build) -> Iterator[tuple[str, FileComment, str]]:
     for path, comments in (build.returned.file_comments or {}).items():
         yield from ((path, comment, build.job) for comment in comments)
 
@@ -86,22 +101,6 @@ def _line(path: str, comment: FileComment, job: str) -> str:
     place = f"{path}:{comment.line}" if comment.line else path
     message = comment.message.replace("\n", "\n    ")
     return f"{place}: {comment.level}: {message} [{job}]" if comment.level else f"{place}: {message} [{job}]"
-
-
-SIZE_MAX = 50_000
-"""Limit of characters of a report, whatever jobs and configuration have to say."""
-ARTIFACTS_MAX_BYTES = 200_000
-"""Size limit of the artifacts of one buildset in the history."""
-REPORTER_OF = {
-    "SUCCESS": "success",
-    "FAILURE": "failure",
-    "MERGE_FAILURE": "failure",
-    "MERGE_CONFLICT": "merge-conflict",
-    "CONFIG_ERROR": "config-error",
-    "NO_JOBS": "no-jobs",
-    "DEQUEUED": "dequeue",
-}
-"""Buildset result -> the pipeline's list of reporters."""
 
 
 def result_of(item: Item) -> str:
@@ -241,9 +240,6 @@ def _job_line(job: FrozenJob, build: Build, item: Item, world: World) -> str:
     of = f" of {' and '.join(change.key for change in item.subjects(job))}" if item.others else ""
     excerpt = f"\n    {_hanging(build.excerpt)}" if build.excerpt else ""
     return f"- {job.name}{of}{' ' + url if url else ''} : {word}{error}{took}{voting}{excerpt}"
-
-
-CARRIED = "carried over: it began before this was started anew, and its inputs are the same"
 
 
 def error_of(build: Build) -> str:

@@ -1,14 +1,9 @@
 """Find results of earlier builds that stand for others: of the same patchset, or of the same inputs.
 
-A proposer has no influence on this: only the gate writes the history, and what a job works on follows from its frozen
-definition and from the commits that were found at the servers.
-
-The value of a job's inputs has neither ids nor commits that are made for a change; of repositories it has the trees.
-It has what people proposed, so that the result of a proposer's own builds stands for nobody else's.
-
-The gate alone decides which inputs are the same (`digest` below), and only the history, which nobody but the gate
-writes, tells what succeeded.  A build counts once its executor has confirmed that it was given no more than the job
-names.
+A proposer has no influence on this: the gate alone decides which inputs are the same (`BuildInputs.digest`), and only
+the history, which nobody but the gate writes, tells what succeeded. What a job works on follows from its frozen
+definition and from the commits that were found at the servers. A build counts once its executor has confirmed that it
+was given no more than the job names.
 """
 
 from __future__ import annotations
@@ -26,6 +21,15 @@ from headgate.gate.state.model import FINAL_GOOD, Build, BuildSet, Item
 from headgate.gate.state.surroundings import Sought
 from headgate.gate.state.works import RepoState
 from headgate.gate.state.world import World
+
+IDS = frozenset({"build", "buildset", "event_id", "attempts"})
+"""Keys of the `zuul` variable that name a run without saying what is run."""
+BranchTrees = dict[str, dict[str, str]]
+"""project -> branch -> tree"""
+DATA_MAX_BYTES = 16_000
+"""Size limit of the returned data that the history keeps for dependent jobs; a build with more is not reused."""
+NOTHING = Build("", "")
+"""Answer for a build for which no other one stands."""
 
 
 def work_of(item: Item, buildset: BuildSet, job: FrozenJob, world: World) -> str:
@@ -71,7 +75,7 @@ def reused(item: Item, buildset: BuildSet, world: World) -> Mapping[str, Build] 
         or not _is_asked(item, world)
     ):
         return {}
-    works = {job.id: work_of(item, buildset, job, world) for job in buildset.jobs if _is_fit(job)}
+    works = {job.id: work_of(item, buildset, job, world) for job in buildset.jobs if _is_covered(job)}
     if not any(works.values()):
         return {}
     before = past(item.change)
@@ -86,15 +90,19 @@ def reused(item: Item, buildset: BuildSet, world: World) -> Mapping[str, Build] 
     reused_jobs = [
         job for part in _parts(buildset.graph) if {one.id for one in part} <= same for job in part if not job.noop
     ]
-    return {job.id: _stands_for(before.builds[job.name], job, buildset, world) for job in reused_jobs}
+    return {job.id: _not_run_again(before.builds[job.name], job, buildset, world) for job in reused_jobs}
 
 
 def _is_asked(item: Item, world: World) -> bool:
-    alone = item.change.is_change and not item.others and not item.landed
-    return world.pipeline.rerun_only_failed and alone and not item.epilogue
+    return world.pipeline.rerun_only_failed and _is_alone(item)
 
 
-def _is_fit(job: FrozenJob) -> bool:
+def _is_alone(item: Item) -> bool:
+    """Return whether the item is a change that is tested by itself, and runs no epilogue."""
+    return item.change.is_change and not item.others and not item.landed and not item.epilogue
+
+
+def _is_covered(job: FrozenJob) -> bool:
     """Return whether a job's digest covers all its inputs: what a job requires of changes ahead is not in it."""
     return job.type == "regular" and not job.requires and not job.noop
 
@@ -121,28 +129,31 @@ def _parts(graph: FrozenGraph) -> Iterator[list[FrozenJob]]:
         yield part
 
 
-def _stands_for(before: Build, job: FrozenJob, buildset: BuildSet, world: World) -> Build:
-    page = f"{world.root_url}/t/{world.tenant}/build/{before.id}" if world.root_url else ""
+def _not_run_again(before: Build, job: FrozenJob, buildset: BuildSet, world: World) -> Build:
     return Build(
-        id=derived(buildset.id, job.id, "reused"),
+        id=stand_in(buildset, job.id),
         job=job.id,
         result="SUCCESS",
         voting=job.voting,
         error=f"not run again: build {before.id} succeeded on the same code",
-        log_url=before.log_url or page,
+        log_url=_address(before, world),
         data=before.data,
         work=before.work,
     )
 
 
-IDS = frozenset({"build", "buildset", "event_id", "attempts"})
-"""Keys of the `zuul` variable that name a run without saying what is run."""
-Trees = dict[str, dict[str, str]]
-"""project -> branch -> tree"""
+def _address(before: Build, world: World) -> str:
+    """Return the URL of the log of an earlier build, otherwise that of its page; empty without both."""
+    page = f"{world.root_url}/t/{world.tenant}/build/{before.id}" if world.root_url else ""
+    return before.log_url or page
 
 
 class BuildInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Hold everything that a build is given."""
+    """Hold everything that a build is given.
+
+    There are neither ids nor commits that are made for a change; of repositories there are the trees. What people
+    proposed is there, so that the result of a proposer's own builds stands for nobody else's.
+    """
 
     tenant: str
     pipeline: str
@@ -157,9 +168,9 @@ class BuildInputs(msgspec.Struct, frozen=True, kw_only=True):
     """The `zuul` variable without ids, except those of builds whose artifacts it names.  JSON."""
     data: dict[str, Any]
     """Data that the jobs before it returned.  JSON."""
-    trees: Trees
+    trees: BranchTrees
     """The merged trees of every branch of its repositories."""
-    landed: Trees
+    landed: BranchTrees
     """The trees of repositories that are used as landed, whatever is proposed."""
     bases: dict[str, str]
     """branch -> tree beneath the change, in its own repository."""
@@ -204,8 +215,7 @@ def stand_in(buildset: BuildSet, job: str) -> str:
 
 def is_fit(item: Item, job: FrozenJob) -> bool:
     """Return whether another build may stand for one of the job: only for a change that is tested by itself."""
-    alone = item.change.is_change and not item.others and not item.landed and not item.epilogue
-    return job.reuse and job.type == "regular" and not job.noop and alone
+    return job.reuse and job.type == "regular" and not job.noop and _is_alone(item)
 
 
 def given(item: Item, job: FrozenJob) -> dict[str, str]:
@@ -267,12 +277,6 @@ def _made_of(build: Build, buildset: BuildSet) -> str:
     return build.inputs if build.inputs and build.result == "SUCCESS" and narrow else build.id
 
 
-DATA_MAX_BYTES = 16_000
-"""Size limit of the returned data that the history keeps for dependent jobs; a build with more is not reused."""
-NOTHING = Build("", "")
-"""Answer for a build for which no other one stands."""
-
-
 def wanted(item: Item, world: World) -> dict[str, str]:
     """Return the projects whose trees have to be known -> connection, according to the landed configuration; jobs of a
     proposed configuration are run."""
@@ -296,13 +300,12 @@ def stands_for(buildset: BuildSet, job: FrozenJob, build: Build, world: World) -
     before = world.beside.passed(Sought(build.inputs, _keys(job)))
     if before is None or not before.id:
         return before
-    page = f"{world.root_url}/t/{world.tenant}/build/{before.id}" if world.root_url else ""
     return msgspec.structs.replace(
         build,
         id=stand_in(buildset, job.id),
         result="SUCCESS",
         error=f"reused build {before.id}",
-        log_url=before.log_url or page,
+        log_url=_address(before, world),
         data=before.data,
     )
 

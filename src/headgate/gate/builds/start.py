@@ -128,7 +128,7 @@ def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
     looked_at = sorted({*projects, *unfollowed, *base.config(world)})
     paths = {project: world.layouts.landed.config_paths(project) for project in looked_at}
     compared = world.pipeline.rerun_only_failed and not item.others
-    also = world.beside.trusted if compared else {}  # see `again.work_of`
+    also = world.beside.trusted if compared else {}  # see `reuse.work_of`
     given = wanted(item, world)
     return MergeRequest(
         buildset=buildset,

@@ -1,9 +1,4 @@
-"""Decide whether a change can come in with what it needs, and tell people, once, why it does not.
-
-A push does not try to bring a change in, nor does a report of a program; people who may not write to the project
-receive no answer, except the owner of the change.  Every turn compares the last comment with the current state, so that
-it is corrected even if no event tells of the difference.
-"""
+"""Decide whether a change can come in with what it needs, and tell people, once, why it does not."""
 
 from __future__ import annotations
 
@@ -28,6 +23,17 @@ from headgate.gate.state.world import World
 
 IN_LINE = ("serial", "supercedent")
 """Pipeline managers that ignore dependencies."""
+REFUSALS_MAX = 200
+"""Limit of changes whose last comment a pipeline remembers."""
+AT_ONCE_MAX = 30
+"""Limit of changes that receive a comment within `PAUSE_MS`; the others receive theirs later."""
+LOOKED_MAX, SLICE_MS = 20, 1_000
+"""Limit of changes with dependencies that are compared with the current state in one turn; the others follow in turns
+of the next seconds (`SLICE_MS`), because it is expensive to find what a change needs."""
+PAUSE_MS, GRACE_MS = 60_000, 5_000
+"""Shortest time between two comments on one change, and shortest delay of a correction: the event that brings the
+change in may be on its way."""
+_UNTRUSTED = ("none", "read")
 
 
 class Weighed(NamedTuple):
@@ -112,22 +118,13 @@ def _not_beside(state: State, beside: tuple[Change, ...], world: World) -> tuple
     return tuple(problems)
 
 
-KEPT_MAX = 200
-"""Limit of changes whose last comment a pipeline remembers."""
-AT_ONCE_MAX = 30
-"""Limit of changes that receive a comment within `PAUSE_MS`; the others receive theirs later."""
-LOOKED_MAX, SLICE_MS = 20, 1_000
-"""Limit of changes with dependencies that are compared with the current state in one turn; the others follow in turns
-of the next seconds (`SLICE_MS`), because it is expensive to find what a change needs."""
-PAUSE_MS, GRACE_MS = 60_000, 5_000
-"""Shortest time between two comments on one change, and shortest delay of a correction: the event that brings the
-change in may be on its way."""
-_UNTRUSTED = ("none", "read")
-
-
 def attempted(event: TriggerEvent, known: ChangeState | None, world: World) -> bool:
     """Return whether the event is an attempt to bring the change in by somebody who is to know why it does not come
-    in."""
+    in.
+
+    A push is no such attempt, nor is a report of a program; people who may not write to the project receive no answer,
+    except the owner of the change.
+    """
     if event.kind is EventKind.APPROVED:
         return True
     happening, change = event.happening, event.change
@@ -204,11 +201,12 @@ def refused_with(
     else:
         known = _with_comment(known, change, REFUSED, note, world, actions)
     others = (one for one in state.refusals if one.key != change.key)
-    return replace(state, refusals=(*others, known)[-KEPT_MAX:])
+    return replace(state, refusals=(*others, known)[-REFUSALS_MAX:])
 
 
 def corrected(state: State, world: World, actions: list[Action]) -> State:
-    """Return the state after outdated comments on refusals are corrected, or scheduled to be."""
+    """Return the state after outdated comments on refusals are corrected, or scheduled to be. Every turn compares the
+    last comment with the current state, because no event may tell of the difference."""
     # The report of an item that has left says all there is to say about its changes.
     ended = {key for one in actions if isinstance(one, Record) and not one.refused for key in one.item.keys}
     later, inside = _later(state, world), state.live_keys

@@ -1,4 +1,4 @@
-"""Bringing a change into the pipeline, with what it needs ahead of it and what needs it behind."""
+"""Bring a change into the pipeline, with what it needs ahead of it and what needs it behind."""
 
 from __future__ import annotations
 

@@ -26,6 +26,8 @@ from headgate.gate.state.world import World
 
 REWRITES = frozenset({"squash-merge", "cherry-pick", "rebase"})
 """Merge modes that replace the proposed commits by others."""
+PARTED_MAX = 1_000
+"""Limit of alarms of each kind that a pipeline remembers; the oldest are dropped."""
 
 
 def ask_to_land(item: Item, queue: Queue, world: World, actions: list[Action]) -> Item:
@@ -125,7 +127,7 @@ def landed(queue: Queue, item: Item, answer: LandAnswer, world: World, actions: 
         actions.extend(_mark(item, one, world, early=len(step) < len(item.left)) for one in marked)
         if answer.differs:
             queue = _unbelieved(queue, item, world, actions)
-            actions.append(_alarm(item, step[0], answer, world))
+            actions.append(_strayed_alarm(item, step[0], answer, world))
         if len(step) < len(item.left):
             item = replace(item, landed=item.landed + done, buildset=replace(buildset, landing=False))
             return with_item(queue, item)
@@ -153,7 +155,7 @@ def _mark(item: Item, one: Landed, world: World, *, early: bool) -> MarkLanded:
     return MarkLanded(item.named(change, "mark"), work, mode not in REWRITES or one.commit == change.commit, early)
 
 
-def _alarm(item: Item, change: Change, answer: LandAnswer, world: World) -> Report:
+def _strayed_alarm(item: Item, change: Change, answer: LandAnswer, world: World) -> Report:
     """Return the report that tells readers of the change that nobody tested what its branch has now."""
     note = (
         f"ALARM: {change.key} has landed as {answer.commit or 'another commit'}, and {change.branch} does not have the "
@@ -225,10 +227,6 @@ def notify_of_wait(item: Item, closing: Closing | None, world: World, actions: l
     return replace(item, held_ms=closing.since_ms)
 
 
-PARTED_MAX = 1_000
-"""Limit of alarms of each kind that a pipeline remembers; the oldest are dropped."""
-
-
 def noted(state: State, actions: Sequence[Action], world: World) -> State:
     """Return the state with an alarm for each item that leaves after only a part of it has landed, and without the
     alarms whose missing changes have landed by now."""
@@ -237,7 +235,7 @@ def noted(state: State, actions: Sequence[Action], world: World) -> State:
     alarms = {one.item: one for one in state.parted}
     # An alarm that exists keeps its time.
     alarms |= {item.id: _parted_alarm(item, world) for item in ended if item.landed and item.id not in alarms}
-    remaining = tuple(one for one in alarms.values() if not all(_has_landed(key, world) for key in one.missing))
+    remaining = tuple(one for one in alarms.values() if not all(has_landed(key, world) for key in one.missing))
     return state if remaining == state.parted else replace(state, parted=remaining[-PARTED_MAX:])
 
 
@@ -246,7 +244,8 @@ def _parted_alarm(item: Item, world: World) -> Parted:
     return Parted(item.id, landed, tuple(change.key for change in item.left), world.now_ms)
 
 
-def _has_landed(key: str, world: World) -> bool:
+def has_landed(key: str, world: World) -> bool:
+    """Return whether the change with this key has landed, as far as its connection knows."""
     known = world.change_states.get(key)
     return known is not None and known.landed
 

@@ -1,4 +1,4 @@
-"""An item leaves its queue: cancelled, reported, recorded.  The window grows with what lands, shrinks with failure."""
+"""Let an item leave its queue: cancel, report and record it.  Landings make the window grow, failures shrink it."""
 
 from __future__ import annotations
 

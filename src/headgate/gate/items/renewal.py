@@ -1,7 +1,4 @@
-"""Bring queues up to date: with current needs, with another configuration, or without their pipeline.
-
-The reporters and requirements of a removed pipeline are kept beside its queues, because nothing else has them then.
-"""
+"""Bring queues up to date: with current needs, with another configuration, or without their pipeline."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from headgate.config.model import Pipeline, Window
 from headgate.gate.builds.carry import reset
 from headgate.gate.builds.report import result_of
 from headgate.gate.items.enqueue import deferring, needed_item
-from headgate.gate.items.landings import ask_to_land
+from headgate.gate.items.landings import ask_to_land, has_landed
 from headgate.gate.items.leave import leave
 from headgate.gate.items.trial import unfinished
 from headgate.gate.rules.needs import needs
@@ -26,10 +23,16 @@ from headgate.gate.state.model import Item, Queue, Remains, State, Unfollowed, w
 from headgate.gate.state.surroundings import closing_of
 from headgate.gate.state.world import World
 
+ENDS = ("success", "failure", "merge-conflict", "config-error", "no-jobs", "dequeue")
+"""Kinds of reports on the end of an item; their recipients hear of the removal."""
+REPORTED = ("dequeue", "failure")
+"""Kinds of reports that a removed pipeline makes."""
+_SAME = tuple(field.name for field in fields(Remains) if field.name not in ("reporters", "reports"))
+
 
 def may_leave(item: Item) -> bool:
     """Return whether the item may still leave: it is live, runs no epilogue, and awaits no answer to a landing."""
-    return item.live and not item.epilogue and not (item.buildset is not None and item.buildset.landing)
+    return item.live and not item.epilogue and not _is_landing(item)
 
 
 def with_current_needs(item: Item, world: World) -> Item:
@@ -58,7 +61,7 @@ def renewed(queue: Queue, world: World, actions: list[Action]) -> tuple[Queue, U
     if not (before or any(change.needs for change in item.changes)):
         return queue, None
     wanted = needs(item.change, world)
-    left = [one for one in before if not all(_has_landed(change, world) for change in one.changes)]
+    left = [one for one in before if not all(has_landed(change.key, world) for change in one.changes)]
     # What has landed is on the branch, so an item that was tested on it need not start again.
     if _patchsets(wanted.ahead) == _patchsets(one.changes for one in left):
         return queue, None
@@ -76,11 +79,6 @@ def renewed(queue: Queue, world: World, actions: list[Action]) -> tuple[Queue, U
 def _patchsets(groups: Iterable[tuple[Change, ...]]) -> list[tuple[tuple[str, str], ...]]:
     """Return the groups as the keys and commits of the changes in them."""
     return [tuple((change.key, change.commit) for change in group) for group in groups]
-
-
-def _has_landed(change: Change, world: World) -> bool:
-    known = world.change_states.get(change.key)
-    return known is not None and known.landed
 
 
 def tidied(queue: Queue, items: list[Item], world: World) -> Queue:
@@ -118,7 +116,7 @@ def reconfigured(state: State, world: World, actions: list[Action]) -> State:
         for item in queue.items:
             out = [one for one in item.changes if not takes_part(one, world)]
             # Its push may have happened already; the answer decides what becomes of it.
-            if not item.live or _lands(item):
+            if not item.live or _is_landing(item):
                 continue
             if _apart(item, out, world) and not any(_closes_itself(one, world) for one in out):
                 # An earlier round may have replaced the queue.
@@ -132,7 +130,7 @@ def reconfigured(state: State, world: World, actions: list[Action]) -> State:
     return state
 
 
-def _lands(item: Item) -> bool:
+def _is_landing(item: Item) -> bool:
     """Return whether the answer to the item's landing is awaited."""
     return item.buildset is not None and item.buildset.landing
 
@@ -169,7 +167,7 @@ def _moved(state: State, world: World, actions: list[Action]) -> State:
     names = {item.id: _names(item, world) for queue in state.queues if not queue.dynamic for item in queue.items}
     for queue in state.queues:
         for item in queue.items:
-            if len(names.get(item.id, ())) > 1 and not _lands(item):
+            if len(names.get(item.id, ())) > 1 and not _is_landing(item):
                 gone = replace(item, problem=f"its changes have different queues now: {', '.join(names[item.id])}")
                 current = next(q for q in state.queues if q.id == queue.id)
                 state = with_queue(state, leave(current, gone, "FAILURE", world, actions, tested=False))
@@ -199,7 +197,7 @@ def _joined(name: str, parts: list[tuple[Queue, list[Item]]], world: World) -> Q
     first, queues = parts[0][0], [queue for queue, _ in parts]
     items = [item for _, own in parts for item in own]
     # The sort is stable, so nothing else changes places.
-    items.sort(key=lambda item: not _lands(item))
+    items.sort(key=lambda item: not _is_landing(item))
     if len(parts) == 1 and first.name == name and tuple(items) == first.items:
         return first
     unfollowed: dict[str, Unfollowed] = {}
@@ -233,15 +231,9 @@ def _without_needs(state: State, world: World) -> State:
     return state
 
 
-ENDS = ("success", "failure", "merge-conflict", "config-error", "no-jobs", "dequeue")
-"""Kinds of reports on the end of an item; their recipients are told of the removal."""
-TOLD = ("dequeue", "failure")
-"""Kinds of reports that a removed pipeline makes."""
-_SAME = tuple(field.name for field in fields(Remains) if field.name not in ("reporters", "reports"))
-
-
 def remains(pipeline: Pipeline) -> Remains:
-    """Return what must be known of a pipeline once it is removed."""
+    """Return what must be known of a pipeline once it is removed: its reporters and requirements, which nothing but its
+    state has then."""
     same = {name: getattr(pipeline, name) for name in _SAME}
     names = (name for kind in ENDS for name in pipeline.reporters.get(kind, ()))
     reports = {name: how for kind in ENDS for name, how in pipeline.reports.get(kind, {}).items()}
@@ -253,8 +245,8 @@ def as_it_was(name: str, settings: Remains | None) -> Pipeline:
     if settings is None:
         return Pipeline(name, "independent")
     rest = asdict(settings) | {
-        "reporters": dict.fromkeys(TOLD, settings.reporters),
-        "reports": dict.fromkeys(TOLD, settings.reports),
+        "reporters": dict.fromkeys(REPORTED, settings.reporters),
+        "reports": dict.fromkeys(REPORTED, settings.reports),
     }
     return Pipeline(name, **rest)
 
@@ -282,7 +274,7 @@ def dissolved(state: State, why: str, world: World, actions: list[Action]) -> St
 
 
 def _dissolved(queue: Queue, item: Item, why: str, world: World, actions: list[Action]) -> Queue:
-    if item.buildset is not None and item.buildset.landing:
+    if _is_landing(item):
         return queue
     closing = closing_of(world.closings, world.pipeline.name, queue.name)
     complete = item.buildset is not None and item.buildset.complete

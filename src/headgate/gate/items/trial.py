@@ -15,6 +15,13 @@ from headgate.gate.state.actions import Action, Record
 from headgate.gate.state.model import BuildSet, Item, Phase, Queue, State
 from headgate.gate.state.world import World
 
+LEAVES_MAX = 10
+"""Limit of items that leave in one turn, because their ends are recorded in one commit; what is behind them waits for
+the next turn."""
+WORKED_ON_MAX = 200
+"""Limit of changes of one project that are worked on at once where each is tested alone; the others wait for their
+turn."""
+
 
 def advance_item(
     item: Item,
@@ -66,14 +73,6 @@ def _unblocked(buildset: BuildSet, base: Base) -> bool:
 def alone(item: Item) -> bool:
     """Return whether the item has no problem and needs no other change."""
     return not (item.problem or any(change.needs for change in item.changes))
-
-
-LEAVES_MAX = 10
-"""Limit of items that leave in one turn, because their ends are recorded in one commit; what is behind them waits for
-the next turn."""
-WORKED_ON_MAX = 200
-"""Limit of changes of one project that are worked on at once where each is tested alone; the others wait for their
-turn."""
 
 
 @dataclass(slots=True)

@@ -12,10 +12,14 @@ from headgate.gate.state.world import LayoutView, World
 
 NEEDS_MAX = 200
 """Limit of changes that one change may need in all; more are reported, not followed."""
-
-
 CIRCLES = "allow-circular-dependencies"
 """Name of the setting of queues that allows circles."""
+BY_TOPIC = "dependencies-by-topic"
+"""Name of the setting of queues that lets changes of one topic need each other."""
+MEMBERS_MAX = 250
+"""Limit of changes of one topic that a change may need."""
+Topics = Mapping[tuple[str, str], Collection[str]]
+"""Connection and topic -> keys of the open changes that have it."""
 
 
 class Needs(NamedTuple):
@@ -140,15 +144,6 @@ def needed_by(key: str, world: World) -> list[Change]:
     among = world.change_states if world.dependants is None else world.dependants.get(key, ())
     found = [s.change for one in sorted(among) if (s := world.change_states.get(one)) is not None and s.open]
     return [change for change in found if key in change.needs]
-
-
-BY_TOPIC = "dependencies-by-topic"
-"""Name of the setting of queues."""
-MEMBERS_MAX = 250
-"""Limit of changes of one topic that a change may need."""
-
-Topics = Mapping[tuple[str, str], Collection[str]]
-"""Connection and topic -> keys of the open changes that have it."""
 
 
 class ByTopic(Mapping[str, ChangeState]):

@@ -1,8 +1,4 @@
-"""Tell what refs are to a pipeline, what jobs are told of them, and which queue a change belongs to.
-
-Nothing is merged for them: their jobs run on what the ref names.  The merger that prepares them finds out which
-branches contain a tag, and checks that a ref has the commit that somebody named by hand.
-"""
+"""Determine what refs mean to a pipeline, what jobs know of them, and which queue a change belongs to."""
 
 from __future__ import annotations
 
@@ -56,7 +52,11 @@ def variables(change: Change) -> dict[str, Any]:
 
 
 def ref_at(item: Item, world: World) -> RefAt:
-    """Return what the jobs of an item that is not a change run on."""
+    """Return what the jobs of an item that is not a change run on: nothing is merged, they run on what the ref names.
+
+    The merger that prepares the item finds out which branches contain a tag, and checks that a ref has the commit that
+    somebody named by hand.
+    """
     change, by_hand = item.change, item.by_hand
     return RefAt(
         item=item.id,

@@ -20,6 +20,16 @@ from headgate.gate.state.works import Demands
 from headgate.gate.state.world import World
 
 _NOTHING: dict[str, object] = {}
+_WORDS = {
+    "SUCCESS": "success",
+    "FAILURE": "failure",
+    "MERGE_CONFLICT": "failure",
+    "MERGE_FAILURE": "failure",
+    "CONFIG_ERROR": "failure",
+}
+"""Result of a buildset -> word that requirements can ask for; other results have none."""
+ZUUL = "zuul"
+"""Name of the connection for events of pipelines."""
 
 
 def dialect_of(pipeline: Pipeline, connection: str) -> Dialect:
@@ -135,16 +145,6 @@ def of_refs(change: Change, world: World) -> str:
     return unmet(world, ChangeState(change), entering=True)
 
 
-_WORDS = {
-    "SUCCESS": "success",
-    "FAILURE": "failure",
-    "MERGE_CONFLICT": "failure",
-    "MERGE_FAILURE": "failure",
-    "CONFIG_ERROR": "failure",
-}
-"""Result of a buildset -> word that requirements can ask for; other results have none."""
-
-
 def word_of(result: str) -> str:
     """Return the word that a result leaves for a change; empty if it leaves none, so that an earlier word stands."""
     return _WORDS.get(result, "")
@@ -165,10 +165,6 @@ def vouching(change_state: ChangeState, word: PipelineCheck) -> ChangeState:
 
 def _current(change_state: ChangeState) -> Iterator[PipelineCheck]:
     return (one for one in change_state.checks if one.commit == change_state.change.commit)
-
-
-ZUUL = "zuul"
-"""Name of the connection for events of pipelines."""
 
 
 def triggers(pipeline: Pipeline, event: TriggerEvent, known: ChangeState | None = None) -> bool:

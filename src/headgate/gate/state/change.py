@@ -10,71 +10,11 @@ import msgspec
 
 from headgate.config.forges.facts import Details, ForgeEvent, PipelineCheck, Word
 
-
-class CancelBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel-build"):
-    """Order by hand: stop this build and count its job as not passed."""
-
-    build: str
-    why: str
-    """Who cancelled it and why, for people."""
-
-
-class RerunBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="rerun-build"):
-    """Order by hand: run the job of this failed build once more before its item is reported."""
-
-    build: str
-
-
-class Deferred(msgspec.Struct, frozen=True):
-    """Represent a patchset that was refused only because what it needs has not landed; it enters once that has
-    landed."""
-
-    key: str
-    commit: str
-    event: str
-    """Id of the event that brought it."""
-
-
-class OutsideRefusal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent a patchset that was refused, with what its people were told."""
-
-    key: str
-    commit: str
-    event: str
-    """Id of the event that brought it."""
-    said: str = ""
-    """Digest of the last comment; empty when there was none."""
-    told_ms: int = 0
-    """Time of that comment, milliseconds since the epoch, UTC."""
-    due_ms: int = 0
-    """Time at which to comment again if the state differs by then; 0 when no comment is due."""
-
-
-class Parted(msgspec.Struct, frozen=True):
-    """Report a circle of several repositories of which only a part could land."""
-
-    item: str
-    """The id of its item."""
-    landed: Mapping[str, str]
-    """Key of a change -> head of its branch after it landed."""
-    missing: tuple[str, ...]
-    """Keys of the changes that have not landed."""
-    since_ms: int
-
-
-class Strayed(msgspec.Struct, frozen=True):
-    """Report a change that landed as a tree other than the tested one."""
-
-    key: str
-    commit: str
-    """Head of its branch after it landed; empty if unknown."""
-    branch: str
-    since_ms: int
-
-
 HEADS, TAGS = "refs/heads/", "refs/tags/"
 ZEROS = "0" * 40
 """Commit that stands for a ref that does not exist."""
+SHORT_MIN = 7
+"""Smallest number of digits of a commit that can name a patchset."""
 
 
 class EventKind(StrEnum):
@@ -213,10 +153,6 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return f"{self.name},{self.patchset or self.commit[:8]}" if self.is_change else self.commit
 
 
-SHORT_MIN = 7
-"""Smallest number of digits of a commit that can name a patchset."""
-
-
 def is_called(change: Change, reference: str) -> bool:
     """Return whether somebody means this change, and this patchset of it: by its name, with the branch before it or the
     patchset behind it or both, or by its key.  A patchset is named by its number or its commit, or the commit's
@@ -304,3 +240,50 @@ def whose(event: TriggerEvent) -> str:
     if change.is_change:
         return change.project
     return "" if change.ref.startswith(HEADS) else f"{change.project}@"
+
+
+class Deferred(msgspec.Struct, frozen=True):
+    """Represent a patchset that was refused only because what it needs has not landed; it enters once that has
+    landed."""
+
+    key: str
+    commit: str
+    event: str
+    """Id of the event that brought it."""
+
+
+class OutsideRefusal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Represent a patchset that was refused, with what its people were told."""
+
+    key: str
+    commit: str
+    event: str
+    """Id of the event that brought it."""
+    said: str = ""
+    """Digest of the last comment; empty when there was none."""
+    told_ms: int = 0
+    """Time of that comment, milliseconds since the epoch, UTC."""
+    due_ms: int = 0
+    """Time at which to comment again if the state differs by then; 0 when no comment is due."""
+
+
+class Parted(msgspec.Struct, frozen=True):
+    """Report a circle of several repositories of which only a part could land."""
+
+    item: str
+    """The id of its item."""
+    landed: Mapping[str, str]
+    """Key of a change -> head of its branch after it landed."""
+    missing: tuple[str, ...]
+    """Keys of the changes that have not landed."""
+    since_ms: int
+
+
+class Strayed(msgspec.Struct, frozen=True):
+    """Report a change that landed as a tree other than the tested one."""
+
+    key: str
+    commit: str
+    """Head of its branch after it landed; empty if unknown."""
+    branch: str
+    since_ms: int

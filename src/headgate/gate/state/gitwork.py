@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+FILES_A_PAGE = 500
+"""Limit of changed files in one answer."""
+
 
 class MergeItem(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent one change to merge onto what is beneath it."""
@@ -38,10 +41,6 @@ class Trees(msgspec.Struct, frozen=True, omit_defaults=True):
     """project -> branch -> tree of its head, of every branch, before anything was merged."""
     bases: dict[str, dict[str, str]] = {}
     """project -> branch -> tree that the item's own change was merged onto."""
-
-
-FILES_A_PAGE = 500
-"""Limit of changed files in one answer."""
 
 
 class ReviewRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="review"):

@@ -1,8 +1,4 @@
-"""Define what builds report: what they had while they ran, and the data of their jobs, checked here.
-
-Only these keys below `zuul` have a type.  All others, there and beside it, are the job's own: they are handed on
-unchanged, within the bounds below.
-"""
+"""Define what builds report: how they ran, and the data of their jobs, which is checked here."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
-from msgspec.structs import replace
 
 from headgate.base.texts import line, visible
 
@@ -19,11 +14,28 @@ DATA_SIZE_MAX_BYTES = 256_000
 """Size limit of returned data, which the store keeps and every later job receives."""
 DEPTH_MAX = 50
 INTEGER_MAX_BITS = 256
-VALUE_SHOWN_MAX = 100
-
-
+SECRET_SIZE_MAX_BYTES = 64_000
+"""Size limit of the secret data that one job returns, in clear text."""
+NAME_SIZE_MAX = 500
+URL_SIZE_MAX = 4_000
+TEXT_SIZE_MAX = 20_000
+REDACTED_LINES_MAX, REDACTED_SIZE_MAX = 100, 8_000
+"""Limits of the lines and characters of all redactions together: each line is searched for in every line of the log, in
+many forms."""
+LINE_MAX = 2**31
+MACHINES_MAX = 50
+MACHINE_SIZE_MAX = 200
+VALUE_SHOWN_MAX, TEXT_SHOWN_MAX = 100, 300
+"""Limits of the characters that errors show of a value, and of a text that the job's author wrote for people."""
 _DEEP = f"it is more than {DEPTH_MAX} levels deep"
 _LARGE = f"it is more than {DATA_SIZE_MAX_BYTES // 1000} kB of data, which is the limit"
+_NEVER = ("javascript", "data", "vbscript", "blob", "filesystem", "about", "view-source")
+"""URL schemes that a browser would run, or from which it would make up a page."""
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_SIZE_MAX)]
+Url = Annotated[str, msgspec.Meta(max_length=URL_SIZE_MAX)]
+Text = Annotated[str, msgspec.Meta(max_length=TEXT_SIZE_MAX)]
+Line = Annotated[int, msgspec.Meta(ge=0, le=LINE_MAX)]
+"""A line of a file; 0 means the whole file."""
 
 
 class Unfit(ValueError):
@@ -92,10 +104,6 @@ def _leaf(value: object) -> None:
             raise Unfit(f"it has a {type(value).__name__}, which is not JSON")
 
 
-SECRET_SIZE_MAX_BYTES = 64_000
-"""Size limit of the secret data that one job returns, in clear text."""
-
-
 class Sealed(msgspec.Struct, frozen=True, omit_defaults=True):
     """Hold bytes that only the private key of a project decrypts."""
 
@@ -110,24 +118,6 @@ class Sealed(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def size_bytes(self) -> int:
         return len(self.box) + sum(map(len, self.key))
-
-
-NAME_SIZE_MAX = 500
-URL_SIZE_MAX = 4_000
-TEXT_SIZE_MAX = 20_000
-REDACTED_LINES_MAX, REDACTED_SIZE_MAX = 100, 8_000
-"""Limits of the lines and characters of all redactions together: each line is searched for in every line of the log, in
-many forms."""
-LINE_MAX = 2**31
-SHOWN_MAX = 300
-_NEVER = ("javascript", "data", "vbscript", "blob", "filesystem", "about", "view-source")
-"""URL schemes that a browser would run, or from which it would make up a page."""
-
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_SIZE_MAX)]
-Url = Annotated[str, msgspec.Meta(max_length=URL_SIZE_MAX)]
-Text = Annotated[str, msgspec.Meta(max_length=TEXT_SIZE_MAX)]
-Line = Annotated[int, msgspec.Meta(ge=0, le=LINE_MAX)]
-"""A line of a file; 0 means the whole file."""
 
 
 class ReturnedArtifact(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -158,7 +148,8 @@ class FileComment(msgspec.Struct, frozen=True):
 
 
 class Returned(msgspec.Struct, frozen=True):
-    """Hold the keys below `zuul` that are read."""
+    """Hold the keys below `zuul` that are read. All other keys, there and beside `zuul`, are the job's own: they are
+    handed on unchanged."""
 
     log_url: Url | None = None
     artifacts: tuple[ReturnedArtifact, ...] | None = None
@@ -207,7 +198,7 @@ def _texts(found: Returned) -> None:
     for path, comments in (found.file_comments or {}).items():
         _one_line("a path of zuul.file_comments", path)
         for comment in comments:
-            _seen(f"a message of zuul.file_comments.{line(path, SHOWN_MAX)}", comment.message)
+            _seen(f"a message of zuul.file_comments.{line(path, TEXT_SHOWN_MAX)}", comment.message)
     _redactions(found.redactions or ())
 
 
@@ -257,7 +248,7 @@ def joined(base: str, url: str) -> str:
 
 
 def _shown(text: str) -> str:
-    return f'"{line(text, SHOWN_MAX)}"'
+    return f'"{line(text, TEXT_SHOWN_MAX)}"'
 
 
 def _plain(error: str) -> str:
@@ -266,10 +257,6 @@ def _plain(error: str) -> str:
     if not at:
         return f"zuul: {line(error)}"
     return f"zuul{line(where.rstrip('`'))}: {line(what)}"
-
-
-MACHINES_MAX = 50
-MACHINE_SIZE_MAX = 200
 
 
 class Course(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -285,7 +272,7 @@ class Course(msgspec.Struct, frozen=True, omit_defaults=True):
     def fit(self) -> Course:
         """Return the course with no more machines than people read, each in one line."""
         few = tuple(line(one, MACHINE_SIZE_MAX) for one in self.machines[:MACHINES_MAX])
-        return self if few == self.machines else replace(self, machines=few)
+        return self if few == self.machines else msgspec.structs.replace(self, machines=few)
 
 
 NO_COURSE = Course()

@@ -14,6 +14,10 @@ from headgate.gate.state.change import Change
 if TYPE_CHECKING:
     from headgate.gate.state.model import Build, BuildSet
 
+PATIENCE_MS = 5_000
+"""Time for which a free place is kept for a waiter. Without a limit, a pipeline that nobody runs any more would keep it
+for ever, and one that waits for a second semaphore would keep the first idle."""
+
 
 class Closing(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent one order that nothing may land."""
@@ -47,11 +51,6 @@ def closing_of(closings: Iterable[Closing], pipeline: str, queue: str) -> Closin
     none."""
     found = [one for one in closings if one.pipeline in ("", pipeline) and one.queue in ("", queue)]
     return min(found, key=lambda one: one.queue, default=None)
-
-
-PATIENCE_MS = 5_000
-"""Time for which a free place is kept for a waiter. Without a limit, a pipeline that nobody runs any more would keep it
-for ever, and one that waits for a second semaphore would keep the first idle."""
 
 
 class Waiter(msgspec.Struct, frozen=True, order=True):

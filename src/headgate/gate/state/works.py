@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from headgate.base.texts import line, visible
 from headgate.config.model import FrozenJob
-from headgate.gate.state.change import CancelBuild, Change, RerunBuild
+from headgate.gate.state.change import Change
 from headgate.gate.state.gitwork import MergeItem, ReviewResult, ReviewWork, Trees
 from headgate.gate.state.returns import NO_COURSE, Course, Sealed, Unfit, checked
 
@@ -361,6 +361,20 @@ class Dequeue(msgspec.Struct, frozen=True, omit_defaults=True, tag="dequeue"):
     """For a ref, the commit of the only update to dequeue."""
     event: str = ""
     """Event whose item alone is dequeued, so that a repeated order takes out no later item; empty for every item."""
+
+
+class CancelBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel-build"):
+    """Order by hand: stop this build and count its job as not passed."""
+
+    build: str
+    why: str
+    """Who cancelled it and why, for people."""
+
+
+class RerunBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="rerun-build"):
+    """Order by hand: run the job of this failed build once more before its item is reported."""
+
+    build: str
 
 
 class Promote(msgspec.Struct, frozen=True, omit_defaults=True, tag="promote"):

@@ -14,10 +14,15 @@ from headgate.map.records import Empty
 from headgate.map.tree import Dir, Each, below, each, place
 
 PREFIX = "/"
+"""Default prefix of the inventory's keys."""
 ORIGINAL_PREFIX = "runm-metadata/"
 """Default prefix of runm-metadata's keys."""
 CONSTANT = "runm/metadata"
 """Constant part of runm-metadata's keys, after the prefix."""
+REGISTRY_PREFIX = "gsr/"
+"""Default prefix of the keys of services' addresses, byte for byte: there is no slash before it."""
+REGISTRY_PREFIX_VARIABLE = "GSR_KEY_PREFIX"
+"""Name of the environment variable that overrides it."""
 
 
 def root(prefix: str = PREFIX) -> str:
@@ -323,11 +328,6 @@ class InventoryMap(Dir):
         PageKey, "What page tokens are sealed with: they may name what is hidden from who holds them.", by="inventory",
         seed=False,
     )  # fmt: skip
-
-
-REGISTRY_PREFIX_VARIABLE = "GSR_KEY_PREFIX"
-REGISTRY_PREFIX = "gsr/"
-"""Prefix of the registry's keys, byte for byte: there is no slash before it."""
 
 
 class EndpointPlace(Dir):

@@ -1,4 +1,4 @@
-"""Define leases and what their holders report, and hand out again what failed or whose holder did not come back."""
+"""Define leases and the outcomes that workers report, and hand out failed messages again."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from headgate.queueing.policy import Policy
 DEFAULT_GROUP = "workers"
 """Group of leases that name none."""
 USUAL = Policy()
+
+PLACE = "queue = ? and crew = ? and partition = ?"
+_VANISHED = "Vanished: its lease ran out, each time, before its job had ended"
 
 
 class LeaseLost(LookupError):
@@ -114,9 +117,6 @@ class HeldLease:
         return self.queue.id, self.group, self.partition
 
 
-PLACE = "queue = ? and crew = ? and partition = ?"
-
-
 def behind(
     database: Database, queue: int, partition: int, at: Position, limit: int, now_ms: int
 ) -> list[StoredMessage]:
@@ -135,9 +135,6 @@ def write(database: Database, held: HeldLease, what: str, *values: object) -> No
     """Change the row of a valid lease."""
     # The epoch keeps a former holder from changing the row of its successor.
     database.execute(f"update lease set {what} where {PLACE} and epoch = ?", (*values, *held.place, held.epoch))
-
-
-_VANISHED = "Vanished: its lease ran out, each time, before its job had ended"
 
 
 def as_handed(one: StoredMessage, attempt: int) -> Handed:

@@ -154,7 +154,7 @@ def _deliver_partition(
             (
                 first + n,
                 of.id_of(partition, first + n, node),
-                now_ms + of.kept_s(ttl_s) * 1000,
+                now_ms + of.lifetime_s(ttl_s) * 1000,
                 *queue_partition,
                 ticks,
             ),

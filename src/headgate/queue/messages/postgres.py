@@ -1,4 +1,4 @@
-"""Connect to PostgreSQL, again after the connection breaks, and hear what other processes post."""
+"""Keep messages in PostgreSQL, connect again after the connection breaks, and hear what other processes post."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from headgate.queue.messages.database import SCHEMA, DatabaseDown, DataRefused, 
 from headgate.queue.messages.posts import PostSignal
 from headgate.queueing.partitions import QueuePartition
 
+log = logging.getLogger("headgate.messages")
+
 CHANNEL = "headgate_messages"
 CONNECT_TIMEOUT_S = 5
+RETRY_S = 2.0
 _SCHEMA_LOCK = 7_215_873
 """Number of the advisory lock that keeps two starting processes from creating the tables at the same time."""
 
@@ -80,7 +83,7 @@ class PostgresDatabase:
             self._connection.close()
 
 
-def listen(url: str) -> Iterator[str | None]:
+def _notifications(url: str) -> Iterator[str | None]:
     """Yield notifications as they come; yield None at once, and after each second without any. Raise DatabaseDown."""
     # A connection of its own: one that executes statements hands notifications out only between them.
     with _translated(), psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S) as connection:
@@ -104,11 +107,6 @@ def _translated() -> Iterator[None]:
         raise DatabaseDown(str(error).strip()) from error
 
 
-log = logging.getLogger("headgate.messages")
-
-RETRY_S = 2.0
-
-
 async def hear(url: str, signal: PostSignal) -> None:
     """Listen until cancelled. After a broken connection, wake everybody, because something may have been missed."""
     loop = asyncio.get_running_loop()
@@ -117,7 +115,7 @@ async def hear(url: str, signal: PostSignal) -> None:
         while True:
             try:
                 # Cancelling this leaves the thread running; it sees `stop` within a second.
-                await loop.run_in_executor(None, _listen, url, signal, loop, stop)
+                await loop.run_in_executor(None, _forward, url, signal, loop, stop)
             except DatabaseDown as error:
                 log.warning("the database does not tell what others post (%s); trying again in %s s", error, RETRY_S)
                 await asyncio.sleep(RETRY_S)
@@ -125,9 +123,9 @@ async def hear(url: str, signal: PostSignal) -> None:
         stop.set()
 
 
-def _listen(url: str, signal: PostSignal, loop: asyncio.AbstractEventLoop, stop: threading.Event) -> None:
+def _forward(url: str, signal: PostSignal, loop: asyncio.AbstractEventLoop, stop: threading.Event) -> None:
     first = True
-    for payload in listen(url):
+    for payload in _notifications(url):
         if stop.is_set():
             return
         if first:

@@ -1,4 +1,4 @@
-"""Post groups of messages in one transaction each, let them wait in line, and wake who waits for messages."""
+"""Post groups of messages in one transaction each, let writes wait in line, and wake those who read."""
 
 from __future__ import annotations
 
@@ -18,6 +18,22 @@ from headgate.queue.messages.bounds import PartitionRoom
 from headgate.queue.messages.database import Database, Row
 from headgate.queueing.ids import ticks_of_unix_ns, unix_text
 from headgate.queueing.partitions import QueuePartition, partition_of, partition_of_key, priority_named
+
+WAITING_MAX = 10_000
+"""Limit on the writes that wait, of all applications."""
+EACH_MAX = 1_000
+"""Limit on the writes of one application that wait."""
+EACH_MAX_CHARS = 64_000_000
+"""Limit on the characters of bodies that one application has waiting."""
+GROUP_MAX = 200
+"""Limit on the writes that are made durable together; fewer when they are large."""
+GROUP_MAX_MESSAGES = 10_000
+GROUP_MAX_CHARS = 16_000_000
+AGAIN_S = 1.0
+"""Seconds after which a client whose write was refused may try again."""
+_REUSED = "this Idempotency-Key was used for other messages"
+
+Answer = tuple[list[records.Posted], bool]
 
 
 class Listener:
@@ -49,6 +65,8 @@ class Listener:
 
 
 class PostSignal:
+    """Wake those who wait for messages of an application."""
+
     def __init__(self) -> None:
         self._listeners: dict[str, set[Listener]] = {}
 
@@ -76,11 +94,6 @@ class PostSignal:
                 listener.tell(None)
                 if listener.queue is not None:
                     listener.tell(QueuePartition(listener.queue))
-
-
-_REUSED = "this Idempotency-Key was used for other messages"
-
-Answer = tuple[list[records.Posted], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +243,12 @@ def _write(
             if due_ms := aside.take((queue.id, partition), at, id, draft):
                 posted.append(records.Posted(id, unix_text(at), partition, later.seconds(due_ms)))
                 continue
-            rows.append((queue.id, partition, at, id, draft.body, now_ms + queue.kept_s(draft.ttl_s) * 1000))
+            rows.append((queue.id, partition, at, id, draft.body, now_ms + queue.lifetime_s(draft.ttl_s) * 1000))
             posted.append(records.Posted(id, unix_text(at), partition))
             announced.add(f"{post.app}\n{post.queue}\n{partition}")
         if post.key:
             answer = msgspec.json.encode(posted).decode()
-            key_rows.append((queue.id, post.key, post.digest, answer, now_ms + records.KEYS_KEPT_S * 1000))
+            key_rows.append((queue.id, post.key, post.digest, answer, now_ms + records.KEYS_MAX_S * 1000))
         answers[n] = posted, False
     if rows:
         database.insert("message", "queue, partition, ticks, id, body, expires_ms", rows)
@@ -245,19 +258,6 @@ def _write(
         database.insert("posted", "queue, key, digest, answer, expires_ms", key_rows)
     for payload in announced:
         database.notify(payload)
-
-
-WAITING_MAX = 10_000
-"""Limit on the writes that wait, of all applications."""
-EACH_MAX = 1_000
-"""Limit on the writes of one application that wait."""
-EACH_MAX_CHARS = 64_000_000
-"""Limit on the characters of bodies that one application has waiting."""
-GROUP_MAX = 200
-"""Limit on the writes that are made durable together; fewer when they are large."""
-GROUP_MAX_MESSAGES = 10_000
-GROUP_MAX_CHARS = 16_000_000
-AGAIN_S = 1.0
 
 
 class Overloaded(OSError):

@@ -8,6 +8,10 @@ from headgate.queue.messages.database import Database, Row
 from headgate.queue.messages.records import COUNT_MAX, InvalidPost, NoQueue, QueueRecord
 from headgate.queueing.partitions import priority_of
 
+WAITING_MAX = 1_000
+"""Number up to which messages behind a group are counted; above it, answers say "at least"."""
+GROUPS_MAX = 400
+"""Limit on the rows of groups in one report, over all partitions."""
 _COLUMNS = (
     "id, name, partitions, kind, consistency, principles, created_ms, coalesce(messages_max, 0),"
     " coalesce(bytes_max, 0), coalesce(\"full\", 'refuse'), coalesce(age_max_s, 0),"
@@ -148,12 +152,6 @@ def reserve(database: Database, queue_partition: tuple[int, int], count: int, no
     if not rows:
         raise NoQueue(str(queue_partition[0]))
     return int(rows[0][0]) - count + 1
-
-
-WAITING_MAX = 1_000
-"""Number up to which messages behind a group are counted; above it, answers say "at least"."""
-GROUPS_MAX = 400
-"""Limit on the rows of groups in one report, over all partitions."""
 
 
 class GroupShape(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ READ_MAX_CHARS = 4_000_000
 KEY_MAX_CHARS = 200
 DELAY_MAX_S = TTL_MAX_S
 """Longest time, in seconds, from the posting of a message to its delivery."""
-KEYS_KEPT_S = 3 * 86_400
+KEYS_MAX_S = 3 * 86_400
 """Seconds for which a repeated post with the same Idempotency-Key gets the answer of the first."""
 COUNT_MAX = 100_000
 """Number up to which messages are counted; above it, answers say "at least"."""
@@ -117,8 +117,8 @@ class QueueRecord(msgspec.Struct, frozen=True):
     priorities: int = 1
     """Number of priorities; each strand of partitions has as many, see `queueing.partitions`."""
 
-    def kept_s(self, ttl_s: int) -> int:
-        """Return how long a message with this TTL is kept, in seconds."""
+    def lifetime_s(self, ttl_s: int) -> int:
+        """Return how long the queue keeps a message with this TTL, in seconds."""
         return min(ttl_s, self.age_max_s) if self.age_max_s else ttl_s
 
     def id_of(self, partition: int, ticks: int, node: int) -> str:

@@ -14,6 +14,11 @@ from headgate.queueing.ids import TICKS_A_SECOND, Position, ticks_of, ticks_of_u
 FIRST = 16
 """Messages read first, while their size is unknown."""
 
+RETIRED_MAX_S = 30 * 86_400
+"""Seconds for which the last ids of a removed queue are remembered; after that the clock has passed them."""
+AHEAD_MAX_S = 86_400
+"""Seconds by which the id of a message that is put may lie in the future: ids of later posts must follow it."""
+
 
 def read(
     database: Database, queue: int, partition: int, since: Position, limit: int, descending: bool, now_ms: int
@@ -71,12 +76,6 @@ def _stored(rows: Iterable[Row]) -> list[StoredMessage]:
     return [StoredMessage(id, unix_text(ticks), body, partition) for id, ticks, body, partition in rows]
 
 
-RETIRED_KEPT_S = 30 * 86_400
-"""Seconds for which the last ids of a removed queue are remembered; after that the clock has passed them."""
-AHEAD_MAX_S = 86_400
-"""Seconds by which the id of a message that is put may lie in the future: ids of later posts must follow it."""
-
-
 @dataclass(frozen=True, slots=True)
 class MessagePut:
     app: str
@@ -97,7 +96,7 @@ def put_ids(database: Database, put: MessagePut) -> None:
         raise InvalidPost({"message_id": f"the time of an id lies at most {AHEAD_MAX_S} s in the future"})
     if queue.age_max_s and any(ticks_of(id) < _oldest(queue.age_max_s, put.now_ns) for _, id in put.ids):
         raise InvalidPost({"message_id": f"the queue keeps messages for {queue.age_max_s} s, and this one is older"})
-    expires_ms = put.now_ns // 1_000_000 + queue.kept_s(put.ttl_s) * 1000
+    expires_ms = put.now_ns // 1_000_000 + queue.lifetime_s(put.ttl_s) * 1000
     size = len(put.body.encode())
     for partition, id in put.ids:
         place = (queue.id, partition, ticks_of(id), id)
@@ -151,7 +150,7 @@ def purge(database: Database, now_ms: int, most: int) -> int:
         (now_ms, most),
     )
     past = "select app, name from retired where last_ticks < ? limit ?"
-    long_ago = ticks_of_unix_ns(now_ms * 1_000_000) - RETIRED_KEPT_S * TICKS_A_SECOND
+    long_ago = ticks_of_unix_ns(now_ms * 1_000_000) - RETIRED_MAX_S * TICKS_A_SECOND
     database.execute(f"delete from retired where (app, name) in ({past})", (long_ago, most))
     key = "queue, partition, ticks, id"
     expired = f"select {key} from message where expires_ms <= ? limit ?"

@@ -1,4 +1,4 @@
-"""Give the answers of the routes, wait for messages with long polls and streams, and hold what routes share."""
+"""Hold what the routes of the message API share: answers, refusals, long polls and streams."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ from headgate.queue.server.forms import MessagePage
 from headgate.queueing.ids import Position, position_of
 from headgate.queueing.partitions import QueuePartition
 from headgate.rest import HTTPException, HttpRequest, Response, ServerSentEvents
+
+OK = {"status": "ok"}
+PING_INTERVAL_S = 10.0
+"""Seconds after which an idle stream sends a ping, so that both ends notice when the other is gone."""
+STREAM_PAGE = 100
+
+Event = dict[str, str]
 
 
 class MessageSite:
@@ -62,9 +69,6 @@ def now_ms() -> int:
 
 def answer(record: object, status: int = 200, headers: dict[str, str] | None = None) -> Response[bytes]:
     return Response(msgspec.json.encode(record), status_code=status, media_type="application/json", headers=headers)
-
-
-OK = {"status": "ok"}
 
 
 def _refusal(status: int, fields: dict[str, str], again_s: float = 0.0) -> Response[bytes]:
@@ -111,11 +115,6 @@ REFUSALS = (
     DatabaseDown,
     HTTPException,
 )
-
-PING_INTERVAL_S = 10.0
-"""Seconds after which an idle stream sends a ping, so that both ends notice when the other is gone."""
-STREAM_PAGE = 100
-Event = dict[str, str]
 
 
 async def messages(site: MessageSite, app: str, queue: QueueRecord, page: MessagePage) -> list[StoredMessage]:

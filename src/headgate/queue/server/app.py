@@ -1,4 +1,4 @@
-"""Serve queues, messages and schedules: the application with every route, one shape of errors, its description."""
+"""Serve queues, messages and schedules: the application with all its routes and its description."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from headgate.queueing.ids import is_id, position_of
 from headgate.queueing.partitions import QUEUE_NAME
 from headgate.rest import Handler, HttpRequest, Response, StreamResponse, WebApplication, delete, get, post, put
 
+REQUEST_MAX_BYTES = 16_777_216
 LIST_MAX = 100_000
 
 
@@ -313,8 +314,6 @@ def _wanted(name: str, body: bytes) -> schedules.MessageSchedule:
 
 
 SCHEDULE_ROUTES = [list_schedules, put_schedule, remove_schedule]
-
-REQUEST_MAX_BYTES = 16_777_216
 
 
 @get("/openapi.json")

@@ -1,4 +1,4 @@
-"""Call jobs and hooks: async ones in the loop, plain ones in threads, with a time limit, strands in turn."""
+"""Call jobs and hooks: async ones in the loop, plain ones in threads, with time limits and in turn."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ from typing import Any
 from headgate.base.tasks import end
 from headgate.queueing.message import ERROR_MAX_CHARS, RetryLater, TimeLimit
 from headgate.queueing.partitions import comes_next
+
+log = logging.getLogger("headgate.queueing")
+
+GRACE_S = 5.0
+"""Seconds that an interrupted job may take to end."""
+STUCK_MAX = 10
+"""Limit on threads whose jobs never end; beyond it the worker ends, so that it is restarted."""
+RETRY_AFTER_MAX_S = 30 * 86_400.0
+"""Longest delay before another attempt that a lease server accepts."""
+
+Hook = Callable[..., Any]  # functions of users
 
 
 @dataclass(slots=True)
@@ -95,14 +106,6 @@ class Rank:
         self.turns._since_ms[self.which] = None
 
 
-log = logging.getLogger("headgate.queueing")
-
-GRACE_S = 5.0
-"""Seconds that an interrupted job may take to end."""
-STUCK_MAX = 10
-"""Limit on threads whose jobs never end; beyond it the worker ends, so that it is restarted."""
-
-
 class JobExit(BaseException):
     """Report that a job or hook wanted the process to end: it raised SystemExit or KeyboardInterrupt."""
 
@@ -113,10 +116,6 @@ class JobExit(BaseException):
 
 class Stuck(Exception):
     """Report that too many jobs cannot be stopped."""
-
-
-RETRY_AFTER_MAX_S = 30 * 86_400.0
-Hook = Callable[..., Any]  # functions of users
 
 
 def error_text(error: Exception) -> str:

@@ -18,7 +18,7 @@ from headgate.recipes.mirror import Mirror
 from headgate.store.store import Store
 from headgate.store.types import OPS_MAX, At, Conflict, Delete, Entry, Op, Unavailable
 
-GONE_KEPT_MS = 7 * 86_400_000
+GONE_MAX_MS = 7 * 86_400_000
 """Milliseconds for which the progress of removed queues is kept."""
 
 
@@ -111,13 +111,13 @@ def _marked(
 ) -> tuple[Op, ...]:
     place = app.progress(partition)
     if there:
-        # A queue that is made again within GONE_KEPT_MS goes on where it was; its ids follow those before.
+        # A queue that is made again within GONE_MAX_MS goes on where it was; its ids follow those before.
         return (place.put(replace(progress, gone_ms=0)),) if progress.gone_ms else ()
     if not progress.gone_ms:
         # Its owner notices by itself, when the server tells it that the queue is gone, and records that in its own
         # progress.
         return () if owned else (place.put(replace(progress, gone_ms=now_ms)),)
-    if now_ms - progress.gone_ms < GONE_KEPT_MS:
+    if now_ms - progress.gone_ms < GONE_MAX_MS:
         return ()
     return Delete(place.path), app.controls(partition).delete()
 

@@ -1,4 +1,4 @@
-"""Hold what all partitions of a worker share: where messages come from, where failures go, clients, metrics."""
+"""Hold what all partitions of a worker share: the source of messages, metrics, limits, and dead letters."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from headgate.queueing.message import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, M
 from headgate.queueing.partitions import DEAD_LETTERS, PATIENCE_S, QueuePartition
 from headgate.queueing.policy import Failure, Routing
 from headgate.queueing.progress import Tally
+
+TIMEOUT_S = 60.0
+"""Time limit of a request that a plain hook waits for."""
 
 
 class WorkerMetrics:
@@ -76,6 +79,8 @@ class JobPace:
 
 @dataclass(slots=True)
 class MessageProcessor:
+    """Hold what all partitions of one worker share, and give messages up."""
+
     source: MessageSource
     routes: Routing
     caller: JobCaller
@@ -141,9 +146,6 @@ class MessageProcessor:
         except Exception:
             log.exception("job_failure itself failed, for message %s", message.message_id)
             self.figures.hook_errors.inc()
-
-
-TIMEOUT_S = 60.0
 
 
 class BlockingClient:

@@ -18,6 +18,13 @@ from headgate.queueing.partitions import PARTITIONS_MAX, QUEUE_NAME, QueuePartit
 from headgate.store.store import Store, Txn
 from headgate.store.types import Entry
 
+LEGACY_STATUS = "qdo_status"
+"""Name of the queue to which the original qdo posted its progress."""
+LEGACY_TREE = "partitions"
+"""Name of the tree of the original qdo's progress; `<namespace>/partitions/<queue>-<n>` holds seconds since 1970 as
+text.
+"""
+LEGACY_PAGE = 500
 UNSTEERED = Control()
 
 
@@ -127,12 +134,6 @@ async def steer(
     return await store.transact(body)
 
 
-LEGACY_STATUS = "qdo_status"
-LEGACY_TREE = "partitions"
-"""Name of the tree; `<namespace>/partitions/<queue>-<n>` holds seconds since 1970 as text."""
-LEGACY_PAGE = 500
-
-
 class _LegacyStatus(msgspec.Struct):
     """Represent the body of a message of the status queue."""
 
@@ -160,7 +161,7 @@ async def legacy_progress(source: MessageSource) -> dict[QueuePartition, str]:
 
 
 def with_legacy_tree(known: Mapping[QueuePartition, str], entries: Iterable[Entry]) -> dict[QueuePartition, str]:
-    """Add the positions in the entries below TREE; the greater position wins."""
+    """Add the positions in the entries below LEGACY_TREE; the greater position wins."""
     found = dict(known)
     for entry in entries:
         _keep(found, partition_named(entry.path.rpartition("/")[2]), entry.value.decode(errors="replace").strip())

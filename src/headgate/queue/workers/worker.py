@@ -1,4 +1,4 @@
-"""Run a queue worker: it joins, takes its share, hands everything back, and answers requests of its own."""
+"""Run a queue worker, and answer requests about it: health, metrics, and the steering of partitions."""
 
 from __future__ import annotations
 
@@ -32,10 +32,15 @@ RETRY_MAX_S = 5.0
 NAMES_MAX = 20
 """Limit on the names from lost sessions that a worker remembers."""
 
+KEY_NEEDED = (
+    "the application's key is needed: Authorization: Application KEY; without one, the operator's token as Bearer"
+)
+
 
 @dataclass(slots=True)
 class QueueWorker:
-    """Run a worker with `run`, once. Setting `abort` after `stop` abandons what still runs."""
+    """Share the partitions of an application with its other workers, and process them. Call `run` once; setting
+    `abort` after `stop` abandons what still runs."""
 
     processor: MessageProcessor
     store: Store
@@ -93,8 +98,8 @@ class QueueWorker:
             await sharing.join()
             try:
                 await run_until(stop, sharing.run())
-            except StopWorker as asked:
-                log.info("a job asked the worker to stop: %s", asked)
+            except StopWorker as why:
+                log.info("a job asked the worker to stop: %s", why)
             except (JobExit, Stuck) as error:
                 failure = error
             await unless(self.abort, sharing.leave(self.processor.pace.drain_s))
@@ -145,7 +150,6 @@ class QueueWorker:
 
 
 Worker = QueueWorker | LeaseWorker
-NEEDED = "the application's key is needed: Authorization: Application KEY; without one, the operator's token as Bearer"
 
 
 class PartitionChange(msgspec.Struct, frozen=True):
@@ -192,7 +196,7 @@ async def health(site: WorkerSite) -> Response[dict[str, Any]]:  # JSON
 async def metrics(site: WorkerSite, request: HttpRequest) -> Response[Any]:  # metrics, or an error
     """Return the worker's metrics. They contain names of queues, so the caller needs the application's key."""
     if not site.knows_the_key(request):
-        return _refused(401, NEEDED)
+        return _refused(401, KEY_NEEDED)
     worker = site.worker
     figures = worker.figures if isinstance(worker, LeaseWorker) else worker.processor.figures
     text = generate_latest(figures.registry)
@@ -204,7 +208,7 @@ async def control(site: WorkerSite, request: HttpRequest) -> Response[dict[str, 
     """Pause, resume or seek a partition. If only this process can open the store, this is the only way to do so."""
     worker = site.worker
     if not site.knows_the_key(request):
-        return _refused(401, NEEDED)
+        return _refused(401, KEY_NEEDED)
     if isinstance(worker, LeaseWorker):
         return _refused(404, "this worker leases its partitions; the message server keeps how far it is")
     try:

@@ -29,6 +29,7 @@ RETRY_MAX_S = 10.0
 WAIT_TIMEOUT_S = 10.0
 GENESIS = "genesis"
 """The first entry of all: while it exists, nothing was trimmed."""
+ATTEMPTS_MAX = 8
 
 
 @dataclass(order=True, slots=True, frozen=True)
@@ -233,9 +234,6 @@ class Journal:
     def _notify(self) -> None:
         for listener in self._listeners:
             listener()
-
-
-ATTEMPTS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)

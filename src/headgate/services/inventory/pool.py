@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from headgate.inventory import leases, names
+from headgate.inventory import names
 from headgate.inventory.filters import Expression, Filter, PropertyConditions, PropertyFilter, parse
 from headgate.inventory.health import ObjectHealth, Probed
-from headgate.inventory.leases import ObjectLease, Quota
+from headgate.inventory.leases import WAITING, ObjectLease, Quota, could, lacking, level, used
 from headgate.inventory.model import ADMIN, LOCAL, PROVIDER, STATIC, Caller, Object
 from headgate.inventory.permissions import PROVIDED
 from headgate.map.inventory.entries import last
@@ -26,6 +26,11 @@ log = logging.getLogger("headgate.inventory")
 
 ATTEMPTS_MAX = 20
 Known = tuple[ObjectHealth, Probed | None]
+MACHINE = "runm.machine"
+"""The type that is leased unless the search names another."""
+SHARE = "leases"
+"""The property of a provider of machines for builds that limits how many of them people lease at a time."""
+SHARE_DEFAULT = "50%"
 
 
 class HealthMonitor:
@@ -122,13 +127,6 @@ class HealthMonitor:
         )
 
 
-MACHINE = "runm.machine"
-"""The type that is leased unless the search names another."""
-SHARE = "leases"
-"""The property of a provider of machines for builds that limits how many of them people lease at a time."""
-SHARE_DEFAULT = "50%"
-
-
 @dataclass(frozen=True, slots=True)
 class Book:
     """Hold leases, quotas and health of one moment, with the check that nothing has changed since."""
@@ -142,11 +140,9 @@ class Book:
 
     def line(self, now_ms: int) -> list[ObjectLease]:
         """Return the waiting leases, the next one first."""
-        waiting = [one for one in self.leases.values() if one.state == leases.WAITING]
+        waiting = [one for one in self.leases.values() if one.state == WAITING]
         # The order of arrival in the store decides between equals.
-        return sorted(
-            waiting, key=lambda one: (leases.level(one.precedence, one.asked_ms, now_ms), self.entries[one.id].born)
-        )
+        return sorted(waiting, key=lambda one: (level(one.precedence, one.asked_ms, now_ms), self.entries[one.id].born))
 
     @property
     def taking(self) -> list[ObjectLease]:
@@ -252,7 +248,7 @@ class Pool:
                 if entry is not None
             ]
             self._found[key] = [one for one in several if one is not None]
-        return [one for one in self._found[key] if leases.could(lease.amounts, one.object)]
+        return [one for one in self._found[key] if could(lease.amounts, one.object)]
 
     async def choose(self, book: Book, lease: ObjectLease, *, launched: bool, busy: Collection[str]) -> LeaseChoice:
         """Return what the lease can have now: of machines that launchers give if `launched`, otherwise of other
@@ -275,7 +271,7 @@ class Pool:
                 missing.insert(0, why)  # builds may have taken it meanwhile
                 continue
             reserved.add(uuid)
-            if why := leases.lacking(lease, one.object, others) or ("others come first" if uuid in busy else ""):
+            if why := lacking(lease, one.object, others) or ("others come first" if uuid in busy else ""):
                 missing.append(why)
             else:
                 free.append(one)
@@ -362,5 +358,5 @@ def _root(partition: str) -> Caller:
 def _left(book: Book, lease: ObjectLease, object: Object) -> float:
     """Return how much would be left of the wanted amounts: the fullest object that has enough is the best."""
     others = [other for other in book.taking if other.object == object.uuid]
-    left = [(names.number(object.properties.get(key, "")) or 0) - leases.used(others, key) for key in lease.amounts]
+    left = [(names.number(object.properties.get(key, "")) or 0) - used(others, key) for key in lease.amounts]
     return float(min(left, default=0))

@@ -31,6 +31,12 @@ KEY_SIZE_BYTES, NONCE_SIZE_BYTES = 32, 12
 PADDED_BYTES = 256
 """Texts are padded to a multiple of this size, because their lengths would reveal something."""
 TEXT_SIZE_MAX = 8_000
+CONDITIONS_MAX = 200
+"""Limit of filters x partitions x types in one search."""
+TERMS_MAX = 5_000
+"""Limit of comparisons that one search may need for each object."""
+_Rules = dict[tuple[str, str], dict[str, Definition | None]]
+"""(partition, type) -> kind -> definition."""
 
 
 class Seal:
@@ -77,14 +83,6 @@ class Seal:
             except Conflict:
                 continue  # another server was faster
         return self._cipher
-
-
-CONDITIONS_MAX = 200
-"""Limit of filters x partitions x types in one search."""
-TERMS_MAX = 5_000
-"""Limit of comparisons that one search may need for each object."""
-_Rules = dict[tuple[str, str], dict[str, Definition | None]]
-"""(partition, type) -> kind -> definition."""
 
 
 class Questions:

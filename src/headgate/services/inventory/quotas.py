@@ -1,8 +1,4 @@
-"""Limit how much leases may have together, also over time, for which ended leases are kept.
-
-Beyond the limit, two leases of one user are joined to one that counts at least as much, so that leasing for a second
-again and again does not hide hours from a quota.
-"""
+"""Limit how much leases may have together, also over time, for which ended leases are stored."""
 
 from __future__ import annotations
 
@@ -12,8 +8,8 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from headgate.inventory import leases, names
-from headgate.inventory.leases import WINDOW_MAX_HOURS, ObjectLease, Quota, joinable, joined
+from headgate.inventory import names
+from headgate.inventory.leases import WINDOW_MAX_HOURS, ObjectLease, Quota, check_quota, joinable, joined
 from headgate.inventory.model import Caller
 from headgate.map.inventory.places import InventoryMap
 from headgate.services.inventory.errors import NotFound, Unmet
@@ -32,9 +28,17 @@ ROUNDS_MAX = 10
 """Limit of rounds in one trim, each of which joins pairs of leases."""
 Change = tuple[list[At], list[Op]]
 """Checks and operations of one commit."""
+QUOTAS_MAX = 100
+"""Limit of quotas in one partition."""
 
 
 class ObjectPast:
+    """Store ended leases, for quotas over time.
+
+    Beyond the limit, two leases of one user are joined to one that counts at least as much, so that leasing for a
+    second again and again does not hide hours from a quota.
+    """
+
     def __init__(self, store: Store, places: InventoryMap, *, kept_max: int = PAST_MAX) -> None:
         self._store, self._places, self._kept_max = store, places.leases.past, kept_max
         self._trimmed_ms = 0
@@ -116,10 +120,6 @@ def _at(entry: Entry) -> At:
     return At(entry.path, entry.version)
 
 
-QUOTAS_MAX = 100
-"""Limit of quotas in one partition."""
-
-
 class Quotas:
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -129,7 +129,7 @@ class Quotas:
         """Set the quota, replacing one of the same name. Raise Invalid, PermissionDenied, or Unmet if there are too
         many."""
         self._inventory.admin.allow(caller)
-        leases.check_quota(quota)
+        check_quota(quota)
         if quota.search:
             # This refuses a search that names what does not exist, while its author is there to read it.
             await self._inventory.filter(caller, expression(quota.search))

@@ -29,6 +29,11 @@ HUNT_S = 60.0
 """Interval between two listings of everything in an account."""
 WHY_MAX = 300
 """Limit of characters kept of a cloud's messages."""
+ERRANDS_MAX = 50
+"""Limit of errands under way for one connection, so that a slow cloud delays nobody else."""
+AWAY_MIN_S = 1.0
+Work = Coroutine[Any, Any, float | None]
+"""Returns after how many seconds the errand is due again."""
 
 
 class CloudAccount:
@@ -218,13 +223,6 @@ def wanted_of(node: MadeNode) -> clouds.MachineSpec:
     return clouds.MachineSpec(
         node.id, description["label"], description["image"], description["flavor"], description["provider"], node.tags
     )
-
-
-ERRANDS_MAX = 50
-"""Limit of errands under way for one connection, so that a slow cloud delays nobody else."""
-AWAY_MIN_S = 1.0
-Work = Coroutine[Any, Any, float | None]
-"""Returns after how many seconds the errand is due again."""
 
 
 class Errands:

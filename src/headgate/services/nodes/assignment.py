@@ -11,7 +11,7 @@ from headgate.inventory.choice import choose
 from headgate.inventory.names import Invalid
 from headgate.map.inventory.nodes import NodeClaim, NodeRequest
 from headgate.services.inventory.errors import InventoryError
-from headgate.services.nodes.machines.demand import KeptHosts, ReservedRoom
+from headgate.services.nodes.machines.demand import ReservedHosts, ReservedRoom
 from headgate.services.nodes.search import MachineCandidate, MachineFinder
 from headgate.services.nodes.status import NodeState, WaitingRequest
 from headgate.store.types import At
@@ -64,7 +64,7 @@ class Assigning:
         self._used = Counter((claim.tenant, claim.project) for claim in self._claims)
         self._away = {*avoided, *aside, *(one.machine for one in self._claims if one.request in now.held)}
         """Machines of which nobody knows when they become available again."""
-        self._reserved_hosts, self._rooms = list[KeptHosts](), dict[tuple[str, str], ReservedRoom]()
+        self._reserved_hosts, self._rooms = list[ReservedHosts](), dict[tuple[str, str], ReservedRoom]()
         self.reserved = set[str]()
         """Machines that waiting requests may need: later requests avoid them where they can."""
 
@@ -136,7 +136,7 @@ class Assigning:
         leave too few."""
         every = {uuid for several in wanted for uuid in several}
         if not every & self.reserved and choose(wanted, self._away) is not None:
-            self._reserved_hosts.append(KeptHosts(wanted, {one.machine for one in self._behind(request)}))
+            self._reserved_hosts.append(ReservedHosts(wanted, {one.machine for one in self._behind(request)}))
             self.reserved |= every
 
     def _behind(self, request: NodeRequest) -> list[NodeClaim]:

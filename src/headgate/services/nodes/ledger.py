@@ -1,10 +1,4 @@
-"""Record machines under the launcher's lock, and why requests wait for machines and since when.
-
-Where others use an account that this installation cannot see, each may get some of the machines that it wants, and wait
-for the rest for ever. A request that has some machines and makes no progress therefore gives them back after a while,
-and tries again after a random time, during which the others can complete theirs. Both times grow with every attempt, so
-that less and less is made in vain.
-"""
+"""Record machines under the launcher's lock, and why requests wait for machines and since when."""
 
 from __future__ import annotations
 
@@ -24,6 +18,14 @@ from headgate.store.types import At, Conflict, Op
 log = logging.getLogger("headgate.launcher")
 
 Change = Callable[[MadeNode], MadeNode | None]
+TRIED_MAX = 12
+"""Limit of recent failures that people are shown."""
+HELD_FIRST_S, HELD_MAX_S = 300.0, 2_400.0
+"""First and longest time for which a request keeps machines while it lacks others. The time doubles with each attempt.
+Up to as much is added at random, so that two requests that wait for each other do not give up at the same time."""
+PAUSE_FIRST_S, PAUSE_MAX_S = 60.0, 900.0
+"""First and longest pause before the request tries again. The pause doubles each time, and up to as much is added at
+random."""
 
 
 @dataclass(slots=True)
@@ -74,16 +76,6 @@ class MachineLedger:
         return True
 
 
-TRIED_MAX = 12
-"""Limit of recent failures that people are shown."""
-HELD_FIRST_S, HELD_MAX_S = 300.0, 2_400.0
-"""First and longest time for which a request keeps machines while it lacks others. The time doubles with each attempt.
-Up to as much is added at random, so that two requests that wait for each other do not give up at the same time."""
-PAUSE_FIRST_S, PAUSE_MAX_S = 60.0, 900.0
-"""First and longest pause before the request tries again. The pause doubles each time, and up to as much is added at
-random."""
-
-
 def explained(known: NodeWait | None, request: str, why: str, now_ms: int) -> NodeWait:
     """Return the record of a request that waits for this reason, with the time since which it has been the reason."""
     if known is not None and known.why == why:
@@ -99,6 +91,11 @@ def with_tries(wait: NodeWait, tried: Sequence[str]) -> NodeWait:
 def partly(wait: NodeWait, held: int | None, now_ms: int) -> NodeWait:
     """Return the record of a request that waits for room in an account that others use, too. It has, or could have,
     `held` of its machines; None means that it waits for something else.
+
+    Those others cannot be seen here: each may get some of the machines that it wants, and wait for the rest for ever. A
+    request that has some machines and makes no progress therefore gives them back after a while, and tries again after
+    a random time, during which the others can complete theirs. Both times grow with every attempt, so that less and
+    less is made in vain.
     """
     if held is None:
         return wait

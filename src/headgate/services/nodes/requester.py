@@ -29,6 +29,8 @@ from headgate.store.types import Delete, Put, StoreError
 
 IMAGE = "image"
 """Key, in the description of a build request, of the image that the job names for its programs."""
+Waiting = Callable[[], AbstractAsyncContextManager[None]]
+"""Entered while the build only waits."""
 
 
 def can_run(record: ComponentRecord, found: Open) -> bool:
@@ -88,10 +90,6 @@ def _remembered(context: Context) -> Iterator[tuple[str, set[str]]]:
         known = readable(entry, ZoneLabels) if entry is not None else None
         if known is not None:
             yield zone, set(known.labels)
-
-
-Waiting = Callable[[], AbstractAsyncContextManager[None]]
-"""Entered while the build only waits."""
 
 
 class NoNodes(Exception):

@@ -21,9 +21,14 @@ from headgate.services.inventory.pool import MACHINE, Book, book_of
 from headgate.services.nodes.status import PooledMachine
 from headgate.store.types import At, Unavailable
 
+log = logging.getLogger("headgate.launcher")
+
 LAUNCHER = Caller("launcher", "headgate", "", frozenset({ADMIN}))
 KINDS = {STATIC: "Machines that are there, reached over ssh", LOCAL: "Slots on the host of an executor"}
 """Provider types that launchers support."""
+LOOK_S = 2.0
+"""Shortest interval between two searches of the inventory for one tenant."""
+SLOTS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +112,6 @@ def expression(label: Label) -> Expression:
     )
 
 
-LOOK_S = 2.0
-"""Shortest interval between two searches of the inventory for one tenant."""
-
-
 @dataclass(slots=True)
 class _Look:
     labels: Mapping[str, Label]
@@ -180,11 +181,6 @@ def _pooled(one: MachineCandidate, labels: tuple[str, ...], book: Book) -> Poole
     elif uuid in book.taken:
         state, why = "in-use", "somebody leases it"
     return PooledMachine(uuid, one.object.name, labels, provider, one.kind == LOCAL, state, why)
-
-
-log = logging.getLogger("headgate.launcher")
-
-SLOTS_MAX = 500
 
 
 async def keep_slots(inventory: Inventory) -> None:

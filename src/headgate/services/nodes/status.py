@@ -15,6 +15,8 @@ from headgate.recipes.mirror import Mirror
 from headgate.services.autohold import held_builds, hold_requests
 from headgate.store.types import At, Entry
 
+R = TypeVar("R")
+
 
 @dataclass(frozen=True, slots=True)
 class PooledMachine:
@@ -33,8 +35,6 @@ class PooledMachine:
 
 Pooled = Callable[[Tenant], Awaitable[Sequence[PooledMachine]]]
 """Returns the machines that labels of a tenant match."""
-
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,11 @@ from headgate.recipes.requestforms import Open
 from headgate.services.configuration import Configuration
 from headgate.store.types import Op
 
+log = logging.getLogger("headgate.images")
+
 GAVE_WAY = "It was tested anew: what it rests on is another now."
+FILES_MAX = 50
+"""Limit of files of one item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ class Bygone:
         jobs = {job.id: job for job in buildset.jobs}
         artifacts, line_comments, found = (
             report.artifacts_of(buildset),
-            report.for_history(buildset),
+            report.comments_of(buildset),
             list[FinishedBuild](),
         )
         for build in map(self._known, builds):
@@ -221,19 +225,13 @@ def tree_of(item: Item) -> str:
     return derived("tree", *sorted(known)) if known else ""
 
 
-log = logging.getLogger("headgate.images")
-
-FILES_MAX = 50
-"""Limit of files of one item."""
-
-
 def image_ops(map: Map, configuration: Configuration, actions: Sequence[Action], world: World) -> Iterator[list[Op]]:
     """Yield operations that record the image reports of the items that a turn ends; repeating them changes nothing."""
     for action in actions:
         if isinstance(action, Record) and action.item.live and not action.item.epilogue:
-            report = _report(action, configuration.layouts.landed, world)
-            if report is not None:
-                yield [map.images.reports(report.id).record.put(report)]
+            found = _report(action, configuration.layouts.landed, world)
+            if found is not None:
+                yield [map.images.reports(found.id).record.put(found)]
 
 
 def _report(ended: Record, layout: Layout, world: World) -> ImageReport | None:

@@ -26,6 +26,12 @@ from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
 from headgate.store.types import At, Delete, Op, Put
 
+log = logging.getLogger("headgate.connection")
+
+_COUNT = count(1)
+LOOKED_UP_MAX = 50
+"""Limit of changes looked up at once."""
+
 
 class ChangeStates:
     """View the change caches in the mirror."""
@@ -191,13 +197,6 @@ def forgotten(
     # Each state of a change has a body of its own, so the birth of the body is the time of the last change.
     closed.sort(key=lambda one: one[0])
     return [(check, ops) for _, check, ops in closed[: max(0, len(closed) - closed_max)]]
-
-
-log = logging.getLogger("headgate.connection")
-
-_COUNT = count(1)
-LOOKED_UP_MAX = 50
-"""Limit of changes looked up at once."""
 
 
 class Needed:

@@ -1,11 +1,4 @@
-"""Find in the store the remains of what no longer exists, and remove them.
-
-Workers of a removed pipeline are stopped by the turns of `pipeline`. What remains after that is removed here, and
-anything that appears later is found by the next look.
-
-A caller that died after its result was ready, or a worker that died between the pieces of a large one, leaves
-parameters and results of requests; who died before taking an answer, or with a desired state unfulfilled, leaves that.
-"""
+"""Find in the store the remains of what no longer exists, and remove them."""
 
 from __future__ import annotations
 
@@ -31,15 +24,24 @@ from headgate.store.store import GuardLost, Session
 from headgate.store.types import OPS_MAX, At, Conflict, Delete, Entry, Op
 
 log = logging.getLogger("headgate.leftovers")
+sweep_log = logging.getLogger("headgate.sweep")
 
 PAUSE_S = 0.2
 """Interval between two looks while builds are being cancelled."""
 LOOK_AGAIN_S = 60.0
 """Time after a change at which everything is looked at again."""
+CONNECTION_LOOKS = 60
+"""Number of looks, about an hour, before a connection's data is deleted, so that a slip in the settings can be
+mended."""
+INTERVAL_S = 60.0
+"""Interval between two looks of a sweeper; what both of them find, unchanged, is deleted."""
+COUNT_MAX = OPS_MAX - 4
+"""Limit of checks in one commit: of the entries that it removes and of the locks that their users hold."""
 
 
 class Leftovers:
-    """Find leftovers of all tenants, as the mirror shows them."""
+    """Find leftovers of all tenants, as the mirror shows them. Turns stop the work for a removed pipeline; what remains
+    after that is found here, and anything that appears later by the next look."""
 
     def __init__(self, context: Context, tenants: Tenancy) -> None:
         self._context, self._tenants = context, tenants
@@ -132,9 +134,12 @@ async def disowned(context: Context, tenant: str, pipeline: str, wanted: Collect
     return True
 
 
-CONNECTION_LOOKS = 60
-"""Number of looks, about an hour, before a connection's data is deleted, so that a slip in the settings can be
-mended."""
+class Leaving(Protocol):
+    """Declare a place where something may be left over."""
+
+    def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
+        """Return name -> entries that seem to be unwanted, to be removed together."""
+        ...
 
 
 class Unasked:
@@ -230,22 +235,6 @@ def _read(entry: Entry) -> SemaphoreRecord | None:
     return readable(entry, SemaphoreRecord)
 
 
-sweep_log = logging.getLogger("headgate.sweep")
-
-INTERVAL_S = 60.0
-"""Interval between two looks; what both of them find, unchanged, is deleted."""
-COUNT_MAX = OPS_MAX - 4
-"""Limit of checks in one commit: of the entries that it removes and of the locks that their users hold."""
-
-
-class Leaving(Protocol):
-    """Declare a place where something may be left over."""
-
-    def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
-        """Return name -> entries that seem to be unwanted, to be removed together."""
-        ...
-
-
 class Unwanted:
     """Find answers that nobody collected, and desired states of components that are gone."""
 
@@ -265,7 +254,12 @@ class Unwanted:
 
 
 class ResultSweeper:
-    """Sweep places of one kind. `named` are the paths of results that unhandled events refer to."""
+    """Sweep places of one kind. `named` are the paths of results that unhandled events refer to.
+
+    A caller that died after its result was ready, or a worker that died between the pieces of a large one, leaves
+    parameters and results of requests. A caller that died before it took its answer leaves the answer, and a component
+    that died leaves its desired state.
+    """
 
     def __init__(
         self,

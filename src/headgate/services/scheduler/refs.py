@@ -1,9 +1,4 @@
-"""Keep what tags and other refs named when last seen, and what a forge says about its branches.
-
-Which protections moved is written with what has every tenant of the project read its configuration anew.
-
-A part is written in the commit that tells of what moved in it, so that each update of a ref is told once, whoever dies.
-"""
+"""Store what tags and other refs named when last seen, and what a forge says about its branches."""
 
 from __future__ import annotations
 
@@ -24,9 +19,14 @@ from headgate.services.quarantine import Quarantine
 from headgate.services.scheduler.turn import TurnPart, packed
 from headgate.store.types import At, Delete, Op, Put
 
+EVENTS_MAX = 20
+"""Limit of ref updates reported together."""
+WriteEvents = Callable[[Iterable[TriggerEvent]], list[Op]]
+
 
 class Protections:
-    """Store the branch protection of one connection."""
+    """Store the branch protection of one connection. The commit that stores a change also has every tenant of the
+    project read its configuration anew."""
 
     def __init__(self, context: Context, connection: str, tenants: Mapping[str, frozenset[str]]) -> None:
         """Make a store of protections. `tenants` maps each tenant to the canonical names of its projects."""
@@ -66,11 +66,6 @@ class Protections:
         return [op for tenant in concerned for op in events.tenant(tenant).management.stream.append(again)]
 
 
-TOLD_MAX = 20
-"""Limit of ref updates reported together."""
-WriteEvents = Callable[[Iterable[TriggerEvent]], list[Op]]
-
-
 def part_of(ref: str) -> str:
     """Return the name of the part that contains a ref."""
     # Two hex digits make 256 parts: among 100,000 tags, a new one rewrites a part of some 400.
@@ -95,7 +90,8 @@ def looked_at(context: Context, connection: str, project: str) -> bool:
 
 
 class Refs:
-    """Store the refs of one connection."""
+    """Store the refs of one connection, in parts. A part is written in the commit that reports what moved in it, so
+    that each update of a ref is reported once, whichever process dies."""
 
     def __init__(self, context: Context, connection: str) -> None:
         self._context, self._connection = context, connection
@@ -152,7 +148,7 @@ class Refs:
             for part, names in sorted(_by_part(refs).items()):
                 here, address = dict(self._parts.get((project, part), {})), place.part(part).record
                 # A first look has no events, so only the size of its record counts.
-                step = len(names) if first else TOLD_MAX
+                step = len(names) if first else EVENTS_MAX
                 for some in (names[at : at + step] for at in range(0, len(names), step)):
                     _set(here, {ref: refs[ref] for ref in some})
                     record = address.put(RefsSeen(dict(sorted(here.items())))) if here else address.delete()

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterable, Sequence
 
 import msgspec
-from msgspec.structs import replace
 
 from headgate.base.ids import derived, fresh
 from headgate.config.operator.model import included
@@ -230,7 +229,7 @@ class TenantRunner:
         source = self._tenant.find(change.project)
         if event.kind is not EventKind.REF_UPDATED or source is None or not change.ref.startswith(HEADS):
             return None
-        if not included(replace(source, protection=protection(self._context, source)), change.branch):
+        if not included(msgspec.structs.replace(source, protection=protection(self._context, source)), change.branch):
             return None
         # A new or deleted branch brings or takes away all of its files.
         created_or_deleted = "0" * 40 in (change.old_commit, change.commit)

@@ -33,6 +33,13 @@ from headgate.services.scheduler.turn import TurnPart, packed
 from headgate.store.store import GuardLost, Session, Txn
 from headgate.store.types import At, Conflict, Delete, Entry, Op, Put
 
+log = logging.getLogger("headgate.tenant")
+
+NOTES_MAX = 20
+"""Limit of branches held back in one reading whose authors get a note."""
+ERRORS_MAX, NOTE_MAX = 10, 20_000
+"""Limits of errors in a note, and of its characters."""
+
 
 class Reading(NamedTuple):
     """Describe how one project is read on behalf of all its tenants."""
@@ -245,9 +252,6 @@ class ConfigFileWriter:
             await self._context.store.commit(commit.checks, commit.ops, guards=guards)
 
 
-log = logging.getLogger("headgate.tenant")
-
-
 def provider_ops(context: Context, tenant: str, layout: Layout) -> list[Op]:
     """Return operations that bring the records of a tenant's providers up to date with its layout; none if they are.
 
@@ -269,12 +273,6 @@ def provider_ops(context: Context, tenant: str, layout: Layout) -> list[Op]:
             log.error("tenant %s: %s; it is written anew", tenant, damaged)
         ops.append(address.put(one))
     return ops
-
-
-NOTES_MAX = 20
-"""Limit of branches held back in one reading whose authors get a note."""
-ERRORS_MAX, NOTE_MAX = 10, 20_000
-"""Limits of errors in a note, and of its characters."""
 
 
 class InForce(NamedTuple):

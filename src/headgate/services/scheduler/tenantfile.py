@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 
 import msgspec
-from msgspec.structs import replace
 
 from headgate.base.errors import UserError
 from headgate.config.operator.model import ConfigErrors
@@ -31,11 +30,14 @@ from headgate.store.store import Session, Store
 from headgate.store.types import At, Delete, Op
 
 log = logging.getLogger("headgate.tenants")
+tenant_log = logging.getLogger("headgate.tenant")
 
 ASKED_MAX = 10
 """Limit of requests answered by one reading."""
 WORDS_MAX_CHARS = 4_000
 """Limit of characters of the reason why a file is refused."""
+ANSWERED_MAX = 1_000
+"""Limit of people whose requests to a removed tenant are answered at once."""
 
 
 class TenantFileRunner:
@@ -130,7 +132,7 @@ class TenantFileRunner:
                 if known is None:
                     # Nothing is in force that the refusal could be noted in; the requester hears of it all the same.
                     return
-                conf = replace(known, refused=refused, refused_ms=self._context.now_ms())
+                conf = msgspec.structs.replace(known, refused=refused, refused_ms=self._context.now_ms())
             if known != conf:
                 await blob.write(store, system.conf.path, msgspec.json.encode(conf), guards=[own, *guards])
         # Those who are answered next expect to see the new tenants.
@@ -161,12 +163,6 @@ def differences(before: dict[str, Tenant], after: dict[str, Tenant]) -> str:
 
 def _named(verb: str, names: Collection[str]) -> str:
     return f"{verb}: {', '.join(names)}" if names else ""
-
-
-tenant_log = logging.getLogger("headgate.tenant")
-
-REMOVED_TOLD_MAX = 1_000
-"""Limit of people whose requests to a removed tenant are answered at once."""
 
 
 class VanishedConfiguration(Configuration):
@@ -220,8 +216,8 @@ class VanishedTenant:
         """Answer those who wait for something that they requested of the tenant."""
         stream = self._context.map.events.tenant(self._name).management.stream
         why = f"the tenant {self._name} was removed from the tenant file"
-        # Any further ones wait until their own time runs out (`requests.ask`).
-        for waiting in stream.waiting(self._context.mirror, limit=REMOVED_TOLD_MAX):
+        # Any further ones wait until their own time runs out (`orders.ask`).
+        for waiting in stream.waiting(self._context.mirror, limit=ANSWERED_MAX):
             if isinstance(waiting.event, ForPipeline | Reread) and waiting.event.result:
                 await tell(self._context, waiting.event.result, ManagementResult(False, why))
 

@@ -44,7 +44,7 @@ from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Open, Request
 from headgate.recipes.requests import Requests
 from headgate.services.context import COMMIT_OPS_MAX, Outboxes
-from headgate.services.forgework import note, to_land, to_mark, to_push, told_of, trimmed
+from headgate.services.forgework import change_meta, note, to_land, to_mark, to_push, trimmed
 from headgate.services.nodes.requester import IMAGE
 from headgate.services.scheduler.bygone import Bygone
 from headgate.services.scheduler.changestates import remember, shown
@@ -153,7 +153,7 @@ class PipelineTurn:
         place = self.map.tenant(self.tenant).pipeline(self.pipeline).item(spec.item).buildset(spec.buildset)
         spec = replace(spec, repo_state=place.repo_state.path)
         parameters = place.job(spec.job.id).build(spec.build).parameters
-        meta = {"item": spec.item, "buildset": spec.buildset, "job": spec.job.id} | told_of(spec.change)
+        meta = {"item": spec.item, "buildset": spec.buildset, "job": spec.job.id} | change_meta(spec.change)
         if spec.job.in_image:
             meta[IMAGE] = spec.job.in_image
         if spec.job.semaphores:
@@ -201,7 +201,7 @@ class PipelineTurn:
                     piece = items.setdefault(item or work.buildset, TurnPart(item=item))
                     meta = {"item": item, "buildset": work.buildset}
                     if (whose := of.get(work.buildset)) is not None:
-                        meta |= told_of(whose.change)
+                        meta |= change_meta(whose.change)
                     request = self._request(id, precedence, meta)
                     piece.ops += self.merges.submit(request, msgspec.json.encode(work))
             case Land() | Cancel() | Resume():
@@ -215,7 +215,7 @@ class PipelineTurn:
                 piece = TurnPart(self.outboxes.ask(work.change.connection, [outgoing]))
                 reports.append(self._landed(work.change, piece) if action.early else piece)
             case Report(id, work, precedence):
-                request = self._request(id, precedence, told_of(work.change))
+                request = self._request(id, precedence, change_meta(work.change))
                 reports.append(TurnPart(self.merges.submit(request, msgspec.json.encode(work))))
             case Record():
                 reports.append(self._ended(action, past))

@@ -1,8 +1,5 @@
 """Look up in the history how patchsets fared, and which builds succeeded on which inputs.
 
-A turn that asks goes on without the answer; another is taken once it is there.  Where the history cannot be read,
-nothing stands for anything.
-
 A turn that asks goes on without the answer; another is taken once it is there.
 """
 
@@ -36,10 +33,14 @@ PASSED_RECENT_MAX = 2_000
 """Limit of buildsets on their way to the history that are searched."""
 SLACK_MS = 60_000
 """Greatest assumed difference between the clocks of two machines."""
+RECENT_MAX = 500
+"""Limit of buildsets that are searched while they are not in the history yet."""
+TRY_AGAIN_S = 5.0
+"""Pause before another attempt when the history cannot be read."""
 
 
 class PassedBuilds:
-    """Look up reusable builds of one pipeline in one process."""
+    """Look up reusable builds of one pipeline in one process. Where the history cannot be read, all builds are run."""
 
     def __init__(self, context: Context, tenant: str, stir: Callable[[], None]) -> None:
         """Look up builds of a tenant, and call `stir` to bring about a turn when there are answers."""
@@ -141,14 +142,8 @@ def _build(passed: Passed) -> Build | None:
     return Build(passed.uuid, "", result="SUCCESS", log_url=passed.log_url, data=msgspec.to_builtins(passed.returned))
 
 
-RECENT_MAX = 500
-"""Limit of buildsets that are searched while they are not in the history yet."""
-TRY_AGAIN_S = 5.0
-"""Pause before another attempt when the history cannot be read."""
-
-
 class _EndedBuild(NamedTuple):
-    """Describe one build."""
+    """Describe a build of a buildset that ended earlier, from the history or on its way there."""
 
     id: str
     job: str
@@ -275,11 +270,11 @@ class PipelinePast:
             buildset = await history.buildset(self._tenant, found.uuid)
             works = await history.works(self._tenant, found.uuid)
             builds = buildset.builds or () if buildset is not None else ()
-            return [_of(build, works.get(build.uuid, "")) for build in builds if build.final]
+            return [_ended_build(build, works.get(build.uuid, "")) for build in builds if build.final]
         return []
 
 
-def _of(build: PastBuild, work: str) -> _EndedBuild:
+def _ended_build(build: PastBuild, work: str) -> _EndedBuild:
     artifacts, provides = tuple(map(msgspec.to_builtins, build.artifacts)), tuple(p.name for p in build.provides)
     return _EndedBuild(build.uuid, build.job_name, build.result or "", provides, artifacts, build.log_url or "", work)
 

@@ -14,15 +14,23 @@ import msgspec
 from grpc import aio
 
 from headgate.store import types
-from headgate.store.etcd import keys
 from headgate.store.etcd.address import EtcdAddress, parse
 from headgate.store.etcd.commits import EtcdCommits
+from headgate.store.etcd.keys import EtcdKeys, PageEstimate, end_of
 from headgate.store.etcd.link import KEEP_ALIVE, EtcdLink, EtcdTraffic
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.model import inside, order
 
 FORMAT = 1
 _MARK = msgspec.json.encode({"headgate": FORMAT})
+LASTED_S = 1.0
+"""Age above which a watch that had nothing to report counts as one that worked."""
+RESUME_S = 30.0
+"""Time for which a broken watch tries to continue from its last revision."""
+RESUME_INTERVAL_S = 0.2
+
+List = Callable[[str], Awaitable[tuple[Sequence[types.Entry], int]]]
+"""Returns a subtree and its revision."""
 
 
 class EtcdBackend:
@@ -31,10 +39,10 @@ class EtcdBackend:
     def __init__(self, address: EtcdAddress) -> None:
         self.address = address
         self.traffic = EtcdTraffic()
-        self._keys = keys.EtcdKeys(self.address.root)
+        self._keys = EtcdKeys(self.address.root)
         self._link = EtcdLink(self.address, self.traffic)
         self._commits = EtcdCommits(self._link, self._keys)
-        self._estimate = keys.PageEstimate()
+        self._estimate = PageEstimate()
 
     @classmethod
     async def open(cls, url: str) -> EtcdBackend:
@@ -72,7 +80,7 @@ class EtcdBackend:
         first = self._keys.key(f"{directory}/{begins}")
         # A zero byte leads to the next possible key.
         start = max(first, self._keys.key(f"{directory}/{after}") + b"\0") if after else first
-        end = keys.after(first)
+        end = end_of(first)
         found: list[pb.KeyValue] = []
         level, begin = 0, start
         while begin < end and len(found) < limit:
@@ -195,22 +203,14 @@ async def connect(url: str) -> types.Backend:
     return await EtcdBackend.open(url)
 
 
-LASTED_S = 1.0
-"""Age above which a watch that had nothing to report counts as one that worked."""
-RESUME_S = 30.0
-"""Time for which a broken watch tries to continue from its last revision."""
-RESUME_INTERVAL_S = 0.2
-
-List = Callable[[str], Awaitable[tuple[Sequence[types.Entry], int]]]
-"""Returns a subtree and its revision."""
-
-
 class Compacted(Exception):
     """Report that the events since the last one seen are no longer available."""
 
 
 class Watch:
-    def __init__(self, link: EtcdLink, keys: keys.EtcdKeys, prefix: str, listed: List) -> None:
+    """Follow the entries below a prefix over any number of connections."""
+
+    def __init__(self, link: EtcdLink, keys: EtcdKeys, prefix: str, listed: List) -> None:
         self._link, self._keys, self._prefix, self._listed = link, keys, prefix, listed
         self._seen = 0
         """The revision up to which every change is known."""

@@ -1,9 +1,4 @@
-"""Map paths to keys and keys to paths, and estimate how far a page of keys reaches.
-
-Below the root, `/a/b` is the key `<root>/a/b`.  Beside it, where no path can be, lie `<root>~mark`, which says whose
-tree this is, `<root>~n/a/b`, how many were ever appended to `/a/b`, and `<root>~f/<process>`, which a process writes
-to make its commits of unknown outcome void.
-"""
+"""Map paths to keys and keys to paths, and estimate how far a page of keys reaches."""
 
 from __future__ import annotations
 
@@ -13,8 +8,18 @@ from dataclasses import dataclass
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import Entry, Lease
 
+KNOWN_MAX = 1_000
+"""Limit of directories whose size is remembered."""
+
 
 class EtcdKeys:
+    """Map paths to keys: below the root, `/a/b` is the key `<root>/a/b`.
+
+    Beside it, where no path can be, lie `<root>~mark`, which says whose tree this is, `<root>~n/a/b`, which counts
+    what was ever appended to `/a/b`, and `<root>~f/<process>`, which a process writes to make its commits of unknown
+    outcome void.
+    """
+
     def __init__(self, root: str) -> None:
         self._root = root.encode()
         self.mark = self._root + b"~mark"
@@ -42,10 +47,6 @@ class EtcdKeys:
         return found.key[len(self._root) :].decode()
 
 
-KNOWN_MAX = 1_000
-"""Limit of directories whose size is remembered."""
-
-
 @dataclass(frozen=True, slots=True)
 class EtcdDirectorySize:
     """Describe a directory: its first key when last read, and how many leading bytes the keys of one page share."""
@@ -55,6 +56,8 @@ class EtcdDirectorySize:
 
 
 class PageEstimate:
+    """Estimate, from the pages read before, how far a page of a directory reaches."""
+
     def __init__(self) -> None:
         self._known: dict[bytes, EtcdDirectorySize] = {}
 
@@ -66,8 +69,8 @@ class PageEstimate:
             return [end]
         alike = known.alike - level
         begin = start if len(start) >= alike else known.least
-        one = after(begin[:alike])
-        return [one, min(after(one), end)] if start < one < end else [end]
+        one = end_of(begin[:alike])
+        return [one, min(end_of(one), end)] if start < one < end else [end]
 
     def learn(self, first: bytes, start: bytes, keys: Sequence[bytes]) -> None:
         """Learn the directory's size from a full page."""
@@ -78,7 +81,7 @@ class PageEstimate:
         self._known[first] = EtcdDirectorySize(least, _alike(keys[0], keys[-1]))
 
 
-def after(prefix: bytes) -> bytes:
+def end_of(prefix: bytes) -> bytes:
     """Return the first key that does not have this prefix. No path ends in 0xff."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
 

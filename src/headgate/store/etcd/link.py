@@ -17,6 +17,8 @@ from headgate.store.etcd.address import EtcdAddress
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import SessionLost, StoreError, TooLarge, Unavailable
 
+M = TypeVar("M", bound=Message)
+
 # A dead server costs two seconds. Where the store is merely slow, each miss doubles the patience, up to LONG_S.
 SHORT_S = 2.0
 LONG_S = 10.0
@@ -24,27 +26,6 @@ SLOW_FOR_S = 60.0
 """Time for which a store that did not answer counts as slow."""
 SLOWEST_BYTES_PER_S = 100_000
 """Speed that is assumed at least: large requests and answers get more time."""
-
-
-class Patience:
-    def __init__(self) -> None:
-        self._limit_s = SHORT_S
-        self._until_s = 0.0
-
-    def limit_s(self, size_bytes: int, now_s: float) -> float:
-        """Return how many seconds to wait for the answer to a request of this size."""
-        if now_s > self._until_s:
-            self._limit_s = SHORT_S
-        return min(self._limit_s + size_bytes / SLOWEST_BYTES_PER_S, LONG_S)
-
-    def missed(self, limit_s: float, now_s: float) -> None:
-        """Record that no answer came within this time. Several requests that time out together count once."""
-        self._limit_s = max(self._limit_s, min(2 * limit_s, LONG_S))
-        self._until_s = now_s + SLOW_FOR_S
-
-
-M = TypeVar("M", bound=Message)
-
 CONNECT_S = 5.0
 """Time limit for finding a reachable server."""
 ELSEWHERE_S = 1.0
@@ -79,6 +60,29 @@ _AWAY = (
     grpc.StatusCode.INTERNAL,
 )
 _SHUT = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+PROBE_S = 3.0
+"""Time limit for finding out why a server cannot be used."""
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+"""The bytes with which an HTTP/2 client begins, and an empty settings frame; a server answers with its own."""
+SETTINGS = 4
+"""Type of a settings frame."""
+
+
+class Patience:
+    def __init__(self) -> None:
+        self._limit_s = SHORT_S
+        self._until_s = 0.0
+
+    def limit_s(self, size_bytes: int, now_s: float) -> float:
+        """Return how many seconds to wait for the answer to a request of this size."""
+        if now_s > self._until_s:
+            self._limit_s = SHORT_S
+        return min(self._limit_s + size_bytes / SLOWEST_BYTES_PER_S, LONG_S)
+
+    def missed(self, limit_s: float, now_s: float) -> None:
+        """Record that no answer came within this time. Several requests that time out together count once."""
+        self._limit_s = max(self._limit_s, min(2 * limit_s, LONG_S))
+        self._until_s = now_s + SLOW_FOR_S
 
 
 @dataclass(slots=True)
@@ -265,12 +269,6 @@ async def _nothing() -> pb.Header:
     return pb.Header()
 
 
-WITHIN_S = 3.0
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
-"""The bytes with which an HTTP/2 client begins, and an empty settings frame; a server answers with its own."""
-SETTINGS = 4
-
-
 async def reasons(address: EtcdAddress) -> str:
     """Describe, for each server, why it cannot be used."""
     return "; ".join(await asyncio.gather(*(_of(host, address) for host in address.hosts)))
@@ -278,7 +276,7 @@ async def reasons(address: EtcdAddress) -> str:
 
 async def _of(host: str, address: EtcdAddress) -> str:
     try:
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(PROBE_S):
             head = await _first_bytes(host, address)
     except TimeoutError:
         return f"{host} does not answer"

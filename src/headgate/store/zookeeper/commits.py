@@ -19,8 +19,15 @@ from headgate.store.zookeeper.view import View
 from headgate.store.zookeeper.wire import jute
 from headgate.store.zookeeper.wire.connection import ZooKeeperConnectionLost, ZooKeeperMultiResult
 
+log = logging.getLogger("headgate.store.zookeeper")
+
 ATTEMPTS_MAX = 30
 """Limit of attempts at a commit whose nodes other processes keep changing."""
+
+SWEPT_MAX = 400
+"""Most nodes that one sweep deletes."""
+WAITING_MAX = 200_000
+"""Most nodes that wait for a sweep; others stay empty until they are found again."""
 
 Read = Callable[[Sequence[str], bool], Awaitable[dict[str, jute.ZooKeeperNodeRead | None]]]
 Send = Callable[[Sequence[jute.ZooKeeperOperation]], Awaitable[ZooKeeperMultiResult]]
@@ -176,12 +183,6 @@ class ZooKeeperCommits:
                 self._facts.know(path, node, at_s)
 
 
-log = logging.getLogger("headgate.store.zookeeper")
-
-AT_ONCE_MAX = 400
-WAITING_MAX = 200_000
-
-
 class Sweeper:
     """Delete nodes without data and children. `later` and `found` name candidates, which are read again SWEEP_S
     later and deleted only if they are still empty."""
@@ -230,7 +231,7 @@ class Sweeper:
 
     async def _sweep(self, now_s: float) -> None:
         link = await self._session.link()
-        due = dict([one for one in self._due.items() if one[1][0] <= now_s][:AT_ONCE_MAX])
+        due = dict([one for one in self._due.items() if one[1][0] <= now_s][:SWEPT_MAX])
         found = await nodes.read(link, self._chroot, list(due))
         good = [path for path, (_, zxid) in due.items() if _empty(found[path], zxid)]
         # The version proves that nobody has used the node since it was read.

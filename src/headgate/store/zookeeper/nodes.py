@@ -43,6 +43,23 @@ BIRTHS_COUNT = 256
 SYSTEM = "/zookeeper"
 """Root of the servers' own nodes."""
 
+AGE_MAX_S = 240.0
+SWEEP_S = 600.0
+NODES_MAX = 50_000
+"""Most nodes about which facts are remembered."""
+
+# Each node takes two reads, itself and its children, so that this is MULTI_READS_MAX operations: one request.
+AHEAD_MAX = 200
+"""Nodes read at a time."""
+
+FORMAT = 1
+_MARK = msgspec.json.encode({"headgate": FORMAT})
+_COUNTERS = [f"{BIRTHS}/{number:03d}" for number in range(BIRTHS_COUNT)]
+
+
+class Denied(Exception):
+    """Report that the servers refuse access to a node."""
+
 
 def birth_path(path: str) -> str:
     return f"{BIRTHS}/{crc32(path.encode()) % BIRTHS_COUNT:03d}"
@@ -132,21 +149,12 @@ async def _answers(link: ZooKeeperLink, parts: Sequence[jute.ZooKeeperOperation]
     return answers
 
 
-class Denied(Exception):
-    """Report that the servers refuse access to a node."""
-
-
 def _found(path: str, answer: jute.Answer) -> jute.ZooKeeperNodeRead | None:
     if isinstance(answer, jute.ZooKeeperNodeRead):
         return answer
     if answer == jute.Code.NO_AUTH:
         raise Denied(path)
     return None
-
-
-AGE_MAX_S = 240.0
-SWEEP_S = 600.0
-NODES_MAX = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +169,8 @@ class Fact:
 
 @dataclass(slots=True)
 class Facts:
+    """Remember facts about nodes, and the counters and leases on which they depend."""
+
     nodes: dict[str, Fact | None] = field(default_factory=dict)
     """Path -> fact; None if the node did not exist."""
     counters: dict[str, int] = field(default_factory=dict)
@@ -196,11 +206,6 @@ class Facts:
             self.nodes.pop(path, None)
 
 
-# Each node takes two reads, itself and its children, so that this is MULTI_READS_MAX operations: one request.
-AHEAD_MAX = 200
-"""Nodes read at a time."""
-
-
 class Stop(NamedTuple):
     """Represent a node, or everything below it, as a position in the order of paths: what is below `a` comes after
     `a-b`, because `/` sorts after `-`."""
@@ -215,6 +220,8 @@ class Stop(NamedTuple):
 
 
 class Scan:
+    """Read the first entries of a directory by path, without reading all of it."""
+
     def __init__(self, link: ZooKeeperLink, chroot: str, directory: str, *, begins: str, after: str) -> None:
         self._link, self._chroot, self._base = link, chroot, f"{directory}/"
         self._begins, self._after = begins, after
@@ -288,11 +295,6 @@ class Scan:
         return key.startswith(self._begins) and key > self._after
 
 
-FORMAT = 1
-_MARK = msgspec.json.encode({"headgate": FORMAT})
-_COUNTERS = [f"{BIRTHS}/{number:03d}" for number in range(BIRTHS_COUNT)]
-
-
 async def claim(link: ZooKeeperLink, address: ZooKeeperAddress, facts: Facts) -> None:
     """Begin a tree in an empty place, or read the counters of one of ours. Raise StoreError if something else is
     there."""
@@ -348,9 +350,8 @@ async def _made(link: ZooKeeperLink, address: ZooKeeperAddress) -> None:
 
 def _known(mark: jute.ZooKeeperNodeRead | None, address: ZooKeeperAddress) -> None:
     try:
-        document: Any = (
-            msgspec.json.decode(mark.value or b"") if mark else None
-        )  # anybody may have written anything there
+        # Anybody may have written anything there.
+        document: Any = msgspec.json.decode(mark.value or b"") if mark else None
         found = int(document["headgate"])
     except (msgspec.DecodeError, LookupError, TypeError, ValueError):
         raise StoreError(f"{address}: {OWN} is not what Headgate writes there; nothing was written") from None

@@ -26,6 +26,8 @@ WAIT_FIRST_S = 0.05
 WAIT_MAX_S = 2.0
 LOG_EVERY_S = 60.0
 """Interval at which the log repeats that there is no connection, and why."""
+ANSWER_S = 10.0
+"""Time limit for an answer."""
 
 
 async def attach(
@@ -236,10 +238,6 @@ class _Pings:
                 self._link.abort(f"no answer for {self._timeout_s * 2 / 3:.1f} s")
                 return
             self._link.call(Do.PING)
-
-
-ANSWER_S = 10.0
-"""Time limit for an answer."""
 
 
 class ZooKeeperLeaseTerm:

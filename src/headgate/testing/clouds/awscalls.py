@@ -21,18 +21,35 @@ Record = dict[str, Tree]
 Shape = Tree
 """Shape of botocore, which has no type annotations."""
 SPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
+"""XML namespace of EC2."""
+BLOCK = 2**19
+"""Size of a block of a snapshot, in bytes."""
+_PATHS = {
+    "StartSnapshot": ("POST", re.compile(r"/snapshots")),
+    "PutSnapshotBlock": ("PUT", re.compile(r"/snapshots/(?P<SnapshotId>snap-\w+)/blocks/(?P<BlockIndex>\d+)")),
+    "CompleteSnapshot": ("POST", re.compile(r"/snapshots/completion/(?P<SnapshotId>snap-\w+)")),
+}
+"""Call of EBS -> its method and path."""
 
 
-class Ec2Refusal(Exception):
-    """Report an error of EC2."""
+class _AwsRefusal(Exception):
+    """Report an error of AWS."""
 
     def __init__(self, code: str, text: str, status: int = 400) -> None:
         super().__init__(text)
         self.code, self.status = code, status
 
 
+class Ec2Refusal(_AwsRefusal):
+    """Report an error of EC2."""
+
+
+class EbsRefusal(_AwsRefusal):
+    """Report an error of EBS."""
+
+
 class Ec2Calls:
-    """Read requests and write answers; what the model does not have fails, whoever said it."""
+    """Read requests of EC2 and write answers; both fail if they have what the model does not have."""
 
     def __init__(self) -> None:
         from botocore.loaders import Loader
@@ -55,7 +72,7 @@ class Ec2Calls:
         return found
 
     def answer(self, action: str, fields: Arguments) -> bytes:
-        """Return the answer of a call as XML, which botocore reads back as it was told."""
+        """Return the answer of a call as XML, which botocore reads back as these fields."""
         shape = self._model.operation_model(action).output_shape
         root = ElementTree.Element(f"{action}Response", xmlns=SPACE)
         ElementTree.SubElement(root, "requestId").text = "ea966190"
@@ -138,14 +155,6 @@ def _write(parent: ElementTree.Element, shape: Shape, fields: Arguments) -> None
             element.text = str(value).lower() if isinstance(value, bool) else str(value)
 
 
-BLOCK = 2**19
-_PATHS = {
-    "StartSnapshot": ("POST", re.compile(r"/snapshots")),
-    "PutSnapshotBlock": ("PUT", re.compile(r"/snapshots/(?P<SnapshotId>snap-\w+)/blocks/(?P<BlockIndex>\d+)")),
-    "CompleteSnapshot": ("POST", re.compile(r"/snapshots/completion/(?P<SnapshotId>snap-\w+)")),
-}
-
-
 class SnapshotStore(Protocol):
     """Hold the snapshots of EC2."""
 
@@ -157,17 +166,9 @@ class SnapshotStore(Protocol):
         ...
 
 
-class EbsRefusal(Exception):
-    """Report an error of EBS."""
-
-    def __init__(self, code: str, text: str, status: int = 400) -> None:
-        super().__init__(text)
-        self.code, self.status = code, status
-
-
 @dataclass
 class EbsCalls:
-    """Write snapshots."""
+    """Answer calls of EBS, which write snapshots."""
 
     ec2: SnapshotStore
     slow: int = 0

@@ -1,8 +1,4 @@
-"""Act as the people of a day: push to its repositories, wait for its builds, approve and give up, as planned.
-
-Refs are written as a git server writes them at the end of a push, without a process for each push: what is measured is
-what Headgate does.
-"""
+"""Act as the people of a day: push to its repositories, wait for its builds, approve and give up, as planned."""
 
 from __future__ import annotations
 
@@ -21,13 +17,28 @@ from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.work import Contact
 from headgate.testing.day.plan import CONFIG, DayPlan, DayProject, DayProposal, central, own
 
-_ME = pygit2.Signature("Ada", "ada@example.org", 1_700_000_000, 0)
 PROJECT_FILE = ".zuul.d/project.yaml"
-_HEAD = "refs/heads/master"
 FILE = pygit2.enums.FileMode.BLOB
+MINUTES = {"lint": 5, "build-docs": 8, "publish": 4, "promote": 2, "release": 10, "unit": 15, "functional": 60,
+           "upgrade": 75}  # fmt: skip
+"""Name of a job, or its last word -> its planned duration."""
+OTHER_MINUTES = 25
+"""Duration of jobs that projects share."""
+TRIES_MAX = 20
+"""Limit on the attempts of one change in one pipeline: a day that needs more does not end."""
+TAGGED = 50
+"""Number of landings per tagged release."""
+_ME = pygit2.Signature("Ada", "ada@example.org", 1_700_000_000, 0)
+_HEAD = "refs/heads/master"
 
 
 class DayHub:
+    """Act as the git server of a day.
+
+    Refs are written as a git server writes them at the end of a push, without a process for each push: the day measures
+    Headgate alone.
+    """
+
     def __init__(self, root: Path, plan: DayPlan) -> None:
         """Make all repositories below `root`, bare; no daily jobs run until `schedule` is called."""
         self.root, self._plan = root, plan
@@ -123,12 +134,6 @@ def _job_of(proposal: DayProposal, patchset: int) -> str:
     return f"{job}- project: {{check: {{jobs: [{name}]}}, gate: {{jobs: [{name}]}}}}\n"
 
 
-MINUTES = {"lint": 5, "build-docs": 8, "publish": 4, "promote": 2, "release": 10, "unit": 15, "functional": 60,
-           "upgrade": 75}  # fmt: skip
-OTHER_MINUTES = 25
-"""Duration of jobs that projects share."""
-
-
 class DayMachines:
     """Run builds that take `minute_s` seconds for each planned minute."""
 
@@ -169,12 +174,6 @@ class DayMachines:
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
-
-
-TRIES_MAX = 20
-"""Limit on the attempts of one change in one pipeline: a day that needs more does not end."""
-TAGGED = 50
-"""Number of landings per tagged release."""
 
 
 class DayOutcome(NamedTuple):

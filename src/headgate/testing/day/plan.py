@@ -25,6 +25,18 @@ DEPENDING, FAILING, FLAKY, ABANDONED, DOCS, CONFIGURING, BACKPORTS = 0.10, 0.06,
 """Shares of changes: with a Depends-On footer, wrong until the second patchset, failing once in the gate, abandoned,
 only of documentation, of a project's own jobs, and for a stable branch.
 """
+CONFIG = "org/config"
+"""The project with the pipelines."""
+NOTED: dict[str, Any] = {CONNECTION: {}}
+SILENT: dict[str, Any] = {CONNECTION: {"note": False}}
+HEADS, TAGS = "^refs/heads/.*$", "^refs/tags/.*$"
+NEVER = "0 0 29 2 *"
+"""Time of pipelines that do not run: only on the 29th of February."""
+SHARED_JOBS, TEMPLATES = 100, 25
+ARM, ELSEWHERE, TIMED, PROMOTED = 20, 30, 5, 4
+"""One project in this many has jobs in check-arm64, in third-party-check, in periodic pipelines, in promote."""
+
+Stanzas = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +145,6 @@ def _queue(number: int) -> str:
 
 def _rate(project: DayProject) -> float:
     return float((project.number + 5) ** -POPULAR)
-
-
-Stanzas = list[dict[str, Any]]
-CONFIG = "org/config"
-NOTED: dict[str, Any] = {CONNECTION: {}}
-SILENT: dict[str, Any] = {CONNECTION: {"note": False}}
-HEADS, TAGS = "^refs/heads/.*$", "^refs/tags/.*$"
-# Only on the 29th of February.
-NEVER = "0 0 29 2 *"
-SHARED_JOBS, TEMPLATES = 100, 25
-ARM, ELSEWHERE, TIMED, PROMOTED = 20, 30, 5, 4
-"""One project in this many has jobs in check-arm64, in third-party-check, in periodic pipelines, in promote."""
 
 
 def tenants(plan: DayPlan) -> str:

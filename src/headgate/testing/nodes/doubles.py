@@ -43,8 +43,8 @@ def wanted(number: int, project: str, labels: Sequence[str], tenant: str = "t") 
 
 
 async def ask(backend: MemoryBackend, builds: Iterable[BuildSpec], chance: random.Random, apart_s: float = 0.0) -> None:
-    """Ask for them as a pipeline would, of executors of the zone that has their machines, at most so long after each
-    other."""
+    """Request builds as a pipeline would, from executors of the zone that has their machines; between two of them pass
+    `apart_s` at most."""
     store = Store(backend)
     context = Context(store, Mirror(store, Map().path), lambda: 0)
     following = asyncio.ensure_future(context.mirror.run())
@@ -62,7 +62,7 @@ async def ask(backend: MemoryBackend, builds: Iterable[BuildSpec], chance: rando
 
 
 def results(backend: MemoryBackend, builds: Mapping[str, BuildSpec]) -> dict[str, str]:
-    """Return those of all, each answered once.  Raise MachineInvariantBroken."""
+    """Return build -> result. Raise MachineInvariantBroken unless each build is answered exactly once."""
     tenants = sorted({spec.tenant for spec in builds.values()})
     streams = [Map().events.tenant(tenant).pipelines("p").result.stream for tenant in tenants]
     ended = [decode(entry.value, BuildEnded) for one in streams for entry in backend.tree.under(one.data)]
@@ -110,7 +110,7 @@ class CloudFaults:
 
 @dataclass(slots=True)
 class Sky:
-    """See `ports.clouds.Cloud`.  One account; machines are `instances`."""
+    """Implement `ports.clouds.Cloud` for one account, whose machines are `instances`."""
 
     chance: random.Random
     faults: CloudFaults

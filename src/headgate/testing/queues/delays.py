@@ -15,7 +15,7 @@ from headgate.queue.messages.posts import MessagePost, post_group
 from headgate.queue.messages.records import MessageDraft, QueueRecord
 from headgate.queue.messages.storage import read
 from headgate.queueing.ids import START, Position, position_of
-from headgate.testing.sim.world import InvariantBroken
+from headgate.testing.sim.worlds import InvariantBroken
 
 APP = "app"
 STEPS = 60

@@ -38,11 +38,38 @@ from headgate.web.server import serve
 APP, KEY = "sync", "cafe1234cafe"
 OTHER_APP, OTHER_KEY = "mail", "other-key"
 QUICK = JobPace(commit_s=0.1, settle_s=0.05, drain_s=5.0, discover_s=5.0, lag_s=0.2)
+POST_INTERVAL_S = 0.05
+LONG_SESSION_S = 60.0
+"""Session timeout that outlives an election among servers, however busy the machine is."""
+FLEET_SETTINGS = """
+[qdo-worker]
+job = fleet_jobs:process
+job_context = fleet_jobs:context
+session_timeout = {session_s}
+[partitions]
+policy = automatic
+[queuey]
+connection = {server}
+app_key = {key}
+[store]
+url = {store}
+"""
+FLEET_JOBS = """
+import contextlib, os, time
+@contextlib.contextmanager
+def context():
+    with open(f"seen-{os.getpid()}", "a", buffering=1) as seen:
+        yield seen
+def process(message, context):
+    context.write(f"{time.time()} {message.queue} {message.body}\\n")
+"""
+
+Disturbance = Callable[[], Awaitable[None]]
 
 
 @asynccontextmanager
 async def serving(board: MessageBoard, port: int = 0, tls: Tls | None = None) -> AsyncIterator[str]:
-    """Provide its URL, without a path."""
+    """Serve messages; provide the URL of the server, without a path."""
     stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
     app = create_app(board, ApplicationKeys({APP: [KEY], OTHER_APP: [OTHER_KEY]}), stop, MESSAGE_PAGES)
     running = asyncio.ensure_future(run_until(stop, serve(app, "127.0.0.1", port, stop, bound.set_result, tls=tls)))
@@ -67,7 +94,7 @@ class QueueHarness:
         await self.source.post_many(queue, [(body, partition) for body in bodies], fresh())
 
     def start(self, job: Any, policy: Policy | None = None, **more: Any) -> QueueWorker:  # people's own functions
-        """Return a worker that is at it."""
+        """Start a worker and return it."""
         routes = more.pop("routes", None) or Routing((RoutingRule("*", job, policy or Policy(retry_delay_s=0.05)),))
         caller = JobCaller(more.pop("concurrency", 50), more.pop("threads", 4))
         processor = MessageProcessor(
@@ -122,10 +149,13 @@ class QueueHarness:
                 task.result()
 
     async def owners(self) -> dict[QueuePartition, str]:
-        entries = await self.backend.list(self.app.owners.path)
-        return {
-            partition: e.value.decode() for e in entries if (partition := self.app.partition_of(e.path)) is not None
-        }
+        return await _owners(self.backend, self.app)
+
+
+async def _owners(backend: Backend, app: Application) -> dict[QueuePartition, str]:
+    """Return partition -> the worker that has it."""
+    entries = await backend.list(app.owners.path)
+    return {partition: e.value.decode() for e in entries if (partition := app.partition_of(e.path)) is not None}
 
 
 class _Dead:
@@ -155,33 +185,6 @@ async def harness(url: str, backend: Backend) -> AsyncIterator[QueueHarness]:
             await asyncio.gather(*(task for _, task in found.stops.values()), return_exceptions=True)
 
 
-POST_INTERVAL_S = 0.05
-LONG_SESSION_S = 60.0
-"""Session timeout that outlives an election among servers, however busy the machine is."""
-FILE = """
-[qdo-worker]
-job = fleet_jobs:process
-job_context = fleet_jobs:context
-session_timeout = {session_s}
-[partitions]
-policy = automatic
-[queuey]
-connection = {server}
-app_key = {key}
-[store]
-url = {store}
-"""
-JOBS = """
-import contextlib, os, time
-@contextlib.contextmanager
-def context():
-    with open(f"seen-{os.getpid()}", "a", buffering=1) as seen:
-        yield seen
-def process(message, context):
-    context.write(f"{time.time()} {message.queue} {message.body}\\n")
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class DisturbanceCost:
     """Sum up the cost of one disturbance."""
@@ -198,6 +201,8 @@ class DisturbanceCost:
 
 @dataclass(slots=True)
 class QueueFleet:
+    """Run worker processes of one application on queues that are posted to all the time."""
+
     root: Path
     url: str
     store_url: str
@@ -212,7 +217,7 @@ class QueueFleet:
         """Start a worker; one that is killed or stopped is missed after its session."""
         settings = self.root / f"fleet-{len(self.workers)}.conf"
         server = f"{self.url}/v1/{APP}/"
-        settings.write_text(FILE.format(session_s=session_s, server=server, key=KEY, store=self.store_url))
+        settings.write_text(FLEET_SETTINGS.format(session_s=session_s, server=server, key=KEY, store=self.store_url))
         line = [str(Path(sys.executable).with_name("headgate")), "worker", "-c", settings.name]
         with open(self.root / f"log-{len(self.workers)}", "ab") as log:  # noqa: ASYNC230 - a small local file
             worker = await asyncio.create_subprocess_exec(*line, cwd=self.root, stdout=log, stderr=log)
@@ -220,10 +225,7 @@ class QueueFleet:
         return worker
 
     async def owners(self) -> dict[QueuePartition, str]:
-        entries = await self.backend.list(self.app.owners.path)
-        return {
-            partition: e.value.decode() for e in entries if (partition := self.app.partition_of(e.path)) is not None
-        }
+        return await _owners(self.backend, self.app)
 
     async def shared(self, workers: int) -> None:
         """Wait until this many workers share the partitions evenly, within one."""
@@ -253,7 +255,7 @@ class QueueFleet:
 
         await self._until("what was posted is processed", holds)
 
-    async def cost(self, disturb: Callable[[], Awaitable[None]], workers: int) -> DisturbanceCost:
+    async def cost(self, disturb: Disturbance, workers: int) -> DisturbanceCost:
         """Measure a disturbance until this many workers share the partitions and have caught up."""
         await self.caught_up()
         before, began_s = await self.owners(), time.time()
@@ -273,7 +275,7 @@ class QueueFleet:
         )
 
     def runs(self) -> dict[str, list[tuple[float, int]]]:
-        """Queue -> when which message ran, as it happened."""
+        """Return queue -> times and numbers of the messages that ran, in order."""
         found: dict[str, list[tuple[float, int]]] = defaultdict(list)
         for file in self.root.glob("seen-*"):
             for line in file.read_text().splitlines():
@@ -312,13 +314,13 @@ def _pause(runs: list[tuple[float, int]], since_s: float) -> float:
 
 @asynccontextmanager
 async def fleet(root: Path, store_url: str, backend: Backend, *, queues: int) -> AsyncIterator[QueueFleet]:
-    """Provide a server with queues that are posted to all the time; start workers.  The backend is for looking on."""
+    """Provide a fleet without workers, with a server of its own. The backend is that at `store_url`, to look on."""
     board = await MessageBoard.open(f"sqlite:///{root / 'messages.sqlite'}")
     async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
         names = [f"{n:032x}" for n in range(queues)]
         for name in names:
             await client.create(name)
-        (root / "fleet_jobs.py").write_text(JOBS)
+        (root / "fleet_jobs.py").write_text(FLEET_JOBS)
         found = QueueFleet(root, url, store_url, backend, client, names)
         task = asyncio.ensure_future(found.post_steadily())
         try:
@@ -333,9 +335,6 @@ async def fleet(root: Path, store_url: str, backend: Backend, *, queues: int) ->
                     worker.terminate()
             await asyncio.gather(*(worker.wait() for worker in found.workers))
     await board.close()
-
-
-Disturbance = Callable[[], Awaitable[None]]
 
 
 async def start_three(fleet: QueueFleet, session_s: float) -> None:

@@ -20,7 +20,7 @@ from headgate.queue.messages.storage import read
 from headgate.queueing.ids import START
 from headgate.queueing.message import dead_letter
 from headgate.queueing.partitions import DEAD_LETTERS
-from headgate.testing.sim.world import InvariantBroken
+from headgate.testing.sim.worlds import InvariantBroken
 
 APP, QUEUE = "app", "q"
 STEPS = 150

@@ -29,7 +29,7 @@ from headgate.store.types import At, Conflict, Entry, Op, StoreError, Unavailabl
 from headgate.testing.backends import MortalBackend
 from headgate.testing.clock import run_virtual, tidily
 from headgate.testing.queues.world import QueueWorld, SimSource, StrandOracle, now_ms
-from headgate.testing.sim.world import InvariantBroken
+from headgate.testing.sim.worlds import InvariantBroken
 
 TIME_MAX_S = 400.0
 """Limit in virtual time; a run that is not quiet by then hangs."""

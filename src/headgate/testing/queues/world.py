@@ -17,14 +17,16 @@ from headgate.queueing.policy import Policy
 from headgate.queueing.progress import UNSURE_MORE, Progress, position
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import EntryChanged, EntryGone
-from headgate.testing.sim.world import InvariantBroken
+from headgate.testing.sim.worlds import InvariantBroken
 
+BEGINNING_TICKS = ids.ticks_of_unix_ns(10**18) >> 32 << 32
+"""Clock value whose ids are in text order for the next seven minutes."""
 LATENCY_S = 0.1
 """Time within which a worker of a world without delays notices a message and examines it."""
 SHARE = 5
+"""One message in this many may be a late one of a lower priority."""
 SPARE = 2
-"""Number of messages of higher priorities that may begin before a late one beyond its share, while it is searched for.
-"""
+"""Number of messages beyond `SHARE` that may begin before a late one, while it is searched for."""
 
 
 @dataclass(slots=True)
@@ -54,9 +56,8 @@ class StrandOracle:
 
     def begins(self, partition: QueuePartition, id: str, posted_s: float, now_s: float) -> None:
         """Note that a job receives a message of this partition."""
-        first = partition.number - (partition.number - 1) % self.priorities
-        strand = [QueuePartition(partition.queue, first + n) for n in range(self.priorities)]
-        head, owner = strand[0], self.owner(partition) or ""
+        head, owner = self._head(partition), self.owner(partition) or ""
+        strand = [QueuePartition(head.queue, head.number + n) for n in range(self.priorities)]
         self.must(head not in self._running, f"{id} of {partition} is begun beside {self._running.get(head)}")
         self._running[head] = id
         others = {self.owner(one) for one in strand} - {None, owner}
@@ -91,13 +92,11 @@ class StrandOracle:
 
     def ends(self, partition: QueuePartition) -> None:
         """Note that the job has ended."""
-        self._running.pop(
-            QueuePartition(partition.queue, partition.number - (partition.number - 1) % self.priorities), None
-        )
+        self._running.pop(self._head(partition), None)
 
-
-BEGINNING_TICKS = ids.ticks_of_unix_ns(10**18) >> 32 << 32
-"""Clock value whose ids are in text order for the next seven minutes."""
+    def _head(self, partition: QueuePartition) -> QueuePartition:
+        """Return the first partition of its strand."""
+        return QueuePartition(partition.queue, partition.number - (partition.number - 1) % self.priorities)
 
 
 def now_ms() -> int:

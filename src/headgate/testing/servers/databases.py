@@ -24,6 +24,24 @@ from headgate.testing.servers.certificates import GeneratedCertificates
 from headgate.testing.servers.program import Program, free_ports
 
 LEASE_LEAST_S = 2.0
+"""Shortest lease that etcd grants."""
+ZOOKEEPER_JARS = ":".join(
+    f"/usr/share/java/{name}.jar"
+    for name in ("zookeeper-jute", "zookeeper", "slf4j-simple", "netty-codec", "netty-resolver")
+)
+"""Class path; the manifests of these archives name the rest."""
+ZOOKEEPER_JAVA = ["java", "-Dzookeeper.forceSync=no"]
+"""Command of a server without fsync: acknowledged writes survive its end, not that of the machine."""
+QUICK = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+"""Java's options for a quick start."""
+SMALL_HEAP, MIDDLE_HEAP = ["-Xmx96m", *QUICK], ["-Xmx256m", *QUICK]
+"""Options of a single server, and of a member of an ensemble that serves a whole gate: deleted entries remain for ten
+minutes as nodes without data, some 20 MB for 300 changes, and more is on its way to processes that rejoin.
+"""
+LARGE_HEAP = ["-Xms2g", "-Xmx2g", "-XX:+UseG1GC"]
+TICK_MS = 200
+SESSION_LEAST_S, SESSION_MOST_S = 0.4, 60.0
+"""Bounds of what ZooKeeper grants a session."""
 
 
 def etcd_installed() -> bool:
@@ -70,11 +88,7 @@ class Etcd:
         self.program.until(self.serves)
 
     def serves(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), 1).close()
-        except OSError:
-            return False
-        return True
+        return _listens(self.port)
 
     @property
     def leads(self) -> bool:
@@ -86,48 +100,18 @@ class Etcd:
 def etcd(directory: Path, certificates: GeneratedCertificates | None = None) -> Iterator[Etcd]:
     """Provide one server, ready."""
     server = Etcd(directory, *free_ports(2), certificates=certificates)
-    server.start()
-    try:
-        server.ready()
+    with _running([server]):
         yield server
-    finally:
-        server.program.kill()
 
 
 @contextmanager
 def etcd_cluster(directory: Path, count: int = 3) -> Iterator[list[Etcd]]:
-    """Start servers that form one store, and yield them when ready. The store survives the loss of a minority."""
+    """Provide servers that form one store, ready. The store survives the loss of a minority."""
     ports = free_ports(2 * count)
     peers = [f"n{n}=http://127.0.0.1:{ports[count + n]}" for n in range(count)]
     servers = [Etcd(directory / str(n), ports[n], ports[count + n], name=f"n{n}", peers=peers) for n in range(count)]
-    try:
-        for server in servers:
-            server.start()
-        for server in servers:
-            server.ready()
+    with _running(servers):
         yield servers
-    finally:
-        for server in servers:
-            server.program.kill()
-
-
-ZOOKEEPER_JARS = ":".join(
-    f"/usr/share/java/{name}.jar"
-    for name in ("zookeeper-jute", "zookeeper", "slf4j-simple", "netty-codec", "netty-resolver")
-)
-"""Class path; the manifests of these archives name the rest."""
-ZOOKEEPER_JAVA = ["java", "-Dzookeeper.forceSync=no"]
-"""Command of a server without fsync: acknowledged writes survive its end, not that of the machine."""
-QUICK = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-"""Options for a quick start."""
-SMALL_HEAP, MIDDLE_HEAP = ["-Xmx96m", *QUICK], ["-Xmx256m", *QUICK]
-"""Options of a single server, and of a member of an ensemble that serves a whole gate: deleted entries remain for ten
-minutes as nodes without data, some 20 MB for 300 changes, and more is on its way to processes that rejoin.
-"""
-LARGE_HEAP = ["-Xms2g", "-Xmx2g", "-XX:+UseG1GC"]
-TICK_MS = 200
-SESSION_LEAST_S = 0.4
-SESSION_MOST_S = 60.0
 
 
 def zookeeper_installed() -> bool:
@@ -211,13 +195,7 @@ class ZooKeeper:
         self.program.until(self.serves)
 
     def serves(self) -> bool:
-        if self._kind.certificates is None:
-            return "Mode:" in self.status()
-        try:
-            socket.create_connection(("127.0.0.1", self.port), 1).close()
-        except OSError:
-            return False
-        return True
+        return "Mode:" in self.status() if self._kind.certificates is None else _listens(self.port)
 
     def status(self, word: str = "srvr") -> str:
         """Return what the server reports of itself: with `Mode: leader`, `follower` or `standalone` when it serves;
@@ -243,12 +221,8 @@ class ZooKeeper:
 def zookeeper(directory: Path, kind: ZooKeeperKind | None = None) -> Iterator[ZooKeeper]:
     """Provide one server, ready."""
     server = ZooKeeper(directory, kind or ZooKeeperKind(), free_ports(1)[0])
-    server.start()
-    try:
-        server.ready()
+    with _running([server]):
         yield server
-    finally:
-        server.program.kill()
 
 
 async def chroot(server: ZooKeeper) -> str:
@@ -264,24 +238,39 @@ async def chroot(server: ZooKeeper) -> str:
 
 @contextmanager
 def ensemble(directory: Path, count: int = 3) -> Iterator[list[ZooKeeper]]:
-    """Start servers that form one store, and yield them when ready. The store survives the loss of a minority."""
+    """Provide servers that form one store, ready. The store survives the loss of a minority."""
     ports = free_ports(3 * count)
     clients, quorum, election = ports[:count], ports[count : 2 * count], ports[2 * count :]
     peers = [f"server.{n + 1}=127.0.0.1:{quorum[n]}:{election[n]}" for n in range(count)]
     servers = [ZooKeeper(directory / str(n + 1), ZooKeeperKind(), clients[n], n + 1, peers) for n in range(count)]
+    with _running(servers):
+        yield servers
+
+
+@contextmanager
+def _running(servers: Sequence[Etcd | ZooKeeper]) -> Iterator[None]:
+    """Start servers, wait until they are ready, and kill them at the end."""
     try:
         for server in servers:
             server.start()
         for server in servers:
             server.ready()
-        yield servers
+        yield
     finally:
         for server in servers:
             server.program.kill()
 
 
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
 def postgres_programs() -> Path | None:
-    """Return where initdb and postgres are; the newest, None when there are none."""
+    """Return the directory of the newest initdb and postgres; None: there are none."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     return found[-1].parent if found else None
 

@@ -14,6 +14,16 @@ from headgate.testing.clock import DEADLINE_S
 
 PIECE_BYTES = 65536
 LOOK_S = 0.01
+_HOPS = {
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "content-length",
+    "content-encoding",
+    "host",
+    "accept-encoding",
+}
+"""Headers of one connection, and those that no longer hold once the client has unpacked the body."""
 
 
 class Proxy:
@@ -150,18 +160,6 @@ async def proxy(port: int, host: str = "127.0.0.1") -> AsyncIterator[Proxy]:
         await found.stop()
 
 
-# Headers of one connection, and those that no longer hold once the client has unpacked the body.
-_HOPS = {
-    "connection",
-    "keep-alive",
-    "transfer-encoding",
-    "content-length",
-    "content-encoding",
-    "host",
-    "accept-encoding",
-}
-
-
 class ReceivedRequest(NamedTuple):
     """Record a request."""
 
@@ -245,7 +243,7 @@ class HeldAnswer:
 
 
 class Faults:
-    """Pass requests on to `url`, except for the faults."""
+    """Pass requests on to the server at `behind`, except for the faults."""
 
     def __init__(self, behind: str) -> None:
         self._behind = behind

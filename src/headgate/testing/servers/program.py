@@ -1,4 +1,4 @@
-"""Run programs beside the tests, also on a small disk of their own, which needs namespaces but no other rights."""
+"""Run programs beside the tests, also on a small disk of their own."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ START_S = DEADLINE_S
 STOP_S = DEADLINE_S
 PORTS = 8_000
 """Number of ports that servers of tests use in turn."""
+MOUNT = 'mount -t tmpfs -o "size=$1" disk "$2" && echo mounted && exec sleep infinity'
+"""Shell command that mounts a disk of so many bytes at a path, for as long as it runs."""
+PIECE = bytes(1 << 16)
 
 
 def free_ports(count: int) -> list[int]:
@@ -130,12 +133,11 @@ class Program:
             return -signal.SIGKILL
 
 
-MOUNT = 'mount -t tmpfs -o "size=$1" disk "$2" && echo mounted && exec sleep infinity'
-PIECE = bytes(1 << 16)
-
-
 class SmallDisk:
-    """Mount a small disk at `place` for programs that run `inside`; its content stays until `close`."""
+    """Mount a small disk at `place` for programs that run `inside`; its content stays until `close`.
+
+    This needs user namespaces, but no other rights.
+    """
 
     def __init__(self, directory: Path, place: Path, size_bytes: int) -> None:
         """Mount a disk of this size. Raise RuntimeError with the reason when none can be made here."""

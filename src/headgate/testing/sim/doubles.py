@@ -19,26 +19,14 @@ from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEv
 from headgate.gate.state.gitwork import Trees
 from headgate.ports.forge import Hint, Sighting
 from headgate.ports.work import Contact
-from headgate.testing.sim.world import (
-    BRANCH,
-    FILE,
-    HEAD,
-    MORE,
-    UNSERVED,
-    Harm,
-    InvariantBroken,
-    SimWorld,
-    commits,
-    merged,
-    tree,
-)
+from headgate.testing.sim import worlds
 
 
 @dataclass(slots=True)
 class SimJudge:
     """Implement `ports.judge.Judge`, and take some time."""
 
-    world: SimWorld
+    world: worlds.SimWorld
 
     async def judged(self, layouts: TenantLayouts, request: LayoutRequest) -> Judgement:
         await asyncio.sleep(self.world.chance.random() * 0.5)
@@ -49,7 +37,7 @@ class SimJudge:
 class SimForge:
     """Implement `ports.forge.ForgeWatch` over the world."""
 
-    world: SimWorld
+    world: worlds.SimWorld
     name: str = "sim"
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
@@ -95,7 +83,7 @@ class SimForge:
                 events.append(self._event(EventKind.APPROVED, now.change))
         for key, old in dict(known).items():
             if old.open and key not in self.world.open:
-                landed = old.change.commit in commits(self.world.heads[old.change.project])
+                landed = old.change.commit in worlds.commits(self.world.heads[old.change.project])
                 change_states.append(ChangeState(old.change, open=False, landed=landed))
                 if landed:
                     events.append(self._one_time_event(EventKind.MERGED, old.change))
@@ -105,8 +93,8 @@ class SimForge:
                 change_states.append(replace(old, untold=False))
                 events.append(self._one_time_event(EventKind.MERGED, old.change))
         # Compared with what the store has and not with an earlier look: a new process finds what a dead one missed.
-        moved = {p: {HEAD: head} for p, head in self.world.heads.items() if heads.get(p) != {HEAD: head}}
-        events += [self._updated(project, heads[project][HEAD]) for project in moved if project in heads]
+        moved = {p: {worlds.HEAD: head} for p, head in self.world.heads.items() if heads.get(p) != {worlds.HEAD: head}}
+        events += [self._updated(project, heads[project][worlds.HEAD]) for project in moved if project in heads]
         found = {p: self._tags(p, refs.get(p)) for p in self.world.heads}
         events += [self._one_time_event(EventKind.REF_UPDATED, c) for one in found.values() if one for c in one.updates]
         seen = {project: one.now for project, one in found.items() if one is not None}
@@ -120,8 +108,10 @@ class SimForge:
         world = self.world
         now = world.heads[project]
         old_files, new_files = world.files(project, before), world.files(project, now)
-        files = tuple(path for path in (FILE, MORE) if old_files.get(path) != new_files.get(path)) or ("x",)
-        change = Change(self.name, project, BRANCH, commit=now, old_commit=before, ref=HEAD, files=files)
+        files = tuple(path for path in (worlds.FILE, worlds.MORE) if old_files.get(path) != new_files.get(path)) or (
+            "x",
+        )
+        change = Change(self.name, project, worlds.BRANCH, commit=now, old_commit=before, ref=worlds.HEAD, files=files)
         return self._event(EventKind.REF_UPDATED, change)
 
     def _event(self, kind: EventKind, change: Change, *, fresh: bool = False) -> TriggerEvent:
@@ -139,7 +129,7 @@ class SimForge:
 class SimGit:
     """Implement `ports.work.GitWork` over the world."""
 
-    world: SimWorld
+    world: worlds.SimWorld
 
     async def do(self, work: works.MergerWork) -> works.MergerAnswer:
         await asyncio.sleep(self.world.chance.random() * 0.2)
@@ -150,7 +140,7 @@ class SimGit:
                 try:
                     return self._land(work)
                 # Recorded as well as raised: a service would set the request aside, and go on.
-                except InvariantBroken as broken:
+                except worlds.InvariantBroken as broken:
                     self.world.broken = broken
                     raise
             case works.CatRequest():
@@ -158,8 +148,8 @@ class SimGit:
                 return works.CatAnswer(
                     work.project,
                     True,
-                    branches={BRANCH: head},
-                    files={BRANCH: self.world.files(work.project, head, work.paths)},
+                    branches={worlds.BRANCH: head},
+                    files={worlds.BRANCH: self.world.files(work.project, head, work.paths)},
                 )
             case works.ReportRequest():
                 return works.ReportAnswer(True)
@@ -172,29 +162,31 @@ class SimGit:
                 raise harm.merging.with_traceback(None)  # raised anew each time, it would remember all of them
         projects = {*work.projects, *(item.project for item in work.chain)}
         projects |= work.given.keys()
-        heads = {project: {HEAD: self.world.heads[project]} for project in projects}
+        heads = {project: {worlds.HEAD: self.world.heads[project]} for project in projects}
         bases: dict[str, dict[str, str]] = {}
         results: dict[str, dict[str, str]] = {}
         for item in work.chain:
-            head = results.get(item.project, {}).get(BRANCH, self.world.heads[item.project])
-            landed = set(commits(head))
+            head = results.get(item.project, {}).get(worlds.BRANCH, self.world.heads[item.project])
+            landed = set(worlds.commits(head))
             if item.commit not in landed and any(item.commit in p and p & landed for p in self.world.unmergeable):
                 return works.MergeAnswer(work.buildset, False, item.item, f"conflicts in {item.commit}")
-            results[item.project] = {BRANCH: merged(head, item)}
+            results[item.project] = {worlds.BRANCH: worlds.merged(head, item)}
             if item.item == work.chain[-1].item:
-                bases.setdefault(item.project, {BRANCH: tree(head)})
-        commit = {project: results.get(project, {}).get(BRANCH, self.world.heads[project]) for project in projects}
+                bases.setdefault(item.project, {worlds.BRANCH: worlds.tree(head)})
+        commit = {
+            project: results.get(project, {}).get(worlds.BRANCH, self.world.heads[project]) for project in projects
+        }
         texts = {p: self.world.files(p, commit[p], paths) for p, paths in work.config_paths.items()}
-        known = {p: work.config_known.get(p, {}).get(BRANCH) for p in texts}
-        unknown = {p: {BRANCH: t} for p, t in texts.items() if known[p] != content_of(t)}
+        known = {p: work.config_known.get(p, {}).get(worlds.BRANCH) for p in texts}
+        unknown = {p: {worlds.BRANCH: t} for p, t in texts.items() if known[p] != content_of(t)}
         containing: tuple[str, ...] = ()
-        if work.at is not None and work.at.ref != HEAD:
+        if work.at is not None and work.at.ref != worlds.HEAD:
             heads[work.at.project][work.at.ref] = work.at.commit
-            containing = (BRANCH,)
+            containing = (worlds.BRANCH,)
         state = works.RepoState(work.chain, heads, results, dict.fromkeys(projects, "sim"), work.landed, containing)
         if work.given:
-            trees = {project: {BRANCH: tree(found[BRANCH])} for project, found in results.items()}
-            before = {project: {BRANCH: tree(self.world.heads[project])} for project in work.given}
+            trees = {project: {worlds.BRANCH: worlds.tree(found[worlds.BRANCH])} for project, found in results.items()}
+            before = {project: {worlds.BRANCH: worlds.tree(self.world.heads[project])} for project in work.given}
             state = replace(state, trees=trees, known=Trees(before, bases))
         return works.MergeAnswer(work.buildset, True, state=state, config=unknown)
 
@@ -204,7 +196,7 @@ class SimGit:
         # Asked again after an answer was lost: to say yes once more is right, for the same buildset only.
         if work.commit in _history(world.heads[change.project]):
             if world.landed_by.get(change.commit, work.buildset) != work.buildset:
-                raise InvariantBroken(f"{change.key} is asked to land, and has landed already")
+                raise worlds.InvariantBroken(f"{change.key} is asked to land, and has landed already")
             return works.LandAnswer(work.buildset, True, project=own)
         if work.shut:
             return works.LandAnswer(work.buildset, False, shut=True, project=own)
@@ -226,9 +218,9 @@ class SimGit:
         head = made = world.heads[change.project]
         of = next(item.item for item in state.chain if item.commit == change.commit)
         for item in state.chain:
-            made = merged(made, item) if (item.item, item.project) == (of, change.project) else made
+            made = worlds.merged(made, item) if (item.item, item.project) == (of, change.project) else made
         if made != part.commit and not world.foreign:
-            raise InvariantBroken(
+            raise worlds.InvariantBroken(
                 f"{change.key} is to land as {part.commit}, but nobody else moved the head from {head}"
             )
         return "", made != part.commit
@@ -241,7 +233,7 @@ def _still_said(work: works.Landing, now: ChangeState) -> bool:
 
 
 def _history(head: str) -> list[str]:
-    parts = commits(head)
+    parts = worlds.commits(head)
     return ["+".join(parts[: n + 1]) for n in range(len(parts))]
 
 
@@ -257,7 +249,7 @@ FAILING_S = 2.0
 class SimRunner:
     """Implement `ports.work.Runner` over the world."""
 
-    world: SimWorld
+    world: worlds.SimWorld
     flaky: float = 0.05
 
     async def run(  # noqa: C901 - one outcome after the other
@@ -288,7 +280,7 @@ class SimRunner:
             self.world.failed[spec.build] = self._present(spec, state) - {spec.change.commit}
             return works.BuildOutcome(build=spec.build, result="FAILURE")
         if not served or (spec.job.name in self.world.served and server not in self.world.serving):
-            return works.BuildOutcome(build=spec.build, result="FAILURE", error=UNSERVED)
+            return works.BuildOutcome(build=spec.build, result="FAILURE", error=worlds.UNSERVED)
         if spec.job.name == "serves":
             self.world.serving.add(server)
             try:
@@ -310,10 +302,10 @@ class SimRunner:
             heads = list(self.world.handed(spec.job.name, spec.change.project, state).values())
         else:
             heads = [head for branches in state.merged.values() for head in branches.values()]
-        return {commit for head in heads for commit in commits(head)}
+        return {commit for head in heads for commit in worlds.commits(head)}
 
 
-def _harmful(spec: works.BuildSpec, harm: Harm) -> works.BuildOutcome:
+def _harmful(spec: works.BuildSpec, harm: worlds.Harm) -> works.BuildOutcome:
     """Return what an executor answers that believes whatever the job returned.  Raise what the harm says."""
     if harm.running is not None:
         raise harm.running.with_traceback(None)  # raised anew each time, it would remember all of them

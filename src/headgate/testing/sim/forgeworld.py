@@ -32,7 +32,7 @@ from headgate.testing.sim.hub import CHECK, FAILED, GATE, NAME, PASSED, SimForge
 from headgate.testing.sim.hubdriver import SimHub, Still
 from headgate.testing.sim.judge import Notes, StoreJudge
 from headgate.testing.sim.simulation import Processes, Simulation
-from headgate.testing.sim.world import HOST, PROJECTS, InvariantBroken, SimWorld
+from headgate.testing.sim.worlds import HOST, PROJECTS, InvariantBroken, SimWorld
 
 TENANTS = """
 - tenant:

@@ -15,7 +15,7 @@ from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, Prog
 from headgate.gate.state.change import Change, ChangeState, EventKind, numbered
 from headgate.gate.state.works import Landing, LandRequest
 from headgate.testing.sim.judge import Notes
-from headgate.testing.sim.world import BRANCH, HEAD, HOST, PROJECTS, InvariantBroken, SimWorld
+from headgate.testing.sim.worlds import BRANCH, HEAD, HOST, PROJECTS, InvariantBroken, SimWorld
 
 NAME, US, CHECK, GATE = "hub", "gatekeeper", "t/check", "t/gate"
 PASSED, FAILED = "success", "failure"

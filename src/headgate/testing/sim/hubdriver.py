@@ -21,7 +21,7 @@ from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.outbox import OutboxMessage
 from headgate.ports import forge
 from headgate.testing.sim.hub import NAME, SimForgeHub, SimPull, named
-from headgate.testing.sim.world import BRANCH, CONFIG, HEAD, InvariantBroken, SimWorld
+from headgate.testing.sim.worlds import BRANCH, CONFIG, HEAD, InvariantBroken, SimWorld
 
 EVERY_S = 30.0
 """Interval between full examinations, which need no hint."""

@@ -1,4 +1,4 @@
-"""Act as somebody who may propose and nothing more, and keep what people and jobs who mean harm send."""
+"""Act as somebody who may propose and nothing more, and list what people and jobs who mean harm send."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from msgspec.structs import replace
 
 from headgate.gate.state.change import Change
 from headgate.testing.fuzz import PUNCTUATION
-from headgate.testing.sim.world import BRANCH, EVIL, PROJECTS, Harm, SimWorld
+from headgate.testing.sim.worlds import BRANCH, EVIL, PROJECTS, Harm, SimWorld
+
+ACTS_MAX = 8
+FLOODS = (5, 20, 40)
+"""Numbers of changes that are proposed at one moment."""
+PAUSE_MAX_S = 1.5
 
 _DEEP: Any = "x"  # JSON
 for _ in range(200):
     _DEEP = [_DEEP]
 
-RETURNS: tuple[Any, ...] = (  # whatever a job writes
+RETURNS: tuple[Any, ...] = (
     {"zuul": {"child_jobs": [{}]}},
     {"zuul": {"child_jobs": "unit"}},
     {"zuul": {"child_jobs": [["unit"]]}},
@@ -50,6 +55,7 @@ RETURNS: tuple[Any, ...] = (  # whatever a job writes
     None,
     "text",
 )
+"""Odd data that jobs return."""
 RESULTS: tuple[str | None, ...] = (
     *["SUCCESS"] * 12, "FAILURE", None, "", "success", "NO SUCH RESULT", "LANDED", "\x1b[31mSUCCESS",
 )  # fmt: skip
@@ -107,11 +113,6 @@ CONFIGS = (
     _checked(_job(name=r'"\u202e\e[2J"'), jobs=r'"\u202e\e[2J"'),
 )
 """Odd configuration files that proposals of an untrusted project may contain."""
-
-ACTS_MAX = 8
-FLOODS = (5, 20, 40)
-"""Numbers of changes that are proposed at one moment."""
-PAUSE_MAX_S = 1.5
 
 
 @dataclass(slots=True)
@@ -179,7 +180,7 @@ class Intruder:
         return replace(change, commit=commit)
 
     def _config(self) -> str:
-        """Choose a configuration of the corpus; now and then change a few letters of it."""
+        """Choose one of `CONFIGS`; now and then change a few letters of it."""
         text = self.chance.choice(CONFIGS)
         if not text or self.chance.random() < 0.7:
             return text

@@ -19,7 +19,7 @@ from headgate.recipes.requestforms import Request
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import At, Delete, Entry, Op
 from headgate.testing.backends import WrappedBackend
-from headgate.testing.sim.world import EVIL, SHARED, UNSERVED, InvariantBroken, SimWorld
+from headgate.testing.sim.worlds import EVIL, SHARED, UNSERVED, InvariantBroken, SimWorld
 
 SEMAPHORE, SEMAPHORE_MAX = "one", 2
 UNAPPROVED = re.compile("is not approved|needs 2 approvals|is vetoed")

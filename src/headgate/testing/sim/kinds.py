@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.services.contact import EVENT_DATA_MAX_BYTES
-from headgate.testing.sim.world import HOST, PROJECTS, SimWorld
+from headgate.testing.sim.worlds import HOST, PROJECTS, SimWorld
 
 TENANT = """
 - tenant:

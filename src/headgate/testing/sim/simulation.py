@@ -44,7 +44,7 @@ from headgate.testing.sim.judge import Notes, StoreJudge
 from headgate.testing.sim.kinds import KINDS_WITHIN, SimKind, parsed
 from headgate.testing.sim.posts import Customer, SimMessages, SimTaker
 from headgate.testing.sim.story import Doubter, GateCloser, Mover, Story, Tagger
-from headgate.testing.sim.world import InvariantBroken, SimWorld
+from headgate.testing.sim.worlds import InvariantBroken, SimWorld
 
 TIME_MAX_S = 400.0
 """Limit in virtual time; a run that is not quiet by then hangs."""

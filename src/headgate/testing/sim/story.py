@@ -14,7 +14,7 @@ from headgate.gate.state.surroundings import Closing
 from headgate.services.context import Context
 from headgate.services.orders import landings_over, ordered
 from headgate.testing.sim.kinds import SimKind
-from headgate.testing.sim.world import BRANCH, CONFIG, PROJECTS, SHARED, SimProposal, SimWorld
+from headgate.testing.sim.worlds import BRANCH, CONFIG, PROJECTS, SHARED, SimProposal, SimWorld
 
 CHANGES_MAX, OFTEN_MAX = 6, 2
 OFTEN = 0.9

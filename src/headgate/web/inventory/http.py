@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
@@ -47,19 +47,70 @@ REFUSALS = {
 }
 """HTTP status -> its meaning, with the name of the gRPC status."""
 
+FILES = ("inventory.js", "live.js", "page.js", "style.css", "icon.svg")
+"""Static files that the page needs; they are served even without a gate."""
+SESSION = ("user", "project", "partition")
+"""Parts of a session: sent as headers such as `headgate-user`, or as a session in the body."""
 
-class RouteLike(Protocol):
-    @property
-    def verb(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    @property
-    def method(self) -> str: ...
-    @property
-    def has_body(self) -> bool: ...
+_HTTP = {
+    StatusCode.INVALID_ARGUMENT: 400,
+    StatusCode.UNAUTHENTICATED: 401,
+    StatusCode.PERMISSION_DENIED: 403,
+    StatusCode.NOT_FOUND: 404,
+    StatusCode.ALREADY_EXISTS: 409,
+    StatusCode.ABORTED: 409,
+    StatusCode.OUT_OF_RANGE: 410,
+    StatusCode.FAILED_PRECONDITION: 412,
+    StatusCode.RESOURCE_EXHAUSTED: 422,
+    StatusCode.UNAVAILABLE: 503,
+    StatusCode.DEADLINE_EXCEEDED: 504,
+}
 
 
-def openapi_document(routes: Iterable[RouteLike], service: ServiceDescriptor) -> Json:
+class HttpRoute(NamedTuple):
+    """Declare a route. `{name}` in the path is a field of the request; without a body, query parameters are fields
+    too (`place.type=…`)."""
+
+    verb: str
+    path: str
+    method: str
+
+    @property
+    def has_body(self) -> bool:
+        return self.verb in ("POST", "PUT")
+
+
+ROUTES = (
+    HttpRoute("GET", "/v1/objects/{uuid}", "GetObject"),
+    HttpRoute("GET", "/v1/objects/{uuid}/history", "History"),
+    HttpRoute("POST", "/v1/objects/search", "Search"),
+    HttpRoute("POST", "/v1/objects/apply", "Apply"),
+    HttpRoute("POST", "/v1/objects/watch", "Watch"),
+    HttpRoute("GET", "/v1/partitions", "ListPartitions"),
+    HttpRoute("PUT", "/v1/partitions", "SetPartition"),
+    HttpRoute("DELETE", "/v1/partitions/{partition}", "DeletePartition"),
+    HttpRoute("GET", "/v1/types", "ListTypes"),
+    HttpRoute("PUT", "/v1/types", "SetType"),
+    HttpRoute("DELETE", "/v1/types/{code}", "DeleteType"),
+    HttpRoute("GET", "/v1/definitions", "GetDefinition"),
+    HttpRoute("PUT", "/v1/definitions", "SetDefinition"),
+    HttpRoute("DELETE", "/v1/definitions", "DeleteDefinition"),
+    HttpRoute("POST", "/v1/leases", "AskLease"),
+    HttpRoute("GET", "/v1/leases", "ListLeases"),
+    HttpRoute("GET", "/v1/leases/{id}", "GetLease"),
+    HttpRoute("PUT", "/v1/leases/{id}", "ExtendLease"),
+    HttpRoute("DELETE", "/v1/leases/{id}", "EndLease"),
+    HttpRoute("PUT", "/v1/quotas", "SetQuota"),
+    HttpRoute("GET", "/v1/quotas", "ListQuotas"),
+    HttpRoute("DELETE", "/v1/quotas/{name}", "DeleteQuota"),
+    HttpRoute("PUT", "/v1/health/{uuid}", "ReportHealth"),
+    HttpRoute("GET", "/v1/health/{uuid}", "GetHealth"),
+    HttpRoute("GET", "/v1/health", "ListHealth"),
+)
+
+
+def openapi_document(routes: Iterable[HttpRoute], service: ServiceDescriptor) -> Json:
+    """Return the OpenAPI description of the routes."""
     schemas: dict[str, Json] = {
         "Refusal": {
             "type": "object",
@@ -89,7 +140,7 @@ def openapi_document(routes: Iterable[RouteLike], service: ServiceDescriptor) ->
     }
 
 
-def _operation(route: RouteLike, method: MethodDescriptor, schemas: dict[str, Json]) -> Json:
+def _operation(route: HttpRoute, method: MethodDescriptor, schemas: dict[str, Json]) -> Json:
     inside = re.findall(r"{(\w+)}", route.path)
     parameters: list[Json] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in inside
@@ -164,10 +215,6 @@ def _value(field: FieldDescriptor, schemas: dict[str, Json]) -> Json:
     return _PLAIN[field.type]
 
 
-FILES = ("inventory.js", "live.js", "page.js", "style.css", "icon.svg")
-"""Static files that the page needs; they are served even without a gate."""
-
-
 @rest.get("/", include_in_schema=False)
 async def inventory_page() -> rest.Response[str]:
     """Return the page; its files are found beside it, wherever the inventory is served."""
@@ -185,64 +232,6 @@ async def inventory_file(request: rest.HttpRequest, name: str, edition: str = ""
 
 
 PAGES = (inventory_page, inventory_file)
-
-
-class HttpRoute(NamedTuple):
-    """Declare a route. `{name}` in the path is a field of the request; without a body, query parameters are fields
-    too (`place.type=…`)."""
-
-    verb: str
-    path: str
-    method: str
-
-    @property
-    def has_body(self) -> bool:
-        return self.verb in ("POST", "PUT")
-
-
-ROUTES = (
-    HttpRoute("GET", "/v1/objects/{uuid}", "GetObject"),
-    HttpRoute("GET", "/v1/objects/{uuid}/history", "History"),
-    HttpRoute("POST", "/v1/objects/search", "Search"),
-    HttpRoute("POST", "/v1/objects/apply", "Apply"),
-    HttpRoute("POST", "/v1/objects/watch", "Watch"),
-    HttpRoute("GET", "/v1/partitions", "ListPartitions"),
-    HttpRoute("PUT", "/v1/partitions", "SetPartition"),
-    HttpRoute("DELETE", "/v1/partitions/{partition}", "DeletePartition"),
-    HttpRoute("GET", "/v1/types", "ListTypes"),
-    HttpRoute("PUT", "/v1/types", "SetType"),
-    HttpRoute("DELETE", "/v1/types/{code}", "DeleteType"),
-    HttpRoute("GET", "/v1/definitions", "GetDefinition"),
-    HttpRoute("PUT", "/v1/definitions", "SetDefinition"),
-    HttpRoute("DELETE", "/v1/definitions", "DeleteDefinition"),
-    HttpRoute("POST", "/v1/leases", "AskLease"),
-    HttpRoute("GET", "/v1/leases", "ListLeases"),
-    HttpRoute("GET", "/v1/leases/{id}", "GetLease"),
-    HttpRoute("PUT", "/v1/leases/{id}", "ExtendLease"),
-    HttpRoute("DELETE", "/v1/leases/{id}", "EndLease"),
-    HttpRoute("PUT", "/v1/quotas", "SetQuota"),
-    HttpRoute("GET", "/v1/quotas", "ListQuotas"),
-    HttpRoute("DELETE", "/v1/quotas/{name}", "DeleteQuota"),
-    HttpRoute("PUT", "/v1/health/{uuid}", "ReportHealth"),
-    HttpRoute("GET", "/v1/health/{uuid}", "GetHealth"),
-    HttpRoute("GET", "/v1/health", "ListHealth"),
-)
-SESSION = ("user", "project", "partition")
-"""Parts of a session: sent as headers such as `headgate-user`, or as a session in the body."""
-
-_HTTP = {
-    StatusCode.INVALID_ARGUMENT: 400,
-    StatusCode.UNAUTHENTICATED: 401,
-    StatusCode.PERMISSION_DENIED: 403,
-    StatusCode.NOT_FOUND: 404,
-    StatusCode.ALREADY_EXISTS: 409,
-    StatusCode.ABORTED: 409,
-    StatusCode.OUT_OF_RANGE: 410,
-    StatusCode.FAILED_PRECONDITION: 412,
-    StatusCode.RESOURCE_EXHAUSTED: 422,
-    StatusCode.UNAVAILABLE: 503,
-    StatusCode.DEADLINE_EXCEEDED: 504,
-}
 
 
 def create_app(parts: Sequence[object]) -> rest.WebApplication:

@@ -23,6 +23,11 @@ log = logging.getLogger("headgate.inventory")
 DETAIL_SIZE_MAX_CHARS = 1_000
 """Limit on the length of a status text, which travels in small headers."""
 
+CALL_MAX_S = 60.0
+"""Time limit of a call that is not a stream, unless its client sets an earlier deadline."""
+
+Context = Any  # grpc.aio.ServicerContext: its stubs leave the messages open
+
 
 class RpcStatus(NamedTuple):
     code: grpc.StatusCode
@@ -66,16 +71,10 @@ def _short(text: str) -> str:
     return text if len(text) <= DETAIL_SIZE_MAX_CHARS else f"{text[: DETAIL_SIZE_MAX_CHARS - 1]}…"
 
 
-CALL_MAX_S = 60.0
-"""Time limit of a call that is not a stream, unless its client sets an earlier deadline."""
-
-Context = Any  # grpc.aio.ServicerContext: its stubs leave the messages open
-
-
 def methods(
     service: ServiceDescriptor, parts: Sequence[object]
 ) -> dict[str, tuple[MethodDescriptor, Callable[..., Any]]]:  # of any message
-    """Name -> its declaration and what answers it, from whichever part has it."""
+    """Map the name of each method to its declaration and to what answers it, from whichever part has it."""
     found = {}
     for method in service.methods:
         answer = next((getattr(part, method.name) for part in parts if hasattr(part, method.name)), None)

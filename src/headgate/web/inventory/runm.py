@@ -22,6 +22,10 @@ from headgate.web.inventory.identity import CallerSessions, InventoryCall, Sessi
 
 T = TypeVar("T")
 
+DELETED_MAX = 10_000
+"""Limit on the objects that one request deletes."""
+_SORTS = {"partition": "partition", "object_type": "type", "project": "project", "uuid": "uuid", "name": "name"}
+
 
 class _Request(Protocol):
     def HasField(self, name: str, /) -> bool: ...
@@ -236,11 +240,6 @@ class RunmDefinitions:
         if type and await Basis(self._inventory.facts).provider_type(type) is None:
             raise Unmet(f"there is no provider type {type!r}")
         return DefinitionScope(PROVIDER, caller.partition, type), caller
-
-
-DELETED_MAX = 10_000
-"""Limit on the objects that one request deletes."""
-_SORTS = {"partition": "partition", "object_type": "type", "project": "project", "uuid": "uuid", "name": "name"}
 
 
 class RunmObjects:

@@ -1,4 +1,4 @@
-"""Run the gRPC server: both services, health, reflection; TLS; places for calls that last."""
+"""Run the gRPC server: both services, health and reflection, with TLS and a limit on streams."""
 
 from __future__ import annotations
 
@@ -26,9 +26,29 @@ from headgate.web.inventory.v1 import Additions, Administration
 from headgate.web.inventory.v1leases import LeaseRoutes
 from headgate.web.peers.connections import Tls, peer_of
 
-STREAMS_IN_ALL_MAX = 500
+log = logging.getLogger("headgate.inventory")
+
+STREAMS_MAX = 500
 """Limit on the streams of all connections: half of the calls that may run at a time."""
-GIVES_WAY = f"there are {STREAMS_IN_ALL_MAX} streams, and your address has most of them: the oldest gives way"
+CONCURRENT_CALLS_MAX = 1_000
+REQUEST_SIZE_MAX_BYTES = 4_000_000
+GRACE_S = 2.0
+CALLS_OF_CONNECTION_MAX = 200
+"""Limit on the simultaneous calls of one connection."""
+METADATA_MAX_BYTES = 32_768
+PING_INTERVAL_MIN_MS = 10_000
+PING_STRIKES_MAX = 3
+"""Number of pings above the permitted rate after which a connection is closed."""
+KEEPALIVE_MS = 60_000
+KEEPALIVE_TIMEOUT_MS = 20_000
+"""Time after which a peer that does not answer keepalive pings counts as gone."""
+HANDSHAKE_MAX_MS = 10_000
+IDLE_MAX_MS = 600_000
+"""Time without calls after which a connection is closed; the client opens another when it needs one."""
+RUNM = runm_pb2.DESCRIPTOR.services_by_name["RunmMetadata"]
+V1 = inventory_pb2.DESCRIPTOR.services_by_name["Inventory"]
+
+GIVES_WAY = f"there are {STREAMS_MAX} streams, and your address has most of them: the oldest gives way"
 
 Handler = Any  # grpc.RpcMethodHandler: its stubs leave the messages open
 Context = Any  # grpc.aio.ServicerContext, likewise
@@ -88,7 +108,7 @@ class Streams(grpc.aio.ServerInterceptor):
         self._running.append(stream)
         # Streams that have been told to end may take a while; counted, they would end others needlessly.
         living = [other for other in self._running if not other.ended]
-        if len(living) > STREAMS_IN_ALL_MAX:
+        if len(living) > STREAMS_MAX:
             most = Counter(other.host for other in living).most_common(1)[0][0]
             oldest = next(other for other in living if other.host == most)
             oldest.ended = True
@@ -107,30 +127,8 @@ def host_of(peer: str) -> str:
     return peer_of(address.strip("[]")) if family in ("ipv4", "ipv6") else family
 
 
-log = logging.getLogger("headgate.inventory")
-
-CONCURRENT_CALLS_MAX = 1_000
-REQUEST_SIZE_MAX_BYTES = 4_000_000
-GRACE_S = 2.0
-STREAMS_MAX = 200
-"""Limit on the simultaneous calls of one connection."""
-METADATA_MAX_BYTES = 32_768
-PING_INTERVAL_MIN_MS = 10_000
-PING_STRIKES_MAX = 3
-"""Number of pings above the permitted rate after which a connection is closed."""
-KEEPALIVE_MS = 60_000
-KEEPALIVE_TIMEOUT_MS = 20_000
-"""Time after which a peer that does not answer keepalive pings counts as gone."""
-HANDSHAKE_MAX_MS = 10_000
-IDLE_MAX_MS = 600_000
-"""Time without calls after which a connection is closed; the client opens another when it needs one."""
-
-RUNM = runm_pb2.DESCRIPTOR.services_by_name["RunmMetadata"]
-V1 = inventory_pb2.DESCRIPTOR.services_by_name["Inventory"]
-
-
 def credentials(tls: Tls) -> grpc.ServerCredentials:
-    """Read again for the next connection when the files have changed.  Raises UserError."""
+    """Return credentials whose files are read again for the next connection once they have changed. Raise UserError."""
 
     def read() -> grpc.ServerCertificateConfiguration:
         pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
@@ -179,7 +177,7 @@ async def serve(
         ("grpc.max_receive_message_length", REQUEST_SIZE_MAX_BYTES),
         # Otherwise gRPC shares a port that is taken already, and calls reach either process at random.
         ("grpc.so_reuseport", 0),
-        ("grpc.max_concurrent_streams", STREAMS_MAX),
+        ("grpc.max_concurrent_streams", CALLS_OF_CONNECTION_MAX),
         ("grpc.max_metadata_size", METADATA_MAX_BYTES),
         ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MIN_MS),
         ("grpc.http2.max_ping_strikes", PING_STRIKES_MAX),

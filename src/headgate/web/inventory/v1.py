@@ -33,8 +33,9 @@ FILTER_SIZE_MAX_BYTES = 8_000
 VALUES_MAX = 1_000
 """Limit on the values in one list of a filter."""
 
-
 ORDERS = {pb.Item.AS_TEXT: "", pb.Item.LESS: "<", pb.Item.AT_MOST: "<=", pb.Item.MORE: ">", pb.Item.AT_LEAST: ">="}
+
+_OfPlace = pb.GetDefinitionRequest | pb.SetDefinitionRequest | pb.DeleteDefinitionRequest
 
 
 def session_info(session: pb.Session) -> SessionInfo:
@@ -237,9 +238,6 @@ def _change(change: ObjectChange, commit: JournalCommit) -> pb.Change:
         at_ms=recorded.at_ms,
         revision=commit.revision,
     )
-
-
-_OfPlace = pb.GetDefinitionRequest | pb.SetDefinitionRequest | pb.DeleteDefinitionRequest
 
 
 class Administration:

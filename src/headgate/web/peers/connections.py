@@ -1,4 +1,4 @@
-"""Accept connections: they count from their first moment, no peer has all of them, and each gets somewhere."""
+"""Accept connections, within limits for all of them, for each peer, and for the time without progress."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from pathlib import Path
 from headgate.base.errors import UserError
 from headgate.base.tasks import end
 
+log = logging.getLogger("headgate.web")
+
 CONNECTIONS_MAX = 1_000
 DESCRIPTORS_SHARE = 3
 """Divisor of the descriptors that the process may have: a server uses at most a third."""
@@ -33,6 +35,13 @@ UNREAD_MAX_S = 5.0
 FOREVER = math.inf
 LOOPBACK = "loopback"
 """Name of the peer that stands for all programs of this machine."""
+
+BACKLOG = 256
+HANDSHAKE_MAX_S = 10.0
+HANDSHAKES_MAX = 100
+"""Limit on TLS handshakes under way; another one ends the oldest."""
+RETRY_S = 0.1
+"""Pause after a connection could not be accepted because no descriptors are left."""
 
 
 @dataclass(slots=True)
@@ -129,16 +138,6 @@ def peer_of(host: str) -> str:
         # One host has a whole /64 at its disposal: counted by address, it would be as many peers as it likes.
         return str(ipaddress.ip_network((int(address), 64), strict=False))
     return str(address)
-
-
-log = logging.getLogger("headgate.web")
-
-BACKLOG = 256
-HANDSHAKE_MAX_S = 10.0
-HANDSHAKES_MAX = 100
-"""Limit on TLS handshakes under way; another one ends the oldest."""
-RETRY_S = 0.1
-"""Pause after a connection could not be accepted because no descriptors are left."""
 
 
 @dataclass(frozen=True, slots=True)

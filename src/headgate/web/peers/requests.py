@@ -1,9 +1,4 @@
-"""Check every request before an application sees it, find its application, and let requests take turns.
-
-The cost of requests is measured, not guessed. While all requests together stay within their share, none waits.
-Beyond it they wait in lines, one for each peer and kind of question, and the lines are served in turn: so a peer
-that repeats the most expensive question delays mostly itself.
-"""
+"""Check every request before an application sees it, find its application, and let requests take turns."""
 
 from __future__ import annotations
 
@@ -28,10 +23,24 @@ WRITING = frozenset({"DELETE", "POST", "PUT"})
 PREFLIGHT_KNOWN_S = 600
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
+QUEUES, INVENTORY = "/queues", "/inventory"
+"""Prefixes of the queues' descriptions and figures, and of all requests to the inventory. The queues are below /v1."""
+SHARE_BESIDE, SHARE_ALONE = 0.25, 0.9
+"""Shares of the processor's time for requests: beside a gate in the same process, and without one."""
+BURST_S = 0.5
+"""Processor time that requests may use at once after a quiet period."""
+WAITING_MAX = 100
+"""Limit on the waiting requests of one peer; more are refused."""
+EXEMPT = ("/health", "/static/")
+"""Paths that monitoring requests and that cost next to nothing: they do not wait."""
+BUSY = b'{"error": "Service Unavailable", "description": "too many questions wait to be answered; ask again later"}'
+
 Message = MutableMapping[str, Any]  # as ASGI has it
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]  # ASGI
+
+T = TypeVar("T")
 
 
 class CheckedApplication:
@@ -201,10 +210,6 @@ class HeadApplication:
         await self._app({**scope, "method": "GET"}, waited, bare)
 
 
-QUEUES, INVENTORY = "/queues", "/inventory"
-"""Prefixes of the queues' descriptions and figures, and of all requests to the inventory. The queues are below /v1."""
-
-
 class Front:
     """Combine several ASGI applications into one, by the prefix of the path."""
 
@@ -239,21 +244,13 @@ def _without(scope: Message, place: str) -> Message:
     }
 
 
-T = TypeVar("T")
-
-SHARE_BESIDE, SHARE_ALONE = 0.25, 0.9
-"""Shares of the processor's time for requests: beside a gate in the same process, and without one."""
-BURST_S = 0.5
-"""Processor time that requests may use at once after a quiet period."""
-WAITING_MAX = 100
-"""Limit on the waiting requests of one peer; more are refused."""
-EXEMPT = ("/health", "/static/")
-"""Paths that monitoring requests and that cost next to nothing: they do not wait."""
-BUSY = b'{"error": "Service Unavailable", "description": "too many questions wait to be answered; ask again later"}'
-
-
 class PeerTurns:
-    """Decide which request may start."""
+    """Decide which request may start.
+
+    The cost of requests is measured, not guessed. While all requests together stay within their share, none waits.
+    Beyond it they wait in lines, one for each peer and kind of question, and the lines are served in turn: so a peer
+    that repeats the most expensive question delays mostly itself.
+    """
 
     def __init__(
         self,

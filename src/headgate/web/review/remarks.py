@@ -1,4 +1,4 @@
-"""Define remarks, lines that this fleet signs so that nobody writes in another's name, and who makes them."""
+"""Define remarks on changes, with the signatures that keep anybody from writing in another's name."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+TEXT_MAX_CHARS = 10_000
+PATH_MAX_CHARS = 4_096
+SIDES = ("old", "new")
+WORDS = ("approved", "withdrawn")
+
 
 class Speaker(NamedTuple):
     """Say how people approve on the pages for one connection."""
@@ -18,12 +23,6 @@ class Speaker(NamedTuple):
     """The section [auth NAME] whose names are those of the git server; empty: nobody can write remarks."""
     bound: bool
     """Whether the git server binds the names in notes to the account that pushes them."""
-
-
-TEXT_MAX_CHARS = 10_000
-PATH_MAX_CHARS = 4_096
-SIDES = ("old", "new")
-WORDS = ("approved", "withdrawn")
 
 
 class ReviewRemark(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -84,9 +83,10 @@ class ShownRemark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(secret: bytes, change: str, commit: str, lines: Iterable[str]) -> tuple[list[ShownRemark], int]:
-    """Return what lines say of a commit of a change, oldest first, and how many are no remarks of it.
+    """Return the remarks in lines of a note on a commit of a change, oldest first, and the number of other lines.
 
-    Of lines of one id the signed one counts: nobody takes a name away from what is said under it."""
+    Of lines with the same id, the signed one counts.
+    """
     found, odd = dict[str, ShownRemark](), 0
     for text in lines:
         try:

@@ -29,7 +29,7 @@ PRECEDENCE = 400
 AT_ONCE, WAITING_MAX = 3, 50
 """Limits on the requests of one web process to mergers at a time, and on callers that wait for one of them to end."""
 ANSWER_WAIT_MAX_S = 60.0
-KEPT_MAX_BYTES, ANSWER_MIN_BYTES = 32 * 2**20, 1_000
+CACHE_MAX_BYTES, ANSWER_MIN_BYTES = 32 * 2**20, 1_000
 """Size of all cached answers, and the smallest size that one counts as."""
 FRESH_S = {True: 600.0, False: 5.0}
 """Whether a request succeeded -> how long its result is cached, in seconds."""
@@ -156,7 +156,7 @@ class ReviewService:
         before = self._cache.pop(key, None)
         self._size += size - (before.size if before is not None else 0)
         self._cache[key] = _CachedAnswer(answer, self.clock() + holds_s, size)
-        while self._size > KEPT_MAX_BYTES:
+        while self._size > CACHE_MAX_BYTES:
             self._size -= self._cache.popitem(last=False)[1].size
 
 

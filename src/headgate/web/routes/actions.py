@@ -1,4 +1,4 @@
-"""Record and show actions that people take, approvals by push, and writes that were refused to them."""
+"""Record and show the actions of people, and the writes that were refused to them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,14 @@ _WORDS = {"dequeue": "taken out", "cancel": "stopped", "modify-nodeset-request":
 """Verb -> the word for it in messages to the people whose change it affects."""
 SEEN_MAX_S = 2.0
 """Longest wait until the mirror shows what was written; longer while the store is unreachable."""
-KEPT = "headgate_kept"
+RECORDED = "headgate_recorded"
 """Key in the scope of a request whose outcome is recorded already."""
+REFUSALS_PERIOD_MS = 3_600_000
+REFUSALS_OF_ONE_MAX = 5
+"""Refusals of one person that are recorded in a period, each for another tenant or verb; the log has the rest."""
+REFUSALS_MAX = 100
+"""Refusals of all people that each process records in a period."""
+PART = (QueryParameter("limit", "At most so many; 50.", NUMBER), QueryParameter("skip", schema=NUMBER))
 Work = Callable[[Sequence[Op]], Awaitable[None]]
 
 
@@ -59,7 +65,7 @@ class Hand:
             raise PermissionError(f"the route of {self.verb} has not checked whether its caller may do this")
         action = self._action()
         # Set before the work: whatever it raises, its outcome is recorded here and not again as a refusal.
-        self.request.scope[KEPT] = True
+        self.request.scope[RECORDED] = True
         log.info("%s by %s from %s: %s%s", action.verb, action.who, action.origin, action.subject, _because(action))
         try:
             await self._tried(action, work)
@@ -181,9 +187,6 @@ def _shape(action: HandAction, *, known: bool) -> ActionShape:
     )
 
 
-PART = (QueryParameter("limit", "At most so many; 50.", NUMBER), QueryParameter("skip", schema=NUMBER))
-
-
 async def _found(site: Site, request: HttpRequest, tenant: str) -> list[ActionShape]:
     """List actions, latest first, with those that are on their way into the history."""
     limit, skip = number(request, "limit", 50), number(request, "skip", 0)
@@ -239,13 +242,6 @@ async def approval(site: Site, request: HttpRequest, tenant: str, data: JSONBody
     return True
 
 
-REFUSALS_PERIOD_MS = 3_600_000
-REFUSALS_OF_ONE_MAX = 5
-"""Refusals of one person that are recorded in a period, each for another tenant or verb; the log has the rest."""
-REFUSALS_MAX = 100
-"""Refusals of all people that each process records in a period."""
-
-
 class RefusedWrites:
     """Record refused writes of identified people. A caller without a token is not identified, and nothing is
     recorded: strangers could fill a disk."""
@@ -261,7 +257,7 @@ class RefusedWrites:
         tenant = str(scope.get("path_params", {}).get("tenant", ""))
         bearer = self._bearer(scope)
         # Names of tenants come from the address: unknown ones would let one person fill the list with inventions.
-        if scope.get(KEPT) or bearer is None or (tenant and tenant not in self._site.tenants):
+        if scope.get(RECORDED) or bearer is None or (tenant and tenant not in self._site.tenants):
             return
         verb = _verb(scope)
         if self._room((bearer.authenticator, bearer.name), tenant, verb):

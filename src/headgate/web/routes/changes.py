@@ -1,4 +1,4 @@
-"""Show the proposed changes, and estimate when one lands, what delays it, what it needs and what needs it."""
+"""Show proposed changes: their state, when they will land, and what they need."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ FILES_MAX = 1_000
 """Limit of the shown paths."""
 DEPTH_MAX = 20
 """Limit of the length of a chain of needed changes."""
+
+LATELY_MS = 30 * 86_400_000
+COSTS_MS = 60_000
+"""Cache time of the recent costs of changes: pages ask every ten seconds, and the query counts a month."""
+AT_ONCE = 20
+"""Number of changes that are examined before other tasks have a turn."""
 
 
 class ApprovalStatement(msgspec.Struct, frozen=True):
@@ -282,13 +288,6 @@ def _basis(item: ItemShape, before: Sequence[ItemShape], window: int, *, known: 
         return f"nobody knows how long it takes: {names}"
     ahead = f", and of the {len(before)} ahead of it" if before else ""
     return f"the medians of the last successful builds of its jobs{ahead}; nothing that fails ahead is counted in"
-
-
-LATELY_MS = 30 * 86_400_000
-COSTS_MS = 60_000
-"""Cache time of the recent costs of changes: pages ask every ten seconds, and the query counts a month."""
-AT_ONCE = 20
-"""Number of changes that are examined before other tasks have a turn."""
 
 
 async def _outlook(site: Site, tenant: str) -> Outlook:

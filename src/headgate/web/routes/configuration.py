@@ -1,4 +1,4 @@
-"""Show the resulting configuration: projects and their keys, jobs, pipelines, errors and frozen job graphs."""
+"""Show the configuration: projects, their keys, jobs, pipelines, errors and frozen jobs."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ from headgate.web.routes.control import OF_ALL
 from headgate.web.routes.history import must_be_known, number
 from headgate.web.shapes import ConfigErrorShape, JobName, PipelineName, ProjectName, ProjectShape, TriggerShape
 from headgate.web.site import Site, must_be_read
+
+SECRETS_SHOWN_MAX = 10
+"""Limit on the secrets that a refusal to retire a key names."""
 
 
 def _landed(site: Site, tenant: str) -> Layout:
@@ -279,9 +282,6 @@ async def _needing(site: Site, project: TenantProject, version: int) -> list[str
                 if version in await site.keys.openers(project.connection, project.name, data):
                     found[f"{stanza.name} ({stanza.place})"] = None
     return list(found)
-
-
-SECRETS_SHOWN_MAX = 10
 
 
 def _still(version: int, project: TenantProject, needed: Sequence[str]) -> str:

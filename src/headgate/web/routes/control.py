@@ -1,4 +1,4 @@
-"""Let people enqueue, dequeue, promote and reconfigure, and cancel one build or run its job again."""
+"""Let people enqueue, dequeue, promote, cancel and rerun, reconfigure, and control processes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from headgate.base.ids import fresh
 from headgate.config.explain.variants import parameter
 from headgate.config.freeze.sections import completed, unaccepted
 from headgate.gate.rules.refs import is_parametrised, update
-from headgate.gate.state.change import CancelBuild, RerunBuild, is_called, numbered
+from headgate.gate.state.change import is_called, numbered
 from headgate.gate.state.model import Build, Item
-from headgate.gate.state.works import ByHand, Dequeue, Enqueue, Promote
+from headgate.gate.state.works import ByHand, CancelBuild, Dequeue, Enqueue, Promote, RerunBuild
 from headgate.map.queues import ReadAnew
 from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, post
 from headgate.services.membership import want
@@ -23,6 +23,11 @@ from headgate.web.access import UNAPPROVED, must_be_json
 from headgate.web.routes.actions import Hand
 from headgate.web.routes.autohold import AUTOHOLD, ForHold, hold
 from headgate.web.site import Site, outcome_of, ref_of
+
+B = TypeVar("B", bound=msgspec.Struct)
+CHANGES_MAX = 200
+"""How many changes one request may promote."""
+OF_ALL = "of the whole system: the operator's token, or a token for every tenant"
 
 
 class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,12 +76,6 @@ async def rerun(site: Site, request: HttpRequest, tenant: str, uuid: str, data: 
     hand = Hand(site, request, "rerun", tenant, found.subject, data.reason)
     await hand.does(partial(site.ask, tenant, found.pipeline, RerunBuild(uuid)))
     return True
-
-
-B = TypeVar("B", bound=msgspec.Struct)
-
-CHANGES_MAX = 200
-"""How many changes one request may promote."""
 
 
 class ForChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -281,9 +280,6 @@ class ForProjects(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     projects: tuple[str, ...] = ()
     """If empty, every project of the tenant."""
     reason: str = ""
-
-
-OF_ALL = "of the whole system: the operator's token, or a token for every tenant"
 
 
 @post("/api/tenant/{tenant:str}/reconfigure", status_code=200, opt={"permission": OF_ALL})

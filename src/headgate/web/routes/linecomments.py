@@ -20,7 +20,7 @@ from headgate.web.site import Site
 BUILDS_MAX = 100
 """Limit on the builds that one answer covers."""
 SHOWN_MAX = 500
-ASKED = (
+PARAMETERS = (
     QueryParameter("build", "The build; or a project and a patchset."),
     QueryParameter("project", "Its name."),
     QueryParameter("patchset", "The proposed commit."),
@@ -49,7 +49,7 @@ class _BuildComments(NamedTuple):
     comments: Mapping[str, tuple[FileComment, ...]]
 
 
-@get("/api/tenant/{tenant:str}/file-comments", opt={"query": ASKED})
+@get("/api/tenant/{tenant:str}/file-comments", opt={"query": PARAMETERS})
 async def file_comments(site: Site, request: HttpRequest, tenant: str) -> list[LineComment]:
     """Return the comments of a build on lines of files, or those of the builds of a patchset: of each job in each
     pipeline, the latest build. They are ordered by file and line; at most 500. Headgate only.

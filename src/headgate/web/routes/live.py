@@ -1,4 +1,4 @@
-"""Show the present state: tenants, queues, processes, and queues of messages with their workers."""
+"""Show the present state: tenants, processes, pipelines, and queues of messages."""
 
 from __future__ import annotations
 

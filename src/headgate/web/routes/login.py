@@ -1,4 +1,4 @@
-"""Log people in to the pages with an authorization code and PKCE, and out."""
+"""Log people in to the pages with OpenID Connect, and out."""
 
 from __future__ import annotations
 
@@ -22,14 +22,25 @@ from headgate.rest import HTTPException, HttpRequest, NotFoundException, Redirec
 from headgate.web.access import Access, Bearer, Realm, must_be_json
 from headgate.web.peers.connections import peer_of
 from headgate.web.routes.pages import page
-from headgate.web.sessions import BEGUN, SESSION, LoginSessions, PageOrigin, ProfileTooLarge, local, said_of, token_of
+from headgate.web.sessions import BEGUN, SESSION, LoginSessions, PageOrigin, ProfileTooLarge, local, profile, token_of
 from headgate.web.site import Site
+
+log = logging.getLogger("headgate.hand")
 
 BACK = "/login/callback"
 BEGUN_MAX_S = 900
 """Time between the redirect to the provider and the return from it."""
 CODE_MAX_CHARS = 4_096
 WHO_MAX_CHARS = 255
+
+RETURNING_MAX = 16
+"""Limit on simultaneous returns from a provider: each needs a request to it."""
+OF_PEER_MAX = RETURNING_MAX // 2
+"""Limit per address, so that one client cannot keep others from logging in; behind a proxy all share its address."""
+NAMES = ("name", "preferred_username", "email")
+"""Claims that hold a name which people recognize, best first."""
+NAME_MAX_CHARS = 100
+_FRESH = {"Cache-Control": "no-store"}
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -43,19 +54,19 @@ class Way(msgspec.Struct, frozen=True):
     begun_ms: int
 
 
-def begun_way(realm: str, next: str, now_ms: int) -> Way:
+def new_way(realm: str, next: str, now_ms: int) -> Way:
     """Return a way that nobody can foresee."""
     # `state` binds the return to this browser, `nonce` the token to this login, and `verifier` (PKCE) the code to us.
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
     return Way(realm, state, nonce, verifier, next, now_ms)
 
 
-def written_way(way: Way) -> str:
+def encode_way(way: Way) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(way)).decode().rstrip("=")
 
 
-def read_way(text: str, now_ms: int) -> Way | None:
-    """Return the way that was written; None: there is none, or it took too long."""
+def decode_way(text: str, now_ms: int) -> Way | None:
+    """Return the way that a browser kept; None: there is none, or the login took too long."""
     try:
         way = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Way)
     except (ValueError, msgspec.MsgspecError):
@@ -86,7 +97,7 @@ class Return:
 
     def way(self, cookie: str) -> Way:
         """Return the way of this browser, if it is the one that is ending.  Raise NotBelieved."""
-        way = read_way(cookie, self.sessions.context.now_ms()) if cookie else None
+        way = decode_way(cookie, self.sessions.context.now_ms()) if cookie else None
         if way is None:
             raise NotBelieved("this login was not begun in this browser, or took too long")
         if not hmac.compare_digest(way.state.encode(), self.query.get("state", "").encode()):
@@ -140,7 +151,7 @@ class Return:
         if not isinstance(who, str) or not 0 < len(who) <= WHO_MAX_CHARS:
             raise NotBelieved(f"the provider says no {known.uid_claim!r}, which names people here ([auth] uid_claim)")
         until_ms = now_ms + self.sessions.lasts_s * 1_000
-        return Login(known.name, known.issuer, known.client, who, said_of(claims), now_ms, until_ms)
+        return Login(known.name, known.issuer, known.client, who, profile(claims), now_ms, until_ms)
 
 
 async def known_keys(known: Authenticator, token: str) -> ProviderMetadata | None:
@@ -161,18 +172,6 @@ async def expected(access: Access, token: str) -> None:
                 await known_keys(realm.authenticator, token)
     except (jwt.PyJWTError, ProviderAway, RecursionError):
         return  # whoever reads the token says what is wrong
-
-
-log = logging.getLogger("headgate.hand")
-
-RETURNING_MAX = 16
-"""Limit on simultaneous returns from a provider: each needs a request to it."""
-OF_PEER_MAX = RETURNING_MAX // 2
-"""Limit per address, so that one client cannot keep others from logging in; behind a proxy all share its address."""
-NAMES = ("name", "preferred_username", "email")
-"""Claims that hold a name which people recognize, best first."""
-NAME_MAX_CHARS = 100
-_FRESH = {"Cache-Control": "no-store"}
 
 
 class RealmShape(msgspec.Struct, frozen=True):
@@ -239,9 +238,9 @@ async def login(site: Site, request: HttpRequest) -> Response[Any]:
         published = await provider.published()
     except ProviderAway as away:
         raise HTTPException(f"{away}; try again later", status_code=503) from away
-    way = begun_way(chosen, local(request.query.get("next", "/")), sessions.context.now_ms())
+    way = new_way(chosen, local(request.query.get("next", "/")), sessions.context.now_ms())
     location = provider.login(published, provider_parameters(way, known, place.origin))
-    cookies = [place.stored(BEGUN, written_way(way), BEGUN_MAX_S)]
+    cookies = [place.stored(BEGUN, encode_way(way), BEGUN_MAX_S)]
     return Redirect(location, status_code=303, headers=_FRESH, cookies=cookies)
 
 

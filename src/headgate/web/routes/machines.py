@@ -1,4 +1,4 @@
-"""Show machines, requests for them, the labels, flavors and providers behind them, and accounts."""
+"""Show machines, requests for machines, labels, flavors, providers and accounts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.config.files.checks import as_list
 from headgate.config.files.document import Table
 from headgate.config.layout import Layout
 from headgate.config.parse import Stanza
-from headgate.gate.state.change import CancelBuild
+from headgate.gate.state.works import CancelBuild
 from headgate.map.inventory.nodes import NodeClaim, NodeRequest, NodeWait
 from headgate.map.tree import Address, Undecodable
 from headgate.ports.history import time_text
@@ -81,13 +81,13 @@ def _canonical(stanza: Stanza) -> str:
 async def labels(site: Site, tenant: str) -> list[LabelShape]:
     """Return the labels that the tenant has and those that its nodesets request, by name."""
     layout = _layout(site, tenant)
-    found = {name: LabelShape(name) for name in (*_labels_asked_for(layout), *layout.tenant.labels)}
+    found = {name: LabelShape(name) for name in (*_labels_requested(layout), *layout.tenant.labels)}
     for name, stanza in layout.singles["label"].items():
         found[name] = LabelShape(name, _canonical(stanza), stanza.body.get("description"))
     return [found[name] for name in sorted(found)]
 
 
-def _labels_asked_for(layout: Layout) -> Iterator[str]:
+def _labels_requested(layout: Layout) -> Iterator[str]:
     stanzas = [one.body for one in layout.singles["nodeset"].values()]
     inline = [v.body.get("nodeset") for several in layout.jobs.values() for v in several]
     for form in (*stanzas, *(one for one in inline if isinstance(one, Table))):
@@ -206,7 +206,7 @@ async def nodeset_requests(site: Site, tenant: str) -> list[RequestShape]:
 
 
 def _data(request: NodeRequest, own: list[str], made: SeenMachines) -> tuple[dict[str, Any], ...]:
-    """Return what is known of each machine that it has, or would have."""
+    """Return what is known of each machine that the request has, or would have."""
     wait, zones = made.waits.get(request.id), _zones(request, made)
     failed = wait.failed if wait is not None else {}
     names = {node.node: node.id for node in made.nodes.values() if node.request == request.id}

@@ -1,4 +1,4 @@
-"""Show machines of executors, of the inventory and of launchers; hold and remove those that launchers make."""
+"""Show machines, and hold or remove those that launchers made."""
 
 from __future__ import annotations
 
@@ -24,6 +24,15 @@ from headgate.services.nodes.status import PooledMachine
 from headgate.store.types import Op
 from headgate.web.routes.actions import Hand, plain
 from headgate.web.site import Site
+
+MODIFY = "modify-node"
+"""Permission to change the state of a machine."""
+STATES = ("hold", "used", "outdated")
+LOCAL = "local"
+"""Connection type of a build whose place is beside its executor."""
+HOW_TO_LEASE = "`headgate inventory lease ask` gives it to you for a while"
+HOW_TO_REMOVE = "`headgate inventory machine delete` takes it out of the inventory"
+_ADDRESSES = ("interface_ip", "public_ipv4", "private_ipv4", "public_ipv6", "private_ipv6")
 
 
 class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,10 +109,6 @@ class RequestShape(msgspec.Struct, frozen=True, kw_only=True):
     """When it began to wait for that reason. Headgate only."""
     tried: tuple[str, ...] = ()
     """What went wrong so far. Headgate only."""
-
-
-LOCAL = "local"
-"""Connection type of a build whose place is beside its executor."""
 
 
 def executor_nodes(site: Site, tenant: str) -> list[NodeShape]:
@@ -185,10 +190,6 @@ def not_steered(site: Site, uuid: str) -> HTTPException | None:
     return None
 
 
-LEASE = "`headgate inventory lease ask` gives it to you for a while"
-REMOVE = "`headgate inventory machine delete` takes it out of the inventory"
-
-
 async def free_nodes(site: Site, tenant: Tenant, claimed: Collection[str]) -> list[NodeShape]:
     """Return the machines of the inventory that labels of the tenant find, without those that builds have."""
     if site.pooled is None:
@@ -204,7 +205,7 @@ def _free_node(site: Site, one: PooledMachine) -> NodeShape:
         label=one.labels[0],
         state=one.state,
         state_time=time_text(site.context.now_ms()) or "",
-        connection_type="local" if one.local else "ssh",
+        connection_type=LOCAL if one.local else "ssh",
         provider=one.provider or None,
         is_locked=False,
         why=one.why or None,
@@ -220,7 +221,7 @@ async def not_ours(site: Site, tenant: Tenant, uuid: str, state: str) -> HTTPExc
     free = [] if site.pooled is None or claim is not None else await site.pooled(tenant)
     for one in free:
         if one.uuid == uuid:
-            do = LEASE if state == "hold" else REMOVE
+            do = HOW_TO_LEASE if state == "hold" else HOW_TO_REMOVE
             return HTTPException(f"{one.name} is a machine of the inventory that no build has: {do}", status_code=409)
     if (of_executor := not_steered(site, uuid)) is not None:
         return of_executor
@@ -237,18 +238,13 @@ def _claimed(site: Site, claim: NodeClaim, state: str) -> str:
     elif state == "hold":
         do = "`headgate autohold` keeps the machines of the next build of its job that fails"
     else:
-        do = "it goes back to the inventory after its build, which `headgate cancel` ends; " + REMOVE
+        do = "it goes back to the inventory after its build, which `headgate cancel` ends; " + HOW_TO_REMOVE
     return f"{claim.name} is a machine of the inventory: {do}"
 
 
 def _holding(site: Site, claim: NodeClaim) -> HoldRequest | None:
     requests = hold_requests(site.context.map, site.context.mirror)
     return next((r for r in requests if any(b.request == claim.request and not b.over for b in r.builds)), None)
-
-
-MODIFY = "modify-node"
-"""Permission to change the state of a machine."""
-STATES = ("hold", "used", "outdated")
 
 
 class ForNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -330,9 +326,6 @@ def _endless(node: MadeNode, now_ms: int) -> str:
     )
 
 
-_ADDRESSES = ("interface_ip", "public_ipv4", "private_ipv4", "public_ipv6", "private_ipv6")
-
-
 def _text(value: Any) -> str | None:
     return str(value) if value else None
 
@@ -343,10 +336,10 @@ async def change_node(site: Site, request: HttpRequest, tenant: str, uuid: str, 
     site.allow(request, tenant, MODIFY)
     if data.state not in STATES:
         raise HTTPException(f"state: one of {', '.join(STATES)}, not {data.state!r}", status_code=400)
-    asked_s = site.hold_default_s if data.hold_expiration is None else data.hold_expiration
-    if asked_s < 0:
+    wanted_s = site.hold_default_s if data.hold_expiration is None else data.hold_expiration
+    if wanted_s < 0:
         raise HTTPException("hold_expiration: a number of seconds, or null", status_code=400)
-    held_s = asked_s if 0 < asked_s <= site.hold_max_s else site.hold_max_s
+    held_s = wanted_s if 0 < wanted_s <= site.hold_max_s else site.hold_max_s
     now = seen(site.context.map, site.context.mirror)
     node, own = now.nodes.get(uuid), {one.name for one in now.providers.get(tenant, ())}
     # A machine that the tenant may not see is answered as one that does not exist.

@@ -88,13 +88,11 @@ async def static(request: HttpRequest, name: str, edition: str = "") -> Response
     return static_file(name, edition, headers.get("accept-encoding", ""), headers.get("if-none-match", ""))
 
 
-ROUTES = (index, tenants, tenant_index, stream, tenant_page, static)
-
-
 @get("/", include_in_schema=False)
 async def messages() -> Response[str]:
     """Return the page of queues, lag and dead letters."""
     return page("messages", "Queues of messages")
 
 
+ROUTES = (index, tenants, tenant_index, stream, tenant_page, static)
 MESSAGE_PAGES = (messages, static)

@@ -1,4 +1,4 @@
-"""Show, retry and drop what errors set aside, and reports that wait or that no receiver accepts."""
+"""Show what errors set aside, and reports that wait; retry or drop them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def shape(id: str, one: Quarantined) -> AsideShape:
 
 
 @get("/api/quarantine", opt={"permission": OF_ALL})
-async def everything(site: Site, request: HttpRequest) -> QuarantineShape:
+async def all_quarantined(site: Site, request: HttpRequest) -> QuarantineShape:
     """Return what was set aside in the whole system, and entries of the store that cannot be read; at most 1,000 of
     each.
     """
@@ -82,7 +82,7 @@ async def everything(site: Site, request: HttpRequest) -> QuarantineShape:
 
 
 @get("/api/tenant/{tenant:str}/quarantine")
-async def of_tenant(site: Site, tenant: str) -> tuple[AsideShape, ...]:
+async def tenant_quarantine(site: Site, tenant: str) -> tuple[AsideShape, ...]:
     """Return what was set aside for this tenant; at most 1,000. Headgate only."""
     site.tenant(tenant)
     found = (shape(id, one) for id, one in Quarantine(site.context).all().items() if one.tenant == tenant)
@@ -97,7 +97,7 @@ class What(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @post("/api/quarantine/{id:str}", status_code=200, opt={"permission": OF_ALL})
-async def change(site: Site, request: HttpRequest, id: str, data: JSONBody[What]) -> bool:
+async def change_quarantined(site: Site, request: HttpRequest, id: str, data: JSONBody[What]) -> bool:
     """Retry what was set aside, or drop it."""
     site.allow_all(request)
     quarantine = Quarantine(site.context)
@@ -204,4 +204,4 @@ async def change_reports(site: Site, request: HttpRequest, connection: str, data
     return True
 
 
-ROUTES = (everything, of_tenant, change, all_reports, tenant_reports, change_reports)
+ROUTES = (all_quarantined, tenant_quarantine, change_quarantined, all_reports, tenant_reports, change_reports)

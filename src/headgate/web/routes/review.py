@@ -1,4 +1,4 @@
-"""Let people review changes of plain git: show what they change, and what people remarked."""
+"""Show what changes of plain git change, and the remarks of people on them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ from headgate.web.site import Site
 _WHO = re.compile(r"[A-Za-z0-9_@+-][A-Za-z0-9._@+-]{0,99}")
 """Names that can be part of a ref."""
 NOBODY = "a review is said by a person: log in, or bring a token that names one; the operator's token is nobody's name"
+
+EARLIER_MAX = 9
+"""Patchsets before the one that is proposed whose remarks are shown."""
+REMARKS_MAX = 1_000
+"""In one answer."""
+WHICH = (
+    QueryParameter("project", "Its name."),
+    QueryParameter("change", "As a change is named anywhere: `NAME` or `BRANCH/NAME`."),
+    QueryParameter("commit", "One commit of the change alone; all of them by default."),
+)
 
 
 class Approving(msgspec.Struct, frozen=True):
@@ -60,7 +70,7 @@ class ReviewCall(NamedTuple):
         return self.bearer is not None and self.site.access.permits(self.bearer, found, permission, subject)
 
 
-def asked_about(site: Site, request: HttpRequest, tenant: str, project: str, change: str) -> ReviewCall:
+def review_call(site: Site, request: HttpRequest, tenant: str, project: str, change: str) -> ReviewCall:
     """Return the change that the request concerns. Raise 400, 404, 409."""
     if not project or not change:
         raise HTTPException("say which: project and change", status_code=400)
@@ -100,17 +110,6 @@ def approving(call: ReviewCall) -> Approving:
     if not _WHO.fullmatch(name) or name.endswith((".", ".lock")) or ".." in name or "@{" in name:
         return Approving(False, f"the name {name!r} cannot be part of a ref", "", command)
     return Approving(True, "", name, command)
-
-
-EARLIER_MAX = 9
-"""Patchsets before the one that is proposed whose remarks are shown."""
-REMARKS_MAX = 1_000
-"""In one answer."""
-WHICH = (
-    QueryParameter("project", "Its name."),
-    QueryParameter("change", "As a change is named anywhere: `NAME` or `BRANCH/NAME`."),
-    QueryParameter("commit", "One commit of the change alone; all of them by default."),
-)
 
 
 class FileShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,7 +195,7 @@ async def _review(call: ReviewCall, one: str, page: int) -> gitwork.ReviewAnswer
 async def review(site: Site, request: HttpRequest, tenant: str) -> ReviewShape:
     """Return the commits and files of a change of plain git.  Headgate only."""
     query = request.query
-    call = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
+    call = review_call(site, request, tenant, query.get("project", ""), query.get("change", ""))
     page = number(request, "page", 0)
     answer = await _review(call, query.get("commit", ""), page)
     return ReviewShape(
@@ -242,7 +241,7 @@ def _file(number: int, file: gitwork.ReviewFile) -> FileShape:
 async def patch(site: Site, request: HttpRequest, tenant: str) -> PatchShape:
     """Return how one file of a change differs. Headgate only."""
     query = request.query
-    call = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
+    call = review_call(site, request, tenant, query.get("project", ""), query.get("change", ""))
     which, part = number(request, "file", 0), number(request, "part", 0)
     # Files are asked for by their number in the change: a name or an
     # object id could ask for anything in the repository.
@@ -267,7 +266,7 @@ async def patch(site: Site, request: HttpRequest, tenant: str) -> PatchShape:
 async def remarks(site: Site, request: HttpRequest, tenant: str) -> RemarksShape:
     """Return the remarks of people on a change of plain git, including those on its last patchsets. Headgate only."""
     query = request.query
-    call = asked_about(site, request, tenant, query.get("project", ""), query.get("change", ""))
+    call = review_call(site, request, tenant, query.get("project", ""), query.get("change", ""))
     change, secret = call.change, await site.review.secret()
     work = gitwork.RemarksRequest(change.project, change.connection, (change.commit, *await _earlier(call)))
     answer = await site.review.answer(call.who, work, gitwork.RemarksAnswer)

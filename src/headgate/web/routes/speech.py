@@ -1,6 +1,4 @@
-"""Let people act on changes of plain git from a page: make remarks, approve under their own names, and request another
-test.
-"""
+"""Let people remark on changes of plain git, approve them and have them tested again, from a page."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from headgate.store.types import Op
 from headgate.web.access import APPROVE, COMMENT, mark_checked, must_be_json
 from headgate.web.review.remarks import PATH_MAX_CHARS, SIDES, TEXT_MAX_CHARS, ReviewRemark, ShownRemark, read, signed
 from headgate.web.routes.actions import Hand
-from headgate.web.routes.review import ReviewCall, approving, asked_about, nobody
+from headgate.web.routes.review import ReviewCall, approving, nobody, review_call
 from headgate.web.site import NEEDED, Site
 
 
@@ -109,7 +107,7 @@ async def approve(site: Site, request: HttpRequest, tenant: str, data: JSONBody[
 @post("/api/tenant/{tenant:str}/recheck", status_code=200, opt={"permission": "enqueue"})
 async def recheck(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForApproval]) -> bool:
     """Test a change of plain git again, as a push to `refs/recheck` does. Headgate only."""
-    call = asked_about(site, request, tenant, data.project, data.change)
+    call = review_call(site, request, tenant, data.project, data.change)
     site.allow(request, tenant, "enqueue", project=call.project)
     _proposed(call, data.patchset)
 
@@ -130,7 +128,7 @@ def _speaking(
     bearer = site.access.bearer(request)
     if bearer is None:
         raise site.access.refused(401, NEEDED)
-    call = asked_about(site, request, tenant, project, change)._replace(bearer=bearer)
+    call = review_call(site, request, tenant, project, change)._replace(bearer=bearer)
     if not any(call.may(one) for one in permissions):
         raise site.access.refused(403, f"you may not {permissions[0]} in tenant {tenant}")
     # The operator's token names no person, so it must not approve or comment as one.

@@ -1,4 +1,4 @@
-"""Show history in summary: flakiness and throughput over time, badges, and feeds for feed readers."""
+"""Show history in summary: flakiness and throughput over time, badges and feeds."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from headgate.web.description import QueryParameter
 from headgate.web.routes.history import BOUNDS, DAYS, DAYS_MAX, FILTERS, OF_SETS, moment, number, question
 from headgate.web.site import OPEN, Site, must_read
 
+ENTRIES_MAX = 50
+"""Limit on the buildsets in a feed."""
+NO_CACHE = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"}
 HOUR_MS, DAY_MS, WEEK_MS = 3_600_000, 86_400_000, 7 * 86_400_000
 SLOTS_MS = {"hour": HOUR_MS, "day": DAY_MS, "week": WEEK_MS}
 MONDAY_MS = 4 * DAY_MS
@@ -101,10 +104,6 @@ def _one_of(request: HttpRequest, name: str, allowed: tuple[str, ...], default: 
     if len(values) != 1 or values[0] not in (*allowed, default):
         raise HTTPException(f"{name} is one of {', '.join(allowed)}, given once", status_code=400)
     return values[0]
-
-
-ENTRIES_MAX = 50
-NO_CACHE = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"}
 
 
 def _ended(query: HistoryQuery) -> HistoryQuery:

@@ -1,4 +1,4 @@
-"""Show the test results of a build, read as JUnit XML, within bounds, from files among its logs."""
+"""Show the test results of a build, read from JUnit files among its logs."""
 
 from __future__ import annotations
 
@@ -29,6 +29,17 @@ SHOWN_MAX = 500
 TEXT_MAX_CHARS = 4_000
 NAME_MAX_CHARS = 500
 DEPTH_MAX = 50
+FILES_MAX = 20
+FILE_MAX_BYTES = 5_000_000
+FILES_MAX_BYTES = 20_000_000
+"""Size limit of all files of a build together."""
+AT_ONCE = 2
+"""Limit on the builds that are read at a time; others wait for their turn."""
+RESULTS_MAX = 32
+"""Number of builds whose results are cached."""
+NAMED = re.compile(r"(^|/)(TEST-[^/]*|[^/]*(junit|test[-_]?results?|nosetests|pytest|xunit)[^/]*)\.xml$", re.IGNORECASE)
+KINDS = frozenset({"junit", "unittest", "unit_test_report", "xunit"})
+"""Types in the metadata of artifacts that are test reports, or directories of them."""
 _WORSE = ("failed", "error")
 
 
@@ -159,19 +170,6 @@ def _number(text: str) -> float | None:
     return found if 0 <= found < 1e9 else None
 
 
-FILES_MAX = 20
-FILE_MAX_BYTES = 5_000_000
-WHOLE_MAX_BYTES = 20_000_000
-"""Size limit of all files of a build together."""
-AT_ONCE = 2
-"""Limit on the builds that are read at a time; others wait for their turn."""
-KEPT_MAX = 32
-"""Number of builds whose results are cached."""
-NAMED = re.compile(r"(^|/)(TEST-[^/]*|[^/]*(junit|test[-_]?results?|nosetests|pytest|xunit)[^/]*)\.xml$", re.IGNORECASE)
-KINDS = frozenset({"junit", "unittest", "unit_test_report", "xunit"})
-"""Types in the metadata of artifacts that are test reports, or directories of them."""
-
-
 class TestResultsShape(msgspec.Struct, frozen=True, kw_only=True):
     """Summarise the JUnit files among the logs of a build. Headgate only."""
 
@@ -221,7 +219,7 @@ async def _read_once(logs: BuildLogs, build: str, files: tuple[LogFile, ...]) ->
         if key not in _known:
             async with _turns:
                 _known[key] = await _results(logs, build, files)
-            while len(_known) > KEPT_MAX:
+            while len(_known) > RESULTS_MAX:
                 _known.popitem(last=False)
         return _known[key]
 
@@ -240,7 +238,7 @@ def _below(path: str, reports: Sequence[str]) -> bool:
 
 
 async def _results(logs: BuildLogs, build: str, files: Sequence[LogFile]) -> TestResultsShape:
-    readers, problems, left = list[JUnitReader](), list[str](), WHOLE_MAX_BYTES
+    readers, problems, left = list[JUnitReader](), list[str](), FILES_MAX_BYTES
     for file in files:
         if file.size_bytes > min(left, FILE_MAX_BYTES):
             problems.append(f"{file.path}: it has {file.size_bytes} bytes, which is more than is read")

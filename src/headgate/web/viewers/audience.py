@@ -1,4 +1,4 @@
-"""Serve those who look on at a tenant, and may: make what they are shown once, when something has changed."""
+"""Serve the viewers of a tenant: make what they are shown once for all of them, after each change."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ LOOK_INTERVAL_S = 3.0
 """Interval between checks of the store's reachability and of viewers' permissions; neither reads the store."""
 RIGHTS_INTERVAL_S = 1.0
 RELAYED_BYTES = 65_536
+
+DOCUMENT_AGE_MAX_MS = 1_000
+"""Age of the times in a document, at most."""
 
 
 class Shown(Protocol):
@@ -194,10 +197,6 @@ class Audience:
         # The process costs memory, so it runs only while anybody watches.
         if not self._scenes:
             self.porter.close()
-
-
-DOCUMENT_AGE_MAX_MS = 1_000
-"""Age of the times in a document, at most."""
 
 
 @dataclass(slots=True)

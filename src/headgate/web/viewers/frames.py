@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 LEVEL = 6
-WHOLE_MAX_S = 1.0
+FULL_MAX_S = 1.0
 """Age of a full state that newcomers receive, at most: it contains the time."""
 GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 """Head of a gzip stream. Independent blocks of deflate follow, so that viewers who join later receive the same bytes;
@@ -93,7 +93,7 @@ class Scene:
     def full(self) -> Frame:
         """Return the full state, for viewers who are new or have missed a change."""
         now_s = self.clock_s()
-        if self._full is None or now_s - self._full[0] > WHOLE_MAX_S:
+        if self._full is None or now_s - self._full[0] > FULL_MAX_S:
             # Newcomers of the same second share one encoding: a thousand at once cost one compression.
             self._full = (now_s, self._frame(self._items))
         return self._full[1]

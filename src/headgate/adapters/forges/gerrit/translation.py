@@ -8,15 +8,18 @@ from typing import NamedTuple
 
 from headgate.adapters.forges.gerrit.entities import ChangeInfo, Related, Requirement, moment
 from headgate.adapters.forges.gerrit.server import Server
+from headgate.adapters.forges.pulls import cut
 from headgate.config.forges.facts import Details, ForgeAccount, Rule, Vote
 from headgate.gate.state.change import Change, ChangeState, numbered
 
-MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
-"""Limits on message and footers; the middle of a longer message is left out, since each change is stored many times."""
 PATHS_MAX_CHARS = 100_000
 """Total length of the names of changed files; above it, the list of changed files counts as unknown."""
 MAGIC = frozenset({"/COMMIT_MSG", "/MERGE_LIST", "/PATCHSET_LEVEL"})
 """Names of files that Gerrit shows although nobody changed them."""
+TEXT_MAX_CHARS = 300
+"""Length to which the condition of a requirement is cut."""
+_WORD = re.compile(r'-?\(|\)|-?(?:[^\s()"]|"[^"]*")+')
+_LABEL = re.compile(r"label:\"?([A-Za-z0-9-]+)")
 
 
 class GerritMark(NamedTuple):
@@ -60,7 +63,7 @@ def stack(server: Server, info: ChangeInfo, related: Iterable[Related]) -> Stack
 def change(server: Server, info: ChangeInfo, below: Stack) -> Change:
     """Return the current patch set of a change."""
     current = info.current
-    message = cut(current.commit.message) if current is not None else info.subject
+    message = cut(current.commit.message.replace("\0", "\ufffd")) if current is not None else info.subject
     return Change(
         connection=server.name,
         project=server.project(info.project),
@@ -119,19 +122,6 @@ def votes(info: ChangeInfo) -> tuple[Vote, ...]:
         for vote in label_info.all
         if vote.value
     )
-
-
-def cut(message: str) -> str:
-    """Return a message as it is stored; its footers are at the end."""
-    message = message.replace("\0", "\ufffd")
-    if len(message) <= MESSAGE_MAX_CHARS:
-        return message
-    return f"{message[: MESSAGE_MAX_CHARS - FOOTERS_MAX_CHARS]}\n[…]\n{message[-FOOTERS_MAX_CHARS:]}"
-
-
-TEXT_MAX_CHARS = 300
-_WORD = re.compile(r'-?\(|\)|-?(?:[^\s()"]|"[^"]*")+')
-_LABEL = re.compile(r"label:\"?([A-Za-z0-9-]+)")
 
 
 def rules(info: ChangeInfo) -> tuple[Rule, ...]:

@@ -31,8 +31,9 @@ MARGIN_S = 60.0
 AT_ONCE = 20
 """Changes looked at for one sighting."""
 PROJECTS_AT_ONCE = 40
-"""Projects named in one search; above TOLD_APART projects, one search covers all projects of the server."""
-TOLD_APART = 200
+"""Projects named in one search."""
+PROJECTS_NAMED_MAX = 200
+"""Above this many projects, one search covers all projects of the server."""
 PROJECTS_SHOWN_MAX = 200
 """Most projects that show a problem of the whole server."""
 
@@ -55,7 +56,7 @@ class Watcher:
         self._rest, self._server, self._engine, self._looker = rest, server, engine, looker
         self._wanted, self._projects, self._pace = wanted, frozenset(projects), pace
         self._ear = Ear(server, wanted, self._projects, pace, program)
-        self._problem = self._told_problem = ""
+        self._problem = self._shown_problem = ""
         self._searched_s = self._all_searched_s = self._refs_read_s = float("-inf")
         """When recent changes, all open changes and all refs were last requested."""
         self._refs_problems: dict[str, str] = {}
@@ -147,7 +148,7 @@ class Watcher:
         return differing, False
 
     def _queries(self, what: str) -> Iterator[str]:
-        if len(self._projects) > TOLD_APART:
+        if len(self._projects) > PROJECTS_NAMED_MAX:
             yield what
             return
         for some in _portions(sorted(self._projects), PROJECTS_AT_ONCE):
@@ -247,9 +248,9 @@ class Watcher:
 
     def _changed_problem(self) -> Sighting | None:
         text = self._problem or self._ear.problem
-        if text == self._told_problem:
+        if text == self._shown_problem:
             return None
-        self._told_problem = text
+        self._shown_problem = text
         return Sighting(problems=dict.fromkeys(sorted(self._projects)[:PROJECTS_SHOWN_MAX], text))
 
     async def _pause(self, least_s: float) -> None:

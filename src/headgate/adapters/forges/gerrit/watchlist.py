@@ -9,10 +9,12 @@ import time
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 
-from headgate.adapters.forges.gerrit import stream as streaming
+from headgate.adapters.forges.gerrit import stream
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.base.tasks import run_until
 from headgate.ports.forge import Hint
+
+log = logging.getLogger("headgate.gerrit")
 
 LATELY_S = 30.0
 """Interval between two searches for recent changes, with or without a stream."""
@@ -94,9 +96,6 @@ def wanted_of(hint: Hint) -> tuple[int, str]:
     return number, "" if number else hint.project
 
 
-log = logging.getLogger("headgate.gerrit")
-
-
 class Ear:
     """Listen to the stream of one server."""
 
@@ -142,12 +141,12 @@ class Ear:
             self._untold.clear()
             began_s, well = time.monotonic(), None
             try:
-                async with streaming.stream(self._server, self._program) as hints:
+                async with stream.stream(self._server, self._program) as hints:
                     self.listens = True
                     well = asyncio.get_running_loop().call_later(self._pace.silent_s, self._well)
                     await run_until(self._deaf, self._hear(hints))
                 why = "the stream was silent though there was something to tell"
-            except streaming.StreamDead as dead:
+            except stream.StreamDead as dead:
                 why = str(dead)
             finally:
                 self.listens = False
@@ -169,7 +168,7 @@ class Ear:
             self.problem = ""
             self._wanted.stirred.set()
 
-    async def _hear(self, hints: AsyncIterator[streaming.GerritHint]) -> None:
+    async def _hear(self, hints: AsyncIterator[stream.GerritHint]) -> None:
         loop = asyncio.get_running_loop()
         async for hint in hints:
             self._well()

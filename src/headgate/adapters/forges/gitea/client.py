@@ -17,6 +17,9 @@ from headgate.adapters.forges.accounts import TRUE, CallBudget, OnTheWeb, addres
 from headgate.base.errors import UserError
 from headgate.ports.reporter import ReporterAway
 
+REFUSED_S = 60.0
+"""Pause after the forge refused the token, until somebody provides another one."""
+
 
 @dataclass(frozen=True, slots=True)
 class GiteaAccount(OnTheWeb):
@@ -63,10 +66,6 @@ def account(name: str, options: Mapping[str, str]) -> GiteaAccount:
         options.get("sshkey", ""),
         options.get("verify_ssl", "true").lower() in TRUE,
     )
-
-
-REFUSED_S = 60.0
-"""Pause after the forge refused the token, until somebody provides another one."""
 
 
 class GiteaClient(rest.Rest):

@@ -26,7 +26,21 @@ from headgate.gate.state.change import Change, ChangeState
 from headgate.ports.forge import Abilities, Hint, Ignored, Misdelivered
 from headgate.ports.reporter import ReportPutOff
 
+BODY_MAX_BYTES = 25 * 2**20
+"""Largest delivery that is read."""
 _NAME = r"(?!\.{1,2}/)[\w.-]{1,100}"
+"""Name of an owner or a repository in the URL of a page."""
+_REFS = ("push", "create", "delete")
+_REF_TYPES = {"branch": "refs/heads/", "tag": "refs/tags/"}
+_COMMENTS = frozenset({"issue_comment", "pull_request_comment"})
+_REPORTS = re.compile(
+    "pull_request_(label|comment|review_(approved|rejected|comment)|(approved|rejected))|issue_comment"
+)
+"""Events about comments, reviews and labels of a change."""
+_SHA = re.compile("[0-9a-f]{40}([0-9a-f]{24})?")
+_FULL_NAME = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}", re.ASCII)
+"""Name of a repository in a delivery, with its owner."""
+_ID = re.compile(r"[0-9A-Za-z-]{1,100}")
 
 
 class GiteaForge(RestDriver):
@@ -76,17 +90,6 @@ class GiteaForge(RestDriver):
         us, none = await self._client.us(), dict[str, str]()
         change_state, _ = await self._stands.of(self._client.key, project, pull, None, us, none, first=True)
         return change_state
-
-
-BODY_MAX_BYTES = 25 * 2**20
-_REFS = ("push", "create", "delete")
-_REF_TYPES = {"branch": "refs/heads/", "tag": "refs/tags/"}
-_COMMENTS = frozenset({"issue_comment", "pull_request_comment"})
-_TOLD = re.compile("pull_request_(label|comment|review_(approved|rejected|comment)|(approved|rejected))|issue_comment")
-"""Events about comments, reviews and labels of a change."""
-_SHA = re.compile("[0-9a-f]{40}([0-9a-f]{24})?")
-_FULL_NAME = re.compile(r"[\w.-]{1,100}/[\w.-]{1,100}", re.ASCII)
-_ID = re.compile(r"[0-9A-Za-z-]{1,100}")
 
 
 class _Login(msgspec.Struct, frozen=True):
@@ -176,7 +179,7 @@ def hint(
     project = account.canonical(delivery.repository.full_name)
     if not known(project):
         return Ignored(f"{project} is in no tenant")
-    only_reports = event == "status" or _TOLD.fullmatch(event) is not None
+    only_reports = event == "status" or _REPORTS.fullmatch(event) is not None
     if only_reports and delivery.sender is not None and delivery.sender.login in us:
         return Ignored("Headgate did it itself")
     return _named(event, id, project, delivery, us)

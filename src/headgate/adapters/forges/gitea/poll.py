@@ -23,7 +23,13 @@ from headgate.config.tenants import Protection
 from headgate.gate.state.change import ChangeState
 from headgate.ports.forge import Hint
 
+WORDS = Words("pull request", ForgeEvent("pull_request", "closed"), ForgeEvent("push"))
+VOTERS_MAX = 50
+"""Most reviewers whose permissions are requested; those whose votes count come first."""
 _HOLDS = "what was known before holds; where nothing was, every branch counts as protected"
+
+Protections = Mapping[str, Mapping[str, Any]]
+"""Name of a rule -> the rule."""
 
 
 async def protection(client: GiteaClient, project: str) -> Guarded:
@@ -36,9 +42,6 @@ async def protection(client: GiteaClient, project: str) -> Guarded:
     except ListTooLong:
         return None, f"it has too many branches to ask which are protected: {_HOLDS}"
     return Protection(frozenset(protected), frozenset()), ""
-
-
-WORDS = Words("pull request", ForgeEvent("pull_request", "closed"), ForgeEvent("push"))
 
 
 @dataclass(slots=True)
@@ -122,13 +125,6 @@ def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
     if known is None or not known.open or known.details is None or known.change.commit != there["head"]["sha"]:
         return True
     return bool(ReportMark.of(known.details.mark).updated != there["updated_at"])
-
-
-VOTERS_MAX = 50
-"""Most reviewers whose permissions are requested; those whose votes count come first."""
-
-Protections = Mapping[str, Mapping[str, Any]]
-"""Name of a rule -> the rule."""
 
 
 class GiteaStands(ChangeStateReader[GiteaPull]):

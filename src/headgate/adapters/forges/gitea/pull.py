@@ -1,7 +1,7 @@
 """Read one pull request as Gitea has it now, and what it still lacks of the protection of its branch.
 
-Everybody who may read sees how many have to approve and which statuses are asked for; the rest of a protection is seen
-by who administers the repository, and told by Gitea when it refuses to merge.
+Everybody who may read a repository sees how many approvals and which statuses a branch requires. Only administrators
+see the rest of its protection; for others, Gitea names it when it refuses to merge.
 """
 
 from __future__ import annotations
@@ -27,6 +27,13 @@ LISTED_MAX = 2_000
 PREFIXES = ("wip:", "[wip]")
 """Prefixes that mark the title of a draft."""
 _STATES = {"APPROVED": "approved", "REQUEST_CHANGES": "changes_requested", "COMMENT": "commented"}
+"""State of a review at Gitea -> the common state."""
+GOOD = frozenset({"success", "skipped"})
+"""States with which a required status is met."""
+UNDER_WAY = "pending"
+_QUIET = re2.Options()
+# Patterns are other people's; re2 would write each invalid one to our standard error.
+_QUIET.log_errors = False
 
 
 class Opinion(msgspec.Struct, frozen=True):
@@ -195,13 +202,6 @@ def _report(status: Mapping[str, Any]) -> ProgramReport:
     )
 
 
-_QUIET = re2.Options()
-# Patterns are other people's; re2 would write each invalid one to our standard error.
-_QUIET.log_errors = False
-GOOD = frozenset({"success", "skipped"})
-UNDER_WAY = "pending"
-
-
 def rule_book(
     pull: GiteaPull, protection: Mapping[str, Any] | None, files: Collection[str] | None
 ) -> tuple[Rule, ...] | None:
@@ -274,12 +274,12 @@ def _protected(patterns: str, path: str) -> bool:
 def matches(pattern: str, text: str, separators: str = "") -> bool:
     """Tell whether a text matches a pattern of Gitea: `*` is anything without separators, `**` anything, `?` one
     letter, `[a-c]` or `[!a-c]` one of them, `{a,b}` either; an invalid pattern only matches itself."""
-    rule = _rule(pattern.strip(), separators)
-    return text == pattern if rule is None else rule.fullmatch(text) is not None
+    regex = _regex(pattern.strip(), separators)
+    return text == pattern if regex is None else regex.fullmatch(text) is not None
 
 
 @lru_cache(1_000)
-def _rule(pattern: str, separators: str) -> Any | None:
+def _regex(pattern: str, separators: str) -> Any | None:
     """Return the pattern as a regular expression that takes linear time, whatever it contains."""
     one = f"[^{re.escape(separators)}]" if separators else "."
     parts = re.findall(r"\*\*+|\*|\?|\[!?[^\]]+\]|\{|\}|,|\\.|.", pattern, re.DOTALL)

@@ -1,7 +1,4 @@
-"""Report on a pull request at Gitea, and merge it as it was tested.
-
-Labels have numbers there, which are looked up; one that there is none of is made.
-"""
+"""Report on a pull request at Gitea, and merge it as it was tested."""
 
 from __future__ import annotations
 
@@ -23,7 +20,24 @@ from headgate.ports import forge
 NOTES_MAX, NOTE_MAX = 200, 8_000
 """Most comments on lines, and most characters of each."""
 COLOR = "#ededed"
+"""Color of labels that are created."""
 REVIEWS = {"approve": "APPROVED", "request-changes": "REQUEST_CHANGES", "comment": "COMMENT"}
+
+METHODS = {
+    "merge": "merge",
+    "merge-resolve": "merge",
+    "merge-recursive": "merge",
+    "merge-ort": "merge",
+    "squash-merge": "squash",
+    "rebase": "rebase",
+}
+"""Merge mode of the test -> Gitea's method with the same result."""
+_NOT_READY = "try again later"
+"""Part of Gitea's answer while it works out whether a change can be merged."""
+PATIENCE_S = 45.0
+"""How long to wait for Gitea to work out whether a change can be merged; until then it reports a conflict."""
+MESSAGE_MAX = 60_000
+"""Length to which the message of a merge commit is cut."""
 
 
 class GiteaTeller(ChangeReporter):
@@ -139,21 +153,6 @@ def notes_of(report: QueueReport, change: Change) -> list[dict[str, Any]]:
     return [{"path": path, "new_position": line, "body": text} for path, line, text in [*found][:NOTES_MAX]]
 
 
-METHODS = {
-    "merge": "merge",
-    "merge-resolve": "merge",
-    "merge-recursive": "merge",
-    "merge-ort": "merge",
-    "squash-merge": "squash",
-    "rebase": "rebase",
-}
-"""Merge mode of the test -> Gitea's method with the same result."""
-_WAITS = "try again later"
-PATIENCE_S = 45.0
-"""How long to wait for Gitea to work out whether a change can be merged; until then it reports a conflict."""
-MESSAGE_MAX = 60_000
-
-
 class GiteaLander:
     """Merge at one Gitea."""
 
@@ -211,7 +210,7 @@ class GiteaLander:
             return done
         except (ForgeDenied, NotThere, Rejected) as error:
             return await self._refused(work, change, error)
-        self._patience.forget(_waits(change))
+        self._patience.forget(_head_of(change))
         there = await self._there(change)
         # Merged differently: the author chose another target branch at the last moment.
         return await self._merged(work, change, there) or forge.MergeLanded(differs=bool(there["merged"]))
@@ -230,8 +229,8 @@ class GiteaLander:
             )
         if there["state"] != "open":
             return forge.NotLanded("Gitea does not merge it: it is closed")
-        if isinstance(error, Rejected) and error.status == 405 and _WAITS in reason.lower():
-            if self._patience.lasts(_waits(change)):
+        if isinstance(error, Rejected) and error.status == 405 and _NOT_READY in reason.lower():
+            if self._patience.lasts(_head_of(change)):
                 raise forge.ReportPutOff(f"Gitea has not worked out whether it can be merged: {reason}")
             return forge.NotLanded(
                 f"Gitea does not merge it: for {PATIENCE_S:.0f} s it has said that it conflicts with {change.branch}, "
@@ -251,7 +250,8 @@ class GiteaLander:
         return forge.MergeLanded(commit, differs=str(found["commit"]["tree"]["sha"]) != wanted)
 
 
-def _waits(change: Change) -> str:
+def _head_of(change: Change) -> str:
+    """Return what is waited for: the change with its head."""
     return f"{change.key} {change.commit}"
 
 

@@ -1,4 +1,4 @@
-"""Read a connection to GitHub from the settings, call its API, and say who Headgate is at a project."""
+"""Read a connection to GitHub from the settings, call its API, and find the token for each project."""
 
 from __future__ import annotations
 
@@ -18,17 +18,34 @@ import jwt
 import msgspec
 
 from headgate.adapters.forges import rest
-from headgate.adapters.forges.accounts import CallBudget
+from headgate.adapters.forges.accounts import LOOPBACK, TRUE, CallBudget, OnTheWeb, over_ssh
 from headgate.base.errors import UserError
 from headgate.ports.reporter import ReporterAway
 
+log = logging.getLogger("headgate.github")
+
 PUBLIC = "github.com"
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-TRUE = frozenset({"true", "yes", "on", "1"})
+
+VERSION = "2022-11-28"
+"""Version of the REST API."""
+
+REFUSED_S = 300.0
+"""Pause after GitHub refused every token."""
+_OURS = ("installation ", "token of ")
+"""Prefixes of the names of keys that represent Headgate itself at projects."""
+
+JWT_LIFE_S, SKEW_S = 300, 60
+"""Lifetime of the app's own token, and how much GitHub's clock may be behind ours."""
+EARLY_S = 300.0
+"""Tokens are replaced this long before they expire, since a clone takes a while."""
+ABSENT_S = 600.0
+"""How long the absence of the app at a project is cached."""
+PROJECTS_MAX = 10_000
+"""Most projects whose lack of the app is cached."""
 
 
 @dataclass(frozen=True, slots=True)
-class GitHubAccount:
+class GitHubAccount(OnTheWeb):
     """Describe where GitHub is, and which account Headgate uses there."""
 
     name: str
@@ -45,11 +62,6 @@ class GitHubAccount:
     verify_ssl: bool = True
 
     @property
-    def host(self) -> str:
-        """Return the host with its port, as in URLs."""
-        return urlsplit(self.web).netloc
-
-    @property
     def api(self) -> str:
         """Return the URL of the REST API."""
         return "https://api.github.com" if self.web == f"https://{PUBLIC}" else f"{self.web}/api/v3"
@@ -63,14 +75,6 @@ class GitHubAccount:
     def git(self) -> str:
         """Return the URL prefix of repositories, followed by the name of the project."""
         return f"ssh://git@{self.host}" if self.sshkey else self.web
-
-    def short(self, project: str) -> str:
-        """Return `owner/name` of a canonical name."""
-        return project.removeprefix(f"{self.canonical_hostname}/")
-
-    def canonical(self, short: str) -> str:
-        """Return the canonical name of `owner/name`."""
-        return f"{self.canonical_hostname}/{short}"
 
 
 def account(name: str, options: Mapping[str, str], key: str = "") -> GitHubAccount:
@@ -101,19 +105,6 @@ def account(name: str, options: Mapping[str, str], key: str = "") -> GitHubAccou
         options.get("sshkey", ""),
         options.get("verify_ssl", "true").lower() in TRUE,
     )
-
-
-log = logging.getLogger("headgate.github")
-
-VERSION = "2022-11-28"
-
-
-REFUSED_S = 300.0
-"""Pause after GitHub refused every token."""
-
-
-_OURS = ("installation ", "token of ")
-"""Prefixes of the names of keys that represent Headgate itself at projects."""
 
 
 class GitHubUnauthorized(rest.ForgeDenied):
@@ -205,14 +196,6 @@ class GitHubClient(rest.Rest):
         for error in errors[:3]:
             log.info("GraphQL of %s: %s", self.account.name, str(error.get("message", ""))[:300])
         return data
-
-
-JWT_LIFE_S, SKEW_S = 300, 60
-EARLY_S = 300.0
-"""Tokens are replaced this long before they expire, since a clone takes a while."""
-ABSENT_S = 600.0
-"""How long the absence of the app at a project is cached."""
-PROJECTS_MAX = 10_000
 
 
 class GitHubAppNotInstalled(rest.NotLetIn):
@@ -349,14 +332,10 @@ class Tokens:
         """Return git's settings for access to a project (owner/name)."""
         account = self._client.account
         if account.sshkey:
-            return {"core.sshCommand": f"ssh -i {_quoted(account.sshkey)} -o IdentitiesOnly=yes -o BatchMode=yes"}
+            return over_ssh(account.sshkey)
         key = await self.of(project)
         if not key.token:
             return {}
         basic = base64.b64encode(f"x-access-token:{key.token}".encode()).decode()
         config = {f"http.{account.web}/.extraHeader": f"Authorization: Basic {basic}"}
         return config if account.verify_ssl else {**config, f"http.{account.web}/.sslVerify": "false"}
-
-
-def _quoted(path: str) -> str:
-    return "'" + path.replace("'", "'\\''") + "'"

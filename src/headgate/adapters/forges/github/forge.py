@@ -8,12 +8,11 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from urllib.parse import urlsplit
 
 import msgspec
-import pygit2
 from msgspec import structs
 
+from headgate.adapters.forges.driver import BranchReader
 from headgate.adapters.forges.github.client import GitHubAccount, GitHubAppNotInstalled, GitHubClient, Tokens, account
 from headgate.adapters.forges.github.hook import hint, our_slug, place, verified
 from headgate.adapters.forges.github.poll import GitHubSource, GitHubStands
@@ -23,10 +22,9 @@ from headgate.adapters.forges.pulls import ms
 from headgate.adapters.forges.registry import Connected, DriverOptions
 from headgate.adapters.forges.rest import ForgeDenied, NotThere, Query, Rejected, forge_http
 from headgate.adapters.forges.watch import EVERY_S, Watching
-from headgate.adapters.git.command import GitError, RemoteError
+from headgate.adapters.git.command import RemoteError
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.poll.names import HEADS
 from headgate.base.errors import UserError
 from headgate.config.tenants import TenantProject
 from headgate.gate.state.change import Change, ChangeState, numbered
@@ -39,6 +37,23 @@ log = logging.getLogger("headgate.github")
 
 FAILED_MAX = 100
 """Most failed deliveries that are examined."""
+
+_NAME = r"(?!\.{1,2}/)[\w.-]{1,100}"
+_PULL = re.compile(rf"/({_NAME}/{_NAME})/pull/([0-9]{{1,9}})(?:$|[/?#].*)", re.ASCII)
+
+CAN = Abilities(
+    votes=True,
+    labels=True,
+    statuses=True,
+    checks=True,
+    drafts=True,
+    threads=True,
+    file_comments=True,
+    webhooks=True,
+    any_case=True,
+    edits=True,
+    protection=True,
+)
 
 
 class Deliveries:
@@ -78,25 +93,6 @@ class Deliveries:
                 watching.stir(found)
 
 
-_NAME = r"(?!\.{1,2}/)[\w.-]{1,100}"
-_PULL = re.compile(rf"/({_NAME}/{_NAME})/pull/([0-9]{{1,9}})(?:$|[/?#].*)", re.ASCII)
-
-
-CAN = Abilities(
-    votes=True,
-    labels=True,
-    statuses=True,
-    checks=True,
-    drafts=True,
-    threads=True,
-    file_comments=True,
-    webhooks=True,
-    any_case=True,
-    edits=True,
-    protection=True,
-)
-
-
 class GitHubForge:
     """Connect to one GitHub; see `ports.forge.Forge`."""
 
@@ -111,13 +107,13 @@ class GitHubForge:
         """Make a driver. For `lands`, see `ports.forge.Abilities`."""
         self.can = structs.replace(CAN, lands=lands)
         self.name = client.account.name
-        self._client, self._tokens, self._engine = client, tokens, engine
+        self._client, self._tokens = client, tokens
         self._stands = GitHubStands(client, engine)
         hooked = client.account.app_id and client.account.webhook_token
         beside = Deliveries(client, tokens, every_s).look_into if hooked else None
         self._watching = Watching(GitHubSource(client, tokens, engine, self._stands), every_s, beside)
         self._teller = GitHubTeller(client, tokens)
-        self._lander = GitHubLander(client, tokens, self._head_of)
+        self._lander = GitHubLander(client, tokens, BranchReader(engine, self.name))
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
         """See `ports.forge.Watch`."""
@@ -150,16 +146,9 @@ class GitHubForge:
 
     def named(self, url: str) -> str:
         """See `ports.forge.Forge`."""
-        try:
-            parts = urlsplit(url)
-        except ValueError:  # users write it: unclosed brackets, characters that normalize to a slash
-            return ""
-        found = _PULL.fullmatch(parts.path)
         account = self._client.account
-        hosts = {account.host, urlsplit(account.web).hostname, account.canonical_hostname}
-        if found is None or (parts.hostname not in hosts and parts.netloc not in hosts):
-            return ""
-        return numbered(account.canonical(found[1]), str(int(found[2])))
+        found = _PULL.fullmatch(account.below(url))
+        return numbered(account.canonical(found[1]), str(int(found[2]))) if found is not None else ""
 
     async def look_up(self, key: str) -> ChangeState | None:
         """See `ports.forge.Forge`."""
@@ -196,13 +185,6 @@ class GitHubForge:
     async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
         """See `ports.forge.Forge`."""
         return await self._lander.land(work, part)
-
-    async def _head_of(self, project: str, branch: str) -> str:
-        ref = HEADS + branch
-        try:
-            return (await self._engine().mirror(project, self.name).remote.refs(ref)).get(ref, "")
-        except (GitError, OSError, pygit2.GitError) as error:
-            raise ReporterAway(f"{project} cannot be read: {error}") from error
 
     async def close(self) -> None:
         """Close all connections."""

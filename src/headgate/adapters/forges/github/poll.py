@@ -1,18 +1,13 @@
-"""Look at GitHub: at credentials, open pull requests, and the state of each with the rules of its branch.
-
-What GitHub asks for and our account may pass over is not lacking; where nothing is lacking but statuses that the gate
-sets itself, the change is ready.
-"""
+"""Look at GitHub: at what is open, and at the state of each pull request with the rules of its branch."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from dataclasses import replace as replace_dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from headgate.adapters.forges.changestate import FRESH_S, KNOWN_MAX, LABELS_MAX, STATUSES_MAX, ChangeStateReader
 from headgate.adapters.forges.github.client import GitHubClient, Tokens
@@ -42,6 +37,18 @@ query($owner: String!, $name: String!, $after: String) {
 """GraphQL query for branches."""
 _HOLDS = "what was known before holds; where nothing was, every branch counts as protected and none as locked"
 
+HIDDEN = (
+    "the app may not read classic rules of branches: its owner grants it Administration: read, and who installed it "
+    "accepts; until then what they ask for is only known when GitHub refuses to merge, and which "
+    "branches are protected is not"
+)
+WORDS = Words("pull request", ForgeEvent("pull_request", "closed"), ForgeEvent("push"))
+PASSES = frozenset({"success", "neutral", "skipped"})
+"""States with which a required status is met."""
+UNDER_WAY = frozenset({"pending", "expected", "queued", "in_progress", "waiting", "requested"})
+BYPASSES = frozenset({"always", "pull_requests_only", "exempt"})
+"""Values with which GitHub says that our account may bypass a ruleset."""
+
 
 async def protection(client: GitHubClient, key: ForgeKey, project: str) -> tuple[Protection | None, str]:
     """Return GitHub's protections of the branches of `project` (owner/name), and, for people, what GitHub does not
@@ -66,14 +73,6 @@ async def protection(client: GitHubClient, key: ForgeKey, project: str) -> tuple
             return Protection(frozenset(protected), frozenset(locked)), ""
         after = str(refs["pageInfo"]["endCursor"])
     return None, f"it has more than {PAGES_MAX * 100} branches, too many to ask which are protected: {_HOLDS}"
-
-
-HIDDEN = (
-    "the app may not read classic rules of branches: its owner grants it Administration: read, and who installed it "
-    "accepts; until then what they ask for is only known when GitHub refuses to merge, and which "
-    "branches are protected is not"
-)
-WORDS = Words("pull request", ForgeEvent("pull_request", "closed"), ForgeEvent("push"))
 
 
 @dataclass(slots=True)
@@ -142,7 +141,7 @@ class GitHubProjectPoll:
         pull = await look(self.client, self.key, project, number, urgent=urgent)
         if was is None and pull.state != "OPEN":
             return None
-        pull = replace_dataclass(pull, rules_shown=self.reads_rules)
+        pull = replace(pull, rules_shown=self.reads_rules)
         return await self.stands.of(self.key, self.project, pull, was, self.us, heads, first=first)
 
     async def protection(self) -> Guarded:
@@ -203,7 +202,7 @@ class GitHubStands(ChangeStateReader[GitHubPull]):
         pushes = {one.who.name: one.pushes for one in (*pull.reviews, *pull.opinions)}.get(vote.who.name, False)
         # Saves a call for each stranger: whoever cannot push has no permission worth asking for.
         may = await self.permission(key, pull.project, vote.who.name) if pushes else "read"
-        return replace(vote, who=replace(vote.who, permission=may or "write"))
+        return structs.replace(vote, who=structs.replace(vote.who, permission=may or "write"))
 
     async def _bypasses_ruleset(self, key: ForgeKey, project: str, id: int) -> bool:
         now_s = self._now_s()
@@ -225,23 +224,17 @@ class GitHubStands(ChangeStateReader[GitHubPull]):
         self._bypasses.clear()
 
 
-PASSES = frozenset({"success", "neutral", "skipped"})
-UNDER_WAY = frozenset({"pending", "expected", "queued", "in_progress", "waiting", "requested"})
-BYPASSES = frozenset({"always", "pull_requests_only", "exempt"})
-"""Values with which GitHub says that our account may bypass a ruleset."""
-
-
 def rule_book(pull: GitHubPull, us: Collection[str], bypassed: Collection[int] = ()) -> tuple[Rule, ...] | None:
     """Return the rules in force; None if our account may not see all of them and the merge is blocked. `us`: logins and
-    slugs that Headgate writes as; `bypassed`: ids of the rulesets that it may bypass."""
+    slugs that Headgate writes as; `bypassed`: ids of the rulesets that it may bypass, whose rules need not be met."""
     if pull.rules is None:
         return None
-    found = [replace(one, bypassed=True) if pull.as_admin else one for one in _classic(pull, frozenset(us))]
+    found = [structs.replace(one, bypassed=True) if pull.as_admin else one for one in _classic(pull, frozenset(us))]
     for rule in pull.rules:
         ruleset = rule["repositoryRuleset"] or {}
         free = ruleset.get("databaseId") in bypassed
         where = f" (ruleset {ruleset.get('name') or 'without a name'})"
-        found += [replace(one, text=one.text + where, bypassed=free) for one in _of_ruleset(pull, rule)]
+        found += [structs.replace(one, text=one.text + where, bypassed=free) for one in _of_ruleset(pull, rule)]
     named = any(one.met is not True and not one.bypassed for one in found)
     # GitHub blocks the merge for something that our account cannot see.
     if pull.merge_state == "BLOCKED" and not named and not pull.as_admin and not pull.rules_shown:
@@ -271,7 +264,7 @@ def _classic(pull: GitHubPull, us: frozenset[str]) -> Iterator[Rule]:
     if protection["requiresApprovingReviews"]:
         count, owners = protection["requiredApprovingReviewCount"] or 0, protection["requiresCodeOwnerReviews"]
         free = bool(us & _actors(protection["bypassPullRequestAllowances"]))
-        yield replace(_reviews(pull, count, owners), bypassed=free)
+        yield structs.replace(_reviews(pull, count, owners), bypassed=free)
     if protection["requiresConversationResolution"]:
         yield _threads(pull)
     if protection["requiresCommitSignatures"]:

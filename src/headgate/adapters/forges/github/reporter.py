@@ -1,12 +1,9 @@
-"""Report on a pull request at GitHub, and merge it as it was tested.
-
-A check run of ours is looked for before a new one is made, unless this process made it.
-"""
+"""Report on a pull request at GitHub, and merge it as it was tested."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +12,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from headgate.adapters.forges.driver import BranchReader
 from headgate.adapters.forges.github.client import GitHubAppNotInstalled, GitHubClient, Tokens
 from headgate.adapters.forges.github.hook import ABORT, Meant
 from headgate.adapters.forges.reporter import BODY_MAX, ChangeReporter, body, heading
@@ -27,7 +25,8 @@ from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.outbox import QueueReport
 from headgate.ports import forge
 
-MESSAGE_MAX_BYTES = 60_000
+ANNOTATION_MAX_BYTES = 60_000
+"""Length to which the message of an annotation is cut."""
 ANNOTATIONS_MAX, ANNOTATIONS_ALL_MAX = 50, 1_000
 """Most annotations in one request, and in one check run."""
 CONCLUDED = frozenset({"success", "failure", "cancelled", "skipped", "neutral"})
@@ -35,6 +34,20 @@ DESCRIPTION_MAX = 40
 """Length of the description of a button."""
 LEVELS = {"info": "notice", "warning": "warning", "error": "failure"}
 REVIEWS = {"approve": "APPROVE", "request-changes": "REQUEST_CHANGES", "comment": "COMMENT"}
+METHODS = {
+    "merge": "merge",
+    "merge-resolve": "merge",
+    "merge-recursive": "merge",
+    "merge-ort": "merge",
+    "squash-merge": "squash",
+    "rebase": "rebase",
+}
+"""Merge mode of the test -> GitHub's method with the same result."""
+_NOT_READY = ("base branch was modified", "try the merge again", "in progress")
+"""Parts of GitHub's answers while it works out whether a change can be merged."""
+_HIDDEN = "; what its rules ask for cannot be told, as the app lacks a permission: administration: read"
+MESSAGE_MAX = 60_000
+"""Length to which the message of a merge commit is cut."""
 
 
 class GitHubTeller(ChangeReporter):
@@ -189,7 +202,7 @@ def _annotation(path: str, one: Any) -> dict[str, Any] | None:
     end = one.range.end_line if one.range is not None else one.line
     if start < 1 or end < start:
         return None
-    message = visible(one.message).encode()[:MESSAGE_MAX_BYTES].decode("utf-8", "ignore")
+    message = visible(one.message).encode()[:ANNOTATION_MAX_BYTES].decode("utf-8", "ignore")
     note = {
         "path": path,
         "start_line": start,
@@ -215,28 +228,11 @@ def _advice(error: Exception) -> str:
     return ""
 
 
-METHODS = {
-    "merge": "merge",
-    "merge-resolve": "merge",
-    "merge-recursive": "merge",
-    "merge-ort": "merge",
-    "squash-merge": "squash",
-    "rebase": "rebase",
-}
-"""Merge mode of the test -> GitHub's method with the same result."""
-_WAITS = ("base branch was modified", "try the merge again", "in progress")
-_HIDDEN = "; what its rules ask for cannot be told, as the app lacks a permission: administration: read"
-MESSAGE_MAX = 60_000
-
-HeadOf = Callable[[str, str], Awaitable[str]]
-"""(project, branch) -> the branch's current commit, empty if the branch does not exist; raises ReporterAway."""
-
-
 class GitHubLander:
     """Merge at one GitHub."""
 
-    def __init__(self, client: GitHubClient, tokens: Tokens, head_of: HeadOf) -> None:
-        self._client, self._tokens, self._head_of = client, tokens, head_of
+    def __init__(self, client: GitHubClient, tokens: Tokens, branches: BranchReader) -> None:
+        self._client, self._tokens, self._branches = client, tokens, branches
 
     async def land(self, work: LandRequest, part: Landing) -> forge.MergeLanded | forge.NotLanded:
         """Merge one change.  Raise ReporterAway, ReportPutOff."""
@@ -251,7 +247,7 @@ class GitHubLander:
         try:
             key = await self._tokens.of(project)
             # Somebody may still push before GitHub merges; the comparison of the trees in `_landed` reveals that.
-            head = await self._head_of(change.project, change.branch)
+            head = await self._branches.head(change.project, change.branch)
             if not forge.is_tested_on(work, change, head):
                 return await self._merged(key, project, work, change) or forge.NotLanded(
                     f"{change.branch} is at {head[:12] or 'no commit'}, where this was not tested", moved=True
@@ -296,7 +292,7 @@ class GitHubLander:
             return forge.NotLanded(
                 f"GitHub does not merge it: its head is no more {change.commit[:12]}, which was tested"
             )
-        if isinstance(error, Rejected) and error.status == 405 and any(one in reason.lower() for one in _WAITS):
+        if isinstance(error, Rejected) and error.status == 405 and any(one in reason.lower() for one in _NOT_READY):
             raise forge.ReportPutOff(f"GitHub has not worked out whether it can be merged: {reason}") from error
         hidden = "" if self._tokens.reads_rules(project) else _HIDDEN
         return forge.NotLanded(f"GitHub does not merge it: {reason}{_merge_advice(reason) or hidden}")

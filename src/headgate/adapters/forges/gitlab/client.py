@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import shlex
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -15,11 +14,28 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from headgate.adapters.forges import rest
-from headgate.adapters.forges.accounts import LOOPBACK, TRUE, CallBudget, OnTheWeb, host_of
+from headgate.adapters.forges.accounts import LOOPBACK, TRUE, CallBudget, OnTheWeb, host_of, over_ssh
 from headgate.base.errors import UserError
 
 PUBLIC = "gitlab.com"
 SIGNING = "whsec_"
+"""Prefix of signing tokens."""
+
+_LIMITS = {
+    "ratelimit-limit": "x-ratelimit-limit",
+    "ratelimit-remaining": "x-ratelimit-remaining",
+    "ratelimit-reset": "x-ratelimit-reset",
+}
+"""GitLab's names of headers that other forges begin with `x-`."""
+_MOVED = "moved project"
+"""Part of GitLab's answer to a write to a project that was renamed."""
+
+DEVELOPER, MAINTAINER, GUEST = 30, 40, 10
+"""Access levels."""
+FRESH_S = 600.0
+"""How long a permission is cached."""
+KNOWN_MAX = 4_096
+"""Most permissions that are cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +117,6 @@ def _signing_key(token: str) -> bytes:
         ) from None
 
 
-_LIMITS = {
-    "ratelimit-limit": "x-ratelimit-limit",
-    "ratelimit-remaining": "x-ratelimit-remaining",
-    "ratelimit-reset": "x-ratelimit-reset",
-}
-"""GitLab's names of headers that other forges begin with `x-`."""
-_MOVED = "moved project"
-
-
 class GitLabUnauthorized(rest.ForgeDenied):
     """Report that the token is rejected; for merges and approvals, the account may lack permission instead."""
 
@@ -159,13 +166,6 @@ class GitLabClient(rest.Rest):
         return await self.write(method, self.key, f"/projects/{int(id)}{path}", content)
 
 
-DEVELOPER, MAINTAINER, GUEST = 30, 40, 10
-"""Access levels."""
-FRESH_S = 600.0
-"""How long a permission is cached."""
-KNOWN_MAX = 4_096
-
-
 class People:
     """Know the people of one GitLab."""
 
@@ -205,9 +205,7 @@ class People:
         """Return git's settings for access to the server."""
         account = self._client.account
         if urlsplit(account.clone).scheme not in ("http", "https"):
-            if not account.sshkey:
-                return {}
-            return {"core.sshCommand": f"ssh -i {shlex.quote(account.sshkey)} -o IdentitiesOnly=yes -o BatchMode=yes"}
+            return over_ssh(account.sshkey) if account.sshkey else {}
         # Git's requests contain the token, so git must not follow redirects.
         config = {f"http.{account.clone}/.followRedirects": "false"}
         if not account.verify_ssl:

@@ -28,7 +28,19 @@ from headgate.base.ids import derived
 from headgate.gate.state.change import Change, ChangeState
 from headgate.ports.forge import Abilities, Hint, Ignored, Misdelivered
 
+BODY_MAX_BYTES = 25 * 2**20
+"""Largest delivery that is read."""
 _NAME = r"(?!\.{1,2}/)[\w.][\w.-]{0,254}"
+"""Name of a group or a project in the URL of a page."""
+SKEW_S = 300.0
+"""A signed delivery whose time differs by more than this is treated as a replay."""
+_ACTIONS = frozenset({"open", "close", "reopen", "update", "merge", "approved", "unapproved", "approval", "unapproval"})
+_KINDS = frozenset({"merge_request", "note", "push", "tag_push", "pipeline"})
+_ENDED = frozenset({"success", "failed", "canceled", "skipped"})
+_SHA = re.compile("[0-9a-f]{40}")
+_PATH = re.compile(r"[^\x00-\x20\x7f?#]{1,1000}")
+_ID = re.compile(r"[0-9A-Za-z-]{1,100}")
+_AT = re.compile(r"[0-9]{1,12}")
 
 
 class GitLabForge(RestDriver):
@@ -79,18 +91,6 @@ class GitLabForge(RestDriver):
         request = await look(self._client, project, number)
         change_state, _ = await self._stands.of(request, None, await self._people.us(), {}, first=True)
         return change_state
-
-
-BODY_MAX_BYTES = 25 * 2**20
-SKEW_S = 300.0
-"""A signed delivery whose time differs by more than this is treated as a replay."""
-_ACTIONS = frozenset({"open", "close", "reopen", "update", "merge", "approved", "unapproved", "approval", "unapproval"})
-_KINDS = frozenset({"merge_request", "note", "push", "tag_push", "pipeline"})
-_ENDED = frozenset({"success", "failed", "canceled", "skipped"})
-_SHA = re.compile("[0-9a-f]{40}")
-_PATH = re.compile(r"[^\x00-\x20\x7f?#]{1,1000}")
-_ID = re.compile(r"[0-9A-Za-z-]{1,100}")
-_AT = re.compile(r"[0-9]{1,12}")
 
 
 class _Project(msgspec.Struct, frozen=True):

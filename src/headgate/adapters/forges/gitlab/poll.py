@@ -1,7 +1,7 @@
 """Look at GitLab: at what is open, at the state of each merge request, and at what happened to it.
 
-A missed delivery is nothing: what it would have told is in the difference.  What is in no state is remembered in the
-mark: the last comment that was told, and the moment of the last change that GitLab counts.
+A missed delivery loses nothing, because what it announced shows as a difference. The mark remembers what no state
+shows: the last comment that was reported, and the time of the last update.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from headgate.adapters.forges.gitlab.client import GitLabClient, People
 from headgate.adapters.forges.gitlab.request import GitLabMergeRequest, look, rule_book
 from headgate.adapters.forges.poll import Found, Guarded, KnownChanges, ProjectLook, Words, listed
-from headgate.adapters.forges.pulls import cut
+from headgate.adapters.forges.pulls import OLD_MS, cut
 from headgate.adapters.forges.rest import ListTooLong, Query
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
@@ -32,6 +32,10 @@ from headgate.ports.forge import Hint
 
 TITLE_MAX = 500
 OPEN = frozenset({"opened", "locked"})
+"""States of merge requests that are open."""
+EVENT = "gl_merge_request"
+_NOTHING = Details()
+WORDS = Words("merge request", ForgeEvent(EVENT, "merged"), ForgeEvent("gl_push"), settles=True)
 
 
 def ref_of(number: int) -> str:
@@ -131,12 +135,6 @@ def _details(request: GitLabMergeRequest, us: Collection[str], was: Details | No
     )
 
 
-OLD_MS = 3_600_000
-"""Age above which comments on a change that is seen for the first time are not reported."""
-EVENT = "gl_merge_request"
-_NOTHING = Details()
-
-
 @dataclass(frozen=True, slots=True)
 class GitLabMark:
     """Mark how far events were derived."""
@@ -231,9 +229,6 @@ def _activity(
     for remark in request.remarks:
         if remark.at_ms >= since_ms and remark.who.name not in us:
             yield ForgeEvent(EVENT, "comment", ForgeAccount(remark.who.name), (cut(remark.text),)), (remark.id,)
-
-
-WORDS = Words("merge request", ForgeEvent(EVENT, "merged"), ForgeEvent("gl_push"), settles=True)
 
 
 @dataclass(slots=True)

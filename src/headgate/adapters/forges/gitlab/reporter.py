@@ -1,7 +1,7 @@
 """Report on a merge request, and merge it as it was tested.
 
-Told twice is told once: GitLab refuses a status that is there already, an approval that was given and one that was
-taken back; a comment of ours is looked for before a new one is made, unless this process made it.
+A repeated report changes nothing: GitLab refuses a status that is set already, an approval that is given already and
+the withdrawal of one that is not; our comment is looked for before another one is made, unless this process made it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from headgate.adapters.forges.driver import BranchReader
 from headgate.adapters.forges.gitlab.client import GitLabClient, GitLabUnauthorized, People
 from headgate.adapters.forges.gitlab.request import WAITS, look, rule_book
-from headgate.adapters.forges.reporter import body, mark_of
+from headgate.adapters.forges.reporter import KNOWN_MAX, MARK, body, mark_of
 from headgate.adapters.forges.rest import ForgeDenied, NotThere, Rejected, ResponseTooLarge
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.reporters.wordings import WORDS, page
@@ -28,11 +28,21 @@ from headgate.ports.reporter import ReporterAway, ReportRefused
 
 DESCRIPTION_MAX, NAME_MAX = 250, 255
 """Lengths in characters."""
-KNOWN_MAX = 5_000
-_MARK = re.compile(r"<!-- headgate [^ ]+ -->\Z")
 _QUICK = re.compile(r"^(\s*)/", re.MULTILINE)
 """GitLab executes a line that begins with a slash as a command of its author: `/merge`, `/approve`."""
-_SAID_ALREADY = "cannot transition status"
+_SET_ALREADY = "cannot transition status"
+"""Part of GitLab's answer to a status that is set already."""
+SQUASHES = {
+    "merge": False,
+    "merge-resolve": False,
+    "merge-recursive": False,
+    "merge-ort": False,
+    "squash-merge": True,
+}
+"""Merge mode of the test -> whether GitLab squashes the commits."""
+TOKEN_AGAIN_S = 60.0
+"""Pause after GitLab refused a token, in which the operator may provide another one."""
+MergeRequestData = Mapping[str, Any]
 
 
 class GitLabStatusPlace(NamedTuple):
@@ -112,7 +122,7 @@ class GitLabReporter:
             await self._client.write("POST", self._client.key, path, content)
         except Rejected as error:
             # A report that is repeated after a lost answer finds the status set, and that is success.
-            if error.status != 400 or _SAID_ALREADY not in str(error).lower():
+            if error.status != 400 or _SET_ALREADY not in str(error).lower():
                 raise
 
     async def _place(self, change: Change) -> GitLabStatusPlace:
@@ -177,7 +187,7 @@ class GitLabReporter:
         with suppress(ResponseTooLarge):  # our notes are among the first, or a new note is written
             async for notes in self._client.pages(self._client.key, where, {"sort": "asc"}):
                 for one in notes:
-                    found = _MARK.search(one.get("body") or "")
+                    found = MARK.search(one.get("body") or "")
                     if found is not None and (one.get("author") or {}).get("username") in us:
                         self._remember(place, found[0], int(one["id"]))
         self._remember(place, "", 0)
@@ -206,19 +216,6 @@ def _refused(change: Change, what: str) -> Iterator[None]:
         raise ReporterAway(f"GitLab does not let us in: {error}", TOKEN_AGAIN_S) from error
     except (ForgeDenied, Rejected) as error:
         raise ReportRefused(f"{change.project}: GitLab {what}: {error}") from error
-
-
-SQUASHES = {
-    "merge": False,
-    "merge-resolve": False,
-    "merge-recursive": False,
-    "merge-ort": False,
-    "squash-merge": True,
-}
-"""Merge mode of the test -> whether GitLab squashes the commits."""
-TOKEN_AGAIN_S = 60.0
-"""Pause after GitLab refused a token, in which the operator may provide another one."""
-MergeRequestData = Mapping[str, Any]
 
 
 class GitLabLander:

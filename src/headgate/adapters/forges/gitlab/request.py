@@ -1,19 +1,15 @@
-"""Read one merge request as GitLab has it now, and what it still lacks.
-
-GitLab names one thing at a time, and the pipeline after all others: where nothing is lacking but statuses that the gate
-sets itself, the change is ready.
-"""
+"""Read one merge request as GitLab has it now, and what it still lacks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from headgate.adapters.forges.gitlab.client import GitLabClient
+from headgate.adapters.forges.pulls import ms
 from headgate.adapters.forges.rest import ForgeDenied, NotThere, Query, Rejected, ResponseTooLarge
 from headgate.config.forges.facts import ProgramStatus, Rule
 
@@ -29,6 +25,27 @@ CI = frozenset({"ci_must_pass", "ci_still_running"})
 """Statuses in which only the pipeline is missing."""
 WAITS = frozenset({"checking", "unchecked", "preparing", "approvals_syncing", "cannot_be_merged_recheck"})
 """Statuses while GitLab still works out the status."""
+
+_PASSES = frozenset({"success", "skipped"})
+_UNDER_WAY = frozenset({"created", "waiting_for_resource", "preparing", "pending", "running", "scheduled"})
+_ELSEWHERE = frozenset({"mergeable", "draft_status", "conflict", "not_open"})
+"""Statuses that other members represent, or that block nothing."""
+_WORDS = {
+    "discussions_not_resolved": "needs all its threads to be resolved",
+    "requested_changes": "needs those who requested changes to approve it",
+    "merge_request_blocked": "needs the merge requests that block it to be merged first",
+    "locked_paths": "needs the files that somebody has locked to be unlocked",
+    "locked_lfs_files": "needs the files that somebody has locked in LFS to be unlocked",
+    "jira_association_missing": "needs to name an issue of Jira in its title or description",
+    "security_policy_violations": "needs the security policies of the project to be met; its page names them",
+    "security_policy_pipeline_check": "needs the pipelines of the project's security policies to pass",
+    "status_checks_must_pass": "needs its external status checks to pass; its page names them",
+    "merge_time": "is not to be merged before the time that its page names",
+    "title_regex": "needs a title of the form that the project asks for",
+    "commits_status": "needs its branch, which is gone or has no commits of its own",
+    "broken_status": "needs its branch, which is gone or has no commits of its own",
+}
+"""Status -> what a merge request with this status needs, for people."""
 
 
 class GitLabUser(msgspec.Struct, frozen=True):
@@ -233,34 +250,12 @@ def _remark(note: Mapping[str, Any]) -> Remark:
     return Remark(int(note["id"]), _user(note["author"]), str(note["body"]), ms(note["created_at"]))
 
 
-def ms(at: str) -> int:
-    """Return milliseconds since the epoch of a time as GitLab writes it."""
-    return int(datetime.fromisoformat(at).timestamp() * 1000)
-
-
-_PASSES = frozenset({"success", "skipped"})
-_UNDER_WAY = frozenset({"created", "waiting_for_resource", "preparing", "pending", "running", "scheduled"})
-_ELSEWHERE = frozenset({"mergeable", "draft_status", "conflict", "not_open"})
-"""Statuses that other members represent, or that block nothing."""
-_WORDS = {
-    "discussions_not_resolved": "needs all its threads to be resolved",
-    "requested_changes": "needs those who requested changes to approve it",
-    "merge_request_blocked": "needs the merge requests that block it to be merged first",
-    "locked_paths": "needs the files that somebody has locked to be unlocked",
-    "locked_lfs_files": "needs the files that somebody has locked in LFS to be unlocked",
-    "jira_association_missing": "needs to name an issue of Jira in its title or description",
-    "security_policy_violations": "needs the security policies of the project to be met; its page names them",
-    "security_policy_pipeline_check": "needs the pipelines of the project's security policies to pass",
-    "status_checks_must_pass": "needs its external status checks to pass; its page names them",
-    "merge_time": "is not to be merged before the time that its page names",
-    "title_regex": "needs a title of the form that the project asks for",
-    "commits_status": "needs its branch, which is gone or has no commits of its own",
-    "broken_status": "needs its branch, which is gone or has no commits of its own",
-}
-
-
 def rule_book(request: GitLabMergeRequest) -> tuple[Rule, ...]:
-    """Return what is missing; empty if nothing is, or if other members represent it (drafts, conflicts)."""
+    """Return what is missing; empty if nothing is, or if other members represent it (drafts, conflicts).
+
+    GitLab names one thing at a time, and the pipeline after all others: if it names the pipeline, nothing is missing
+    except statuses, among them those that the gate sets itself.
+    """
     word = request.status
     if word in _ELSEWHERE:
         return ()

@@ -18,9 +18,24 @@ from headgate.adapters.forges.accounts import TRUE, CallBudget, OnTheWeb, addres
 from headgate.base.errors import UserError
 from headgate.ports.reporter import ReporterAway
 
+T = TypeVar("T")
+
 PUBLIC = "pagure.io"
 _FORKS, _FORK = "forks/", "fork/"
 """Pagure calls a fork `forks/USER/NAME`, and has its pages below `fork/USER/NAME`."""
+PAGE = 20
+"""Pull requests on a page; the number is small because each comes with all of its comments."""
+_ABOUT = re.compile(r"/((?:fork/[^/?]+/)?(?:[^/?]+/)?[^/?]+?)/(?:pull-requests?|c|options|webhook)(?:[/?]|$)")
+"""Matches the beginning of a call's path, with the project that it is about."""
+REFUSED_S = 60.0
+"""Pause after the forge refused the token, until somebody provides another one."""
+TOKEN_AGAIN_S = 60.0
+"""Shortest interval between two requests for the same token, which somebody may have replaced."""
+KNOWN_MAX = 4_096
+"""Most projects whose tokens are cached."""
+REQUESTS_MAX = 60
+"""Most requests for tokens in TOKEN_AGAIN_S, since deliveries may name any project, and some processes know no
+projects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +110,6 @@ def _tokens(text: str) -> tuple[str, Mapping[str, str]]:
         else:
             everywhere = part or everywhere
     return everywhere, own
-
-
-PAGE = 20
-"""Pull requests on a page; the number is small because each comes with all of its comments."""
-_ABOUT = re.compile(r"/((?:fork/[^/?]+/)?(?:[^/?]+/)?[^/?]+?)/(?:pull-requests?|c|options|webhook)(?:[/?]|$)")
-REFUSED_S = 60.0
-"""Pause after the forge refused the token, until somebody provides another one."""
 
 
 class PagureUnauthorized(rest.ForgeDenied):
@@ -215,14 +223,6 @@ class PagureClient(rest.Rest):
         return {} if account.verify_ssl else {f"http.{account.clone}/.sslVerify": "false"}
 
 
-TOKEN_AGAIN_S = 60.0
-"""Shortest interval between two requests for the same token, which somebody may have replaced."""
-KNOWN_MAX = 4_096
-T = TypeVar("T")
-ASKED_MAX = 60
-"""Most projects requested in that time, since deliveries may name any project and some processes know no projects."""
-
-
 class PagureSecrets:
     """Find the secrets of the projects of one Pagure."""
 
@@ -232,7 +232,7 @@ class PagureSecrets:
         """Project -> its token, from Pagure's answer."""
         self._requests: OrderedDict[str, tuple[float, str]] = OrderedDict()
         """Project -> the time before which it is not requested again, and why the request failed."""
-        self._lately: deque[float] = deque(maxlen=ASKED_MAX)
+        self._lately: deque[float] = deque(maxlen=REQUESTS_MAX)
 
     def of(self, project: str) -> tuple[str, ...]:
         """Return the tokens with which deliveries of a project may be signed."""
@@ -246,7 +246,7 @@ class PagureSecrets:
         if account.webhook_tokens.get(project) or account.webhook_token:
             return False
         until_s, _ = self._requests.get(project, (0.0, ""))
-        full = len(self._lately) == ASKED_MAX and now_s - self._lately[0] < TOKEN_AGAIN_S
+        full = len(self._lately) == REQUESTS_MAX and now_s - self._lately[0] < TOKEN_AGAIN_S
         # The bound is for names that strangers make up; a project that had a token may always be asked about again.
         return now_s >= until_s and not (full and project not in self._known)
 

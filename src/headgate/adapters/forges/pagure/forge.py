@@ -1,8 +1,4 @@
-"""Connect to a Pagure, and verify the deliveries of its webhooks: see `ports.forge.Forge`.
-
-Each project signs with a token of its own, which Pagure makes and tells who administers the project; so a delivery says
-something of its own project alone, whatever stands in it.  Nothing else of it is believed: Pagure is asked.
-"""
+"""Connect to a Pagure, and verify the deliveries of its webhooks: see `ports.forge.Forge`."""
 
 from __future__ import annotations
 
@@ -28,7 +24,16 @@ from headgate.base.ids import derived
 from headgate.gate.state.change import ChangeState
 from headgate.ports.forge import Abilities, Hint, Ignored, Misdelivered, Unsure
 
+BODY_MAX_BYTES = 25 * 2**20
+"""Largest delivery that is read."""
 _NAME = r"(?!\.{1,2}/)[\w.+-]{1,100}"
+"""Name of a namespace or a project in the URL of a page."""
+_FULL_NAME = re.compile(r"(?!\.{1,2}/)[\w.+-]{1,100}(?:/(?!\.{1,2}(?:/|$))[\w.+-]{1,100}){0,3}", re.ASCII)
+_ID = re.compile(r"[0-9A-Za-z-]{1,100}")
+_REPORTS = re.compile(r"pull-request\.(comment|flag|tag|assigned|initial_comment)\..*")
+"""Events about comments, flags, tags and assignees of a change."""
+_ENDS = ("pull-request.closed", "pull-request.reopened")
+_WRONG = "the signature is wrong, or the project is none that is tested here"
 
 
 class PagureForge(RestDriver):
@@ -54,15 +59,6 @@ class PagureForge(RestDriver):
         us, none = await self._client.us(), dict[str, str]()
         change_state, _ = await self._stands.of(self._client.key, project, pull, None, us, none, first=True)
         return change_state
-
-
-BODY_MAX_BYTES = 25 * 2**20
-_FULL_NAME = re.compile(r"(?!\.{1,2}/)[\w.+-]{1,100}(?:/(?!\.{1,2}(?:/|$))[\w.+-]{1,100}){0,3}", re.ASCII)
-_ID = re.compile(r"[0-9A-Za-z-]{1,100}")
-_TOLD = re.compile(r"pull-request\.(comment|flag|tag|assigned|initial_comment)\..*")
-"""Events about comments, flags, tags and assignees of a change."""
-_ENDS = ("pull-request.closed", "pull-request.reopened")
-_WRONG = "the signature is wrong, or the project is none that is tested here"
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -105,7 +101,12 @@ def hint(
     body: bytes,
 ) -> Hint | Ignored | Unsure:
     """Return the place of the event of a delivery; Unsure if the project's token is not known yet. `us`: logins that
-    Headgate writes as; `known`: whether a project, by canonical name, is watched. Raise Misdelivered."""
+    Headgate writes as; `known`: whether a project, by canonical name, is watched. Raise Misdelivered.
+
+    Each project signs with a token of its own, which Pagure makes and shows to the project's administrators. So a
+    delivery counts for the project whose token signs it, whatever it contains. Nothing else of it is believed: Pagure
+    is asked.
+    """
     if len(body) > BODY_MAX_BYTES:
         raise Misdelivered(f"the delivery has more than {BODY_MAX_BYTES} bytes", 413)
     short, signed = headers.get("x-pagure-project", ""), _signature(headers)
@@ -160,7 +161,7 @@ def _of_change(id: str, project: str, delivery: _Delivery, ours: bool) -> Hint |
     topic, change = delivery.topic, delivery.msg.change
     if change is None or not 0 < change.id < 10**9:
         return Ignored(f"{topic[:100]} names no pull request")
-    if ours and _TOLD.fullmatch(topic):
+    if ours and _REPORTS.fullmatch(topic):
         return Ignored("Headgate did it itself")
     if topic not in _ENDS and change.status not in ("", "Open"):
         return Ignored("the change is closed")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from dataclasses import replace as changed
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pygit2
-from msgspec.structs import replace
+from msgspec import structs
 
 from headgate.adapters.forges.changestate import FRESH_S, KNOWN_MAX, STATUSES_MAX, ChangeStateReader
 from headgate.adapters.forges.pagure.client import PagureClient
@@ -24,7 +23,27 @@ from headgate.config.forges.facts import Details, ForgeEvent, Rule, Vote
 from headgate.gate.state.change import ChangeState
 from headgate.ports.forge import Hint
 
+T = TypeVar("T")
+
 WORDS = Words("pull request", ForgeEvent("pg_pull_request", "merged"), ForgeEvent("pg_push"))
+SCORE, ASSIGNEE = "Minimum_score_to_merge_pull-request", "Only_assignee_can_merge_pull-request"
+SIGNED, STRAIGHT = "Enforce_signed-off_commits_in_pull-request", "disable_non_fast-forward_merges"
+"""Options of a project that decide what may be merged."""
+VOTERS_MAX = 50
+"""Most voters whose permissions are requested; those who commented last come first."""
+GROUPS_MAX = 20
+"""Most groups of a project whose members are requested."""
+COMMITS_MAX = 200
+"""Most commits of a change that are checked for sign-offs."""
+HEAD_CHARS = 12
+"""Characters of the commit id in the text of our flags: Pagure does not store the commit of a flag."""
+LEVELS = {"owner": "admin", "admin": "admin", "commit": "write", "collaborator": "read", "ticket": "read"}
+"""Pagure's access level -> the common permission; collaborators have access to some branches only."""
+_RANK = ("", "none", "read", "write", "admin")
+SPOKEN = Spoken(
+    "pg_pull_request", "pg_pull_request_review", merged="merged", reopened="opened", edited="changed",
+    labeled="tagged", unlabeled="", submitted="", flags=True,
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -106,10 +125,6 @@ def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
     )
 
 
-SCORE, ASSIGNEE = "Minimum_score_to_merge_pull-request", "Only_assignee_can_merge_pull-request"
-SIGNED, STRAIGHT = "Enforce_signed-off_commits_in_pull-request", "disable_non_fast-forward_merges"
-
-
 def rule_book(
     pull: PagurePull, options: Mapping[str, Any], us: Collection[str], signed: bool | None
 ) -> tuple[Rule, ...]:
@@ -141,24 +156,6 @@ def _is(pull: PagurePull, us: Collection[str]) -> bool:
 
 def _of(us: Collection[str]) -> str:
     return " or ".join(us) or "Headgate's account"
-
-
-VOTERS_MAX = 50
-"""Most voters whose permissions are requested; those who commented last come first."""
-GROUPS_MAX = 20
-"""Most groups of a project whose members are requested."""
-COMMITS_MAX = 200
-"""Most commits of a change that are checked for sign-offs."""
-HEAD_CHARS = 12
-"""Characters of the commit id in the text of our flags: Pagure does not store the commit of a flag."""
-LEVELS = {"owner": "admin", "admin": "admin", "commit": "write", "collaborator": "read", "ticket": "read"}
-"""Pagure's access level -> the common permission; collaborators have access to some branches only."""
-_RANK = ("", "none", "read", "write", "admin")
-SPOKEN = Spoken(
-    "pg_pull_request", "pg_pull_request_review", merged="merged", reopened="opened", edited="changed",
-    labeled="tagged", unlabeled="", submitted="", flags=True,
-)  # fmt: skip
-T = TypeVar("T")
 
 
 class PagureStands(ChangeStateReader[PagurePull]):
@@ -193,7 +190,7 @@ class PagureStands(ChangeStateReader[PagurePull]):
         # all that was known before a new head is considered old.
         floor = max(pull.floor, mark.floor, mark.remark if moved else 0, mark.review if moved else 0)
         reports = tuple(one for one in pull.reports if _is_of(one, pull, us))
-        return await super().of(key, project, changed(pull, floor=floor, reports=reports), was, us, heads, first=first)
+        return await super().of(key, project, replace(pull, floor=floor, reports=reports), was, us, heads, first=first)
 
     async def details(
         self, key: ForgeKey, pull: PagurePull, us: Collection[str], mark: ReportMark, files: Collection[str] | None
@@ -214,13 +211,15 @@ class PagureStands(ChangeStateReader[PagurePull]):
             labels=pull.labels,
             mergeable=pull.mergeable,
             rules=rules,
-            mark=changed(marked(pull, mark), floor=pull.floor).text,
+            mark=replace(marked(pull, mark), floor=pull.floor).text,
         )
 
     async def _votes(self, key: ForgeKey, pull: PagurePull) -> tuple[Vote, ...]:
         votes = sorted(pull.votes, key=lambda vote: -vote.since_ms)[:VOTERS_MAX]
         may = [await self.permission(key, pull.project, vote.who.name) for vote in votes]
-        return tuple(replace(v, who=replace(v.who, permission=m)) for v, m in zip(votes, may, strict=True))
+        return tuple(
+            structs.replace(v, who=structs.replace(v.who, permission=m)) for v, m in zip(votes, may, strict=True)
+        )
 
     async def _signed(self, pull: PagurePull) -> bool | None:
         """Tell whether all commits are signed off; None if that cannot be determined."""

@@ -1,9 +1,4 @@
-"""Report on a pull request at Pagure, and merge it as it was tested.
-
-Pagure lets nobody edit a comment over its API, so each report that is to be commented is one more.
-
-Pagure merges whatever the head is when it is asked; so what it has merged is compared with what was tested.
-"""
+"""Report on a pull request at Pagure, and merge it as it was tested."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ from typing import Any
 from headgate.adapters.forges.driver import BranchReader, ForgePatience
 from headgate.adapters.forges.pagure.client import PagureClient, PagureUnauthorized
 from headgate.adapters.forges.pagure.poll import HEAD_CHARS
-from headgate.adapters.forges.reporter import ChangeReporter, body
+from headgate.adapters.forges.reporter import ADDRESS, APART, ChangeReporter, body
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected
 from headgate.adapters.reporters.wordings import WORDS, page
 from headgate.base.ids import derived
@@ -23,14 +18,19 @@ from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.outbox import QueueReport
 from headgate.ports import forge
 
-_ADDRESS = re.compile(r"https?://[^\s<>()\[\]\"'`]+")
 _VOTE = re.compile(r"([+-])(?=1)")
 _THUMB = re.compile(r":(?=thumbs(?:up|down):)")
-_APART = "\u200b"
+
+MODES = ("merge", "merge-resolve", "merge-recursive", "merge-ort")
+"""Pagure makes merge commits, and fast-forwards where that suffices: the tree is the same in either case."""
+PATIENCE_S = 120.0
+"""How long a merge may take at Pagure, which hands it to a worker."""
+CONFLICTS = "CONFLICTS"
+"""Merge status of a pull request with conflicts."""
 
 
 class PagureTeller(ChangeReporter):
-    """Report on changes at one Pagure."""
+    """Report on changes at one Pagure. Its API cannot edit comments, so each report is a new one."""
 
     noun = "Pagure"
 
@@ -97,25 +97,18 @@ def voteless(text: str) -> str:
     """Return a text without votes, whatever jobs say: Pagure counts `+1` or `-1` anywhere, even in a date or a URL, and
     thumbs as votes of the author."""
     parts, at = list[str](), 0
-    for found in _ADDRESS.finditer(text):
+    for found in ADDRESS.finditer(text):
         parts += [_apart(text[at : found.start()]), _VOTE.sub(lambda sign: f"%{ord(sign[1]):02X}", found[0])]
         at = found.end()
-    return _THUMB.sub(f":{_APART}", "".join((*parts, _apart(text[at:]))))
+    return _THUMB.sub(f":{APART}", "".join((*parts, _apart(text[at:]))))
 
 
 def _apart(text: str) -> str:
-    return _VOTE.sub(rf"\1{_APART}", text)
-
-
-MODES = ("merge", "merge-resolve", "merge-recursive", "merge-ort")
-"""Pagure makes merge commits, and fast-forwards where that suffices: the tree is the same in either case."""
-PATIENCE_S = 120.0
-"""How long a merge may take at Pagure, which hands it to a worker."""
-CONFLICTS = "CONFLICTS"
+    return _VOTE.sub(rf"\1{APART}", text)
 
 
 class PagureLander:
-    """Merge at one Pagure."""
+    """Merge at one Pagure. It merges whatever the head is by then, so the result is compared with what was tested."""
 
     def __init__(self, client: PagureClient, branches: BranchReader) -> None:
         self._client, self._branches = client, branches

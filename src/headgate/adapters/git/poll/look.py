@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from headgate.adapters.git.command import GitImpossible
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
-from headgate.adapters.git.objects import Original, text
+from headgate.adapters.git.objects import Original, decoded
 from headgate.adapters.git.poll.moves import as_it_was, moved_heads, moved_refs, watched
 from headgate.adapters.git.poll.names import (
     APPROVED,
@@ -229,7 +229,7 @@ class Look:
             original = self._mirror.parts(commit).original
         except GitImpossible:
             original = Original(b"", b"", b"")
-        message = _cut(text(original, original.message).replace("\0", "\ufffd"))
+        message = _cut(decoded(original, original.message).replace("\0", "\ufffd"))
         needs, unresolved = self._names.needs(message)
         bases = self._stacked.get(self._key(name), Stacked()).bases
         return Change(
@@ -240,7 +240,7 @@ class Look:
             commit=commit,
             ref=FOR + name,
             message=message,
-            owner=_owner(text(original, original.author)),
+            owner=_owner(decoded(original, original.author)),
             files=few(paths),
             needs=tuple(dict.fromkeys((*bases, *needs))),
             bases=bases,

@@ -1,4 +1,4 @@
-"""Find which refs have moved since they were last seen, and doubt a listing that may not be all there is."""
+"""Find which refs have moved since they were last seen, and doubt a listing that may be incomplete."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ from headgate.gate.state.change import HEADS, TAGS, ZEROS, Change, ChangeState
 
 HEADS_MOVED_MAX = 40
 """Most moved branches that one look reports, in one commit; the next look begins at once."""
+REFS_MOVED_MAX = 500
+"""Most refs that one look reports; the next look begins at once."""
+SEEN_MAX = 200_000
+"""Most refs of one repository that are read, tags first."""
+DOUBTED_S = 5.0
+"""Pause before a listing that is in doubt is read again."""
+LOST_MIN = 20
+"""Refs that may disappear at once before the listing is in doubt."""
+_WATCHED = (HEADS, TAGS, FOR, APPROVED, APPROVALS, VETOES)
 
 
 class MovedHeads(NamedTuple):
@@ -69,12 +78,6 @@ def as_it_was(old: Mapping[str, str], ref: str, heads: dict[str, str]) -> None:
         del heads[ref]
 
 
-REFS_MOVED_MAX = 500
-"""Most refs that one look reports; the next look begins at once."""
-SEEN_MAX = 200_000
-"""Most refs of one repository that are read, tags first."""
-
-
 class MovedRefs(NamedTuple):
     """Hold how the refs of a project differ from what was seen."""
 
@@ -120,13 +123,6 @@ def moved_refs(
     reported = differ[:REFS_MOVED_MAX]
     updates = (update(connection, project, ref, seen.get(ref, ZEROS), now.get(ref, ZEROS)) for ref in reported)
     return MovedRefs({ref: now.get(ref, "") for ref in reported}, tuple(updates), len(differ) > REFS_MOVED_MAX)
-
-
-DOUBTED_S = 5.0
-"""Pause before a listing that is in doubt is read again."""
-LOST_MIN = 20
-"""Refs that may disappear at once before the listing is in doubt."""
-_WATCHED = (HEADS, TAGS, FOR, APPROVED, APPROVALS, VETOES)
 
 
 def as_before(

@@ -1,6 +1,6 @@
 """Read what the names of refs say: changes, people's statements on them, and refs that mean nothing.
 
-Branches and topics may both have slashes.  Of `<branch>/<topic>` the branch is the longest one there is.
+Branches and topics may both have slashes: the branch of `<branch>/<topic>` is the longest one that exists.
 """
 
 from __future__ import annotations
@@ -18,6 +18,13 @@ APPROVALS, VETOES, PROPOSERS = "refs/approvals/", "refs/vetoes/", "refs/proposer
 """Below each follows a person, then `<branch>/<topic>`; the server checks the person's name."""
 TOPIC_LEVELS_MAX, TOPIC_MAX_BYTES = 20, 200
 """The same limits as in the hook, which refuses pushes of other topics."""
+SHOWN_MAX = 5
+"""Most refs that are named for one reason."""
+REASONS_MAX = 5
+NAME_MAX_CHARS = 300
+PEOPLE_MAX = 100
+"""Most people with a statement on one change; those of further people are ignored."""
+APPROVES_NOTHING = "it approves what nobody has proposed"
 
 
 def statement_of(ref: str, kind: str) -> tuple[str, str] | None:
@@ -93,12 +100,6 @@ class Names:
         return ""
 
 
-SHOWN_MAX = 5
-"""Most refs that are named for one reason."""
-REASONS_MAX = 5
-NAME_MAX_CHARS = 300
-
-
 class Misfits:
     """Collect the unusable refs of one repository by reason."""
 
@@ -125,10 +126,6 @@ def _reason(why: str, refs: list[str]) -> str:
 def _shown(ref: str) -> str:
     name = shown_name(ref)
     return name if len(name) <= NAME_MAX_CHARS else f"{name[:NAME_MAX_CHARS]}…"
-
-
-PEOPLE_MAX = 100
-"""Most people with a statement on one change; those of further people are ignored."""
 
 
 class RefStatements:
@@ -174,9 +171,6 @@ def gained(now: ChangeState, before: ChangeState | None) -> bool:
         return True
     had = {word.who for word in before.approvals if word.commit == now.change.commit} if before is not None else set()
     return now.open and any(w.commit == now.change.commit and w.who not in had for w in now.approvals)
-
-
-APPROVES_NOTHING = "it approves what nobody has proposed"
 
 
 def orphans(

@@ -1,4 +1,4 @@
-"""Decide when to look at a repository: when its refs change, at hints, and with a place for the look."""
+"""Decide when to look at a repository: when its refs change, at hints, and once there is a place for the look."""
 
 from __future__ import annotations
 
@@ -23,8 +23,15 @@ UNTOLD_S = 1.0
 themselves."""
 _REFS = ("refs", "reftable")
 _NOTES = "refs/notes/"
+REST_S = 1.0
+"""Shortest interval between the beginnings of two looks that hints request."""
+SLOW_S = 5.0
+"""Time after which a look that is still running gives its place to the next one."""
+SLOW_MAX = 100
+"""Most looks that go on without a place."""
 
 GitDirs = Callable[[], Mapping[str, Path]]
+_Identity = tuple[Path, int, int, int]
 
 
 async def watch(git_dirs: GitDirs, stir: Callable[[str], None], retry_s: float) -> None:
@@ -57,9 +64,6 @@ async def watch(git_dirs: GitDirs, stir: Callable[[str], None], retry_s: float) 
             await asyncio.sleep(retry_s)
             for project in current:
                 stir(project)
-
-
-_Identity = tuple[Path, int, int, int]
 
 
 def _identities(dirs: Mapping[str, Path]) -> dict[str, _Identity]:
@@ -122,10 +126,6 @@ def _settled(change: Change, path: str) -> bool:
     return change is Change.deleted or not path.endswith(".lock")
 
 
-REST_S = 1.0
-"""Shortest interval between the beginnings of two looks that hints request."""
-
-
 class Hinted:
     """Collect hints. A look answers the hints that came before it started; later ones wait for the next."""
 
@@ -157,13 +157,9 @@ class Hinted:
         return ids
 
 
-SLOW_S = 5.0
-"""Time after which a look that is still running gives its place to the next one."""
-SLOW_MAX = 100
-"""Most looks that go on without a place."""
+class LookPlaces:
+    """Limit how many looks run at once; a slow one gives its place to the next, and goes on without one."""
 
-
-class RefPlaces:
     def __init__(self, most: int, slow_s: float = SLOW_S, slow_max: int = SLOW_MAX) -> None:
         self._free, self._slow_s, self._slow_max = asyncio.Semaphore(most), slow_s, slow_max
         self._slow = 0

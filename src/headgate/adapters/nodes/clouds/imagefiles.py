@@ -31,6 +31,18 @@ RESERVE_BYTES = 2**30
 """Space that stays free on the disk."""
 ZSTD = ".zst"
 _PART = ".part"
+QCOW2, VHDX, VHD, VMDK, TAR = b"QFI\xfb", b"vhdxfile", b"conectix", b"KDMV", b"ustar"
+_FOOT = 512
+_TAR_AT = 257
+_EXTERNAL = 1 << 2
+"""Incompatible feature of qcow2: the data are in another file."""
+_SECTOR = 512
+_DESCRIPTOR_SECTORS_MAX = 2_048
+_VMDK_KINDS = frozenset({"monolithicSparse", "streamOptimized"})
+"""Kinds of vmdk that are one file."""
+_CREATE_TYPE = re.compile(r'createType\s*=\s*"?([^"\s]*)', re.IGNORECASE)
+_EXTENT = re.compile(r"(?:RW|RDONLY|NOACCESS)(?!\S)", re.IGNORECASE)  # also alone in a line: readers skip line ends
+_OWN_EXTENT = re.compile(r'(?:RW|RDONLY)\s+[0-9]+\s+SPARSE\s+"[^"/\\]+"')
 
 
 class FetchedImages:
@@ -161,20 +173,6 @@ def _below(url: str, root: str) -> bool:
 
 def _short(url: str) -> str:
     return one_line(url)[:200]
-
-
-QCOW2, VHDX, VHD, VMDK, TAR = b"QFI\xfb", b"vhdxfile", b"conectix", b"KDMV", b"ustar"
-_FOOT = 512
-_TAR_AT = 257
-_EXTERNAL = 1 << 2
-"""Incompatible feature of qcow2: the data are in another file."""
-_SECTOR = 512
-_DESCRIPTOR_SECTORS_MAX = 2_048
-_VMDK_KINDS = frozenset({"monolithicSparse", "streamOptimized"})
-"""Kinds of vmdk that are one file."""
-_CREATE_TYPE = re.compile(r'createType\s*=\s*"?([^"\s]*)', re.IGNORECASE)
-_EXTENT = re.compile(r"(?:RW|RDONLY|NOACCESS)(?!\S)", re.IGNORECASE)  # also alone in a line: readers skip line ends
-_OWN_EXTENT = re.compile(r'(?:RW|RDONLY)\s+[0-9]+\s+SPARSE\s+"[^"/\\]+"')
 
 
 def check_disk(file: Path, format: str) -> None:

@@ -19,6 +19,23 @@ from pathlib import Path
 
 NO_CORE_BYTES = 1
 """Size of core dumps: with 0 the kernel still passes them to a program that /proc/sys/kernel/core_pattern names."""
+PREFIX = "headgate-"
+_SELF = "headgate"
+"""Group for the processes of a delegated unit, since a group with subgroups may hold no processes itself."""
+MACHINE_SHARE = 0.9
+"""Share of the machine's memory for all builds together; the rest is for Headgate and its neighbours."""
+BUILDS_PART = {"cpu.weight": "50", "cpu.shares": "512"}
+"""Processor weight of all builds together: half of Headgate's own, whose answers many wait for. Builds take all
+processor time that nobody else needs."""
+PART_MIN, PART = 2, 1_000
+"""Processor weight of all builds of one project together, at least and at most."""
+_CONTROLLERS = ("memory", "pids", "cpu")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+# A sweep that interferes takes milliseconds and then leaves a group of a living executor alone.
+LOCK_TRIES_MAX = 5
+KILL_ROUNDS_MAX = 200
+KILL_LOOK_INTERVAL_S = 0.01
+"""Interval between two looks at killed processes, which need a moment to end and may fork meanwhile."""
 
 
 class Exceeded(Exception):
@@ -65,25 +82,6 @@ def of_bytes(number: float) -> str:
         if number >= size:
             return f"{number / size:.3g} {unit}"
     return f"{number:.0f} bytes"
-
-
-PREFIX = "headgate-"
-_SELF = "headgate"
-"""Group for the processes of a delegated unit, since a group with subgroups may hold no processes itself."""
-MACHINE_SHARE = 0.9
-"""Share of the machine's memory for all builds together; the rest is for Headgate and its neighbours."""
-BUILDS_PART = {"cpu.weight": "50", "cpu.shares": "512"}
-"""Processor weight of all builds together: half of Headgate's own, whose answers many wait for. Builds take all
-processor time that nobody else needs."""
-PART_MIN, PART = 2, 1_000
-"""Processor weight of all builds of one project together, at least and at most."""
-_CONTROLLERS = ("memory", "pids", "cpu")
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# A sweep that interferes takes milliseconds and then leaves a group of a living executor alone.
-LOCK_TRIES_MAX = 5
-KILL_ROUNDS_MAX = 200
-KILL_LOOK_INTERVAL_S = 0.01
-"""Interval between two looks at killed processes, which need a moment to end and may fork meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""List what a job has of this machine: the files that it sees, each named, and the system calls it may make.
+"""List what a job has of this machine: the files that it sees, each named, and the system calls that it may make.
 
 Credentials lie below /etc, /opt, /run, /home, /root and /var, so that of these only what is listed is there.  Not on
 the list, because people keep passwords in them: gitconfig, pip.conf, npmrc, ansible, apt/auth.conf, wgetrc, netrc and
 private keys of ssl and ssh.  Who wants them in jobs says so in the settings (`untrusted_ro_paths`).
 
-A classic BPF program over `struct seccomp_data`, as bubblewrap loads it.  It is a list of refusals: everything else is
-allowed.  Calls are refused with an error, so that programs which merely try go on without.
+The filter of system calls is a classic BPF program over `struct seccomp_data`, as bubblewrap loads it.  It is a list of
+refusals: everything else is allowed.  Calls are refused with an error, so that programs which merely try go on without.
 """
 
 from __future__ import annotations
@@ -55,6 +55,53 @@ NAMES = (
 )
 _INSTALLED = ("bin", "lib", "lib64", "libexec", "include", "share", "pyvenv.cfg")
 """Visible parts of a directory that Python is installed in, which may also hold settings of Headgate."""
+CLONE_NEWUSER = 0x1000_0000
+AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET = 1, 2, 10, 16, 17
+FAMILIES = (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)
+"""Families of sockets that jobs may make. Others are of no network namespace (AF_VSOCK reaches the host of a virtual
+machine), or large parts of the kernel that no build needs (AF_ALG, AF_TIPC and so on)."""
+TIOCSTI, TIOCLINUX = 0x5412, 0x541C
+"""Requests that put characters into a terminal as if somebody had typed them."""
+X32_BIT = 0x4000_0000
+"""Bit in the numbers of the x32 calls, which share the architecture of x86_64."""
+_ALLOW, _ERRNO = 0x7FFF_0000, 0x0005_0000
+_LOAD, _JUMP_EQUAL, _JUMP_BITS, _JUMP_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+"""Offsets in `struct seccomp_data`; arguments have 8 bytes each, the low half first on all architectures here."""
+CallNumbers = tuple[int | None, int | None, int | None]
+"""Numbers of a call on x86_64, aarch64 and i386; None where the call does not exist."""
+REFUSED: dict[str, CallNumbers] = {
+    # keyrings are shared by all processes of a user, also across sandboxes
+    "add_key": (248, 217, 286), "keyctl": (250, 219, 288), "request_key": (249, 218, 287),
+    # large and often broken parts of the kernel
+    "bpf": (321, 280, 357), "perf_event_open": (298, 241, 336), "userfaultfd": (323, 282, 374),
+    "io_uring_setup": (425, 425, 425), "io_uring_enter": (426, 426, 426), "io_uring_register": (427, 427, 427),
+    "lookup_dcookie": (212, 18, 253), "nfsservctl": (180, 42, 169), "uselib": (134, None, 86),
+    "modify_ldt": (154, None, 123), "vm86": (None, None, 166), "vm86old": (None, None, 113), "kcmp": (312, 272, 349),
+    # the machine's own
+    "kexec_load": (246, 104, 283), "kexec_file_load": (320, 294, None), "reboot": (169, 142, 88),
+    "init_module": (175, 105, 128), "finit_module": (313, 273, 350), "delete_module": (176, 106, 129),
+    "swapon": (167, 224, 87), "swapoff": (168, 225, 115), "acct": (163, 89, 51), "syslog": (103, 116, 103),
+    "settimeofday": (164, 170, 79), "clock_settime": (227, 112, 264), "iopl": (172, None, 110),
+    "ioperm": (173, None, 101), "quotactl": (179, 60, 131), "quotactl_fd": (443, 443, 443), "vhangup": (153, 58, 111),
+    "open_by_handle_at": (304, 265, 342),
+    # the operation is in memory, which filters cannot read; 32-bit programs also have the separate calls
+    "socketcall": (None, None, 102),
+}  # fmt: skip
+"""Calls that every job is refused, with EPERM."""
+NESTING: dict[str, CallNumbers] = {
+    "mount": (165, 40, 21), "umount2": (166, 39, 52), "umount": (None, None, 22), "pivot_root": (155, 41, 217),
+    "move_mount": (429, 429, 429), "open_tree": (428, 428, 428), "open_tree_attr": (467, 467, 467),
+    "fsopen": (430, 430, 430), "fsconfig": (431, 431, 431), "fsmount": (432, 432, 432), "fspick": (433, 433, 433),
+    "mount_setattr": (442, 442, 442), "setns": (308, 268, 346),
+}  # fmt: skip
+"""Calls that programs for containers need; refused with EPERM unless a job may have user namespaces."""
+CLONE: CallNumbers = (56, 220, 120)
+CLONE3: CallNumbers = (435, 435, 435)
+UNSHARE: CallNumbers = (272, 97, 310)
+IOCTL: CallNumbers = (16, 29, 54)
+SOCKET: CallNumbers = (41, 198, 359)
+SOCKETPAIR: CallNumbers = (53, 199, 360)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,70 +200,16 @@ def interpreter() -> list[Path]:
     return [*(path for path in found if path.exists()), Path(__file__).parents[3]]
 
 
-CLONE_NEWUSER = 0x1000_0000
-AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET = 1, 2, 10, 16, 17
-FAMILIES = (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)
-"""Families of sockets that jobs may make. Others are of no network namespace (AF_VSOCK reaches the host of a virtual
-machine), or large parts of the kernel that no build needs (AF_ALG, AF_TIPC and so on)."""
-TIOCSTI, TIOCLINUX = 0x5412, 0x541C
-"""Requests that put characters into a terminal as if somebody had typed them."""
-X32_BIT = 0x4000_0000
-"""Bit in the numbers of the x32 calls, which share the architecture of x86_64."""
-
-_ALLOW, _ERRNO = 0x7FFF_0000, 0x0005_0000
-_LOAD, _JUMP_EQUAL, _JUMP_BITS, _JUMP_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
-_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
-"""Offsets in `struct seccomp_data`; arguments have 8 bytes each, the low half first on all architectures here."""
-
-
 class Architecture(NamedTuple):
     audit: int
     column: int
-    """Index of its number in `Numbers`."""
+    """Index of its number in `CallNumbers`."""
 
 
 X86_64, AARCH64, I386 = Architecture(0xC000_003E, 0), Architecture(0xC000_00B7, 1), Architecture(0x4000_0003, 2)
 MACHINES = {"x86_64": (X86_64, I386), "aarch64": (AARCH64,)}
 """Machine, as `platform.machine` names it -> architectures of the programs that it runs. Other architectures are
 refused."""
-
-CallNumbers = tuple[int | None, int | None, int | None]
-"""Numbers of a call on x86_64, aarch64 and i386; None where the call does not exist."""
-
-REFUSED: dict[str, CallNumbers] = {
-    # keyrings are shared by all processes of a user, also across sandboxes
-    "add_key": (248, 217, 286), "keyctl": (250, 219, 288), "request_key": (249, 218, 287),
-    # large and often broken parts of the kernel
-    "bpf": (321, 280, 357), "perf_event_open": (298, 241, 336), "userfaultfd": (323, 282, 374),
-    "io_uring_setup": (425, 425, 425), "io_uring_enter": (426, 426, 426), "io_uring_register": (427, 427, 427),
-    "lookup_dcookie": (212, 18, 253), "nfsservctl": (180, 42, 169), "uselib": (134, None, 86),
-    "modify_ldt": (154, None, 123), "vm86": (None, None, 166), "vm86old": (None, None, 113), "kcmp": (312, 272, 349),
-    # the machine's own
-    "kexec_load": (246, 104, 283), "kexec_file_load": (320, 294, None), "reboot": (169, 142, 88),
-    "init_module": (175, 105, 128), "finit_module": (313, 273, 350), "delete_module": (176, 106, 129),
-    "swapon": (167, 224, 87), "swapoff": (168, 225, 115), "acct": (163, 89, 51), "syslog": (103, 116, 103),
-    "settimeofday": (164, 170, 79), "clock_settime": (227, 112, 264), "iopl": (172, None, 110),
-    "ioperm": (173, None, 101), "quotactl": (179, 60, 131), "quotactl_fd": (443, 443, 443), "vhangup": (153, 58, 111),
-    "open_by_handle_at": (304, 265, 342),
-    # the operation is in memory, which filters cannot read; 32-bit programs also have the separate calls
-    "socketcall": (None, None, 102),
-}  # fmt: skip
-"""Calls that every job is refused, with EPERM."""
-
-NESTING: dict[str, CallNumbers] = {
-    "mount": (165, 40, 21), "umount2": (166, 39, 52), "umount": (None, None, 22), "pivot_root": (155, 41, 217),
-    "move_mount": (429, 429, 429), "open_tree": (428, 428, 428), "open_tree_attr": (467, 467, 467),
-    "fsopen": (430, 430, 430), "fsconfig": (431, 431, 431), "fsmount": (432, 432, 432), "fspick": (433, 433, 433),
-    "mount_setattr": (442, 442, 442), "setns": (308, 268, 346),
-}  # fmt: skip
-"""Calls that programs for containers need; refused with EPERM unless a job may have user namespaces."""
-
-CLONE: CallNumbers = (56, 220, 120)
-CLONE3: CallNumbers = (435, 435, 435)
-UNSHARE: CallNumbers = (272, 97, 310)
-IOCTL: CallNumbers = (16, 29, 54)
-SOCKET: CallNumbers = (41, 198, 359)
-SOCKETPAIR: CallNumbers = (53, 199, 360)
 
 
 def filter_known() -> bool:

@@ -35,6 +35,22 @@ COSTLY_LOOK_INTERVAL_S = 2.0
 """Interval between two looks without a control group, which visit each process."""
 CROWDED_S = 10.0
 """Time without room for another process after which a build is ended: it would fail, or never end."""
+REST = 20
+"""Seconds without a measurement for each second that measuring a build takes."""
+ANYWAY_S = 30.0
+"""Interval between two measurements of a build whose disk has not filled: what others free hides what it writes."""
+DU_TIMEOUT_S = 60.0
+STEP = 50
+"""A build is measured when the disk has lost one part in this many of the build's limit."""
+RESERVE_SHARE = 0.05
+"""Limit of the reserve, as a share of the disk; it applies to small disks."""
+FILES_RESERVE_SHARE = 0.02
+GUILTY_SHARE = 0.1
+"""Share of the reserve below which a build's use is no reason to end it when the disk is full."""
+MOMENT_S = 0.4
+"""Time within which looks of several commands of a build count as one."""
+SETTLE_S = 3.0
+"""Pause between two builds that are ended because the disk is full, in which files are removed."""
 
 
 @dataclass(slots=True)
@@ -182,24 +198,6 @@ class Limiter:
     def close(self) -> None:
         """Stop, once no build runs any more."""
         self.groups.close()
-
-
-REST = 20
-"""Seconds without a measurement for each second that measuring a build takes."""
-ANYWAY_S = 30.0
-"""Interval between two measurements of a build whose disk has not filled: what others free hides what it writes."""
-DU_TIMEOUT_S = 60.0
-STEP = 50
-"""A build is measured when the disk has lost one part in this many of the build's limit."""
-RESERVE_SHARE = 0.05
-"""Limit of the reserve, as a share of the disk; it applies to small disks."""
-FILES_RESERVE_SHARE = 0.02
-GUILTY_SHARE = 0.1
-"""Share of the reserve below which a build's use is no reason to end it when the disk is full."""
-MOMENT_S = 0.4
-"""Time within which looks of several commands of a build count as one."""
-SETTLE_S = 3.0
-"""Pause between two builds that are ended because the disk is full, in which files are removed."""
 
 
 @dataclass(frozen=True, slots=True)

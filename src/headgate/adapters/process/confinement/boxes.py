@@ -1,19 +1,19 @@
-"""Put together the file system of a container, and enter a running one: standard library only.
+"""Put together the file system of a container, and enter a running one: standard library only, see `supervisor`.
 
 A box is JSON: `layers` (directories below `store`, the uppermost first; none: an empty file system), `upper` and
 `scratch` (directories that take what the command writes; overlayfs needs the second), `binds` (source, path in the
-box, whether it may be written; no source: an empty directory), `memory` (paths with a
-file system in memory each, of at most `memory_size_bytes`), `files` (path in the box -> text), `directories` (that must
-be there), `owner` (the
-number that the root user of the box has on this machine).
+box, whether it may be written; no source: an empty directory), `memory` (paths with a file system in memory each, of at
+most `memory_size_bytes`), `files` (path in the box -> text), `directories` (that must be there), `owner` (the number
+that the root user of the box has on this machine).
 
 It is mounted at `PLACE` in a mount namespace of the supervisor's own, so that nothing is left of it when the last of
 its processes has ended, whatever ended them.  An image and the job before may have put anything where something is to
 be mounted: paths are walked one name at a time, and no link is followed.
 
-The container may be hostile from the first moment that this process is seen in it.  So nothing is imported or looked up
-there but `/etc/passwd` and `/etc/group`, nobody there may look at the process before its program runs, and it keeps no
-descriptor, no capability and no right to a setuid program that other commands of the container lack.
+A running container may be hostile from the first moment that it sees the process which enters it.  So nothing is
+imported or looked up there but `/etc/passwd` and `/etc/group`, nobody there may look at the process before its program
+runs, and it keeps no descriptor, no capability and no right to a setuid program that other commands of the container
+lack.
 """
 
 from __future__ import annotations
@@ -31,6 +31,29 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 libc = ctypes.CDLL(None, use_errno=True)
+PLACE = "/mnt"
+"""Mount point of the box: a directory on every machine that all users may traverse."""
+_CLONE_NEWNS = 0x0002_0000
+_RDONLY, _NOSUID, _NODEV, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
+_HOLD = os.O_PATH | os.O_CLOEXEC
+_STEP = _HOLD | os.O_DIRECTORY | os.O_NOFOLLOW
+SPACES = {"net": 0x4000_0000, "cgroup": 0x0200_0000, "ipc": 0x0800_0000, "uts": 0x0400_0000, "mnt": 0x0002_0000}
+"""Kinds of namespaces that a command enters if they differ from the supervisor's, the file system last; the one of
+processes is entered before the fork."""
+PID_SPACE = 0x2000_0000
+USERS_SIZE_MAX_BYTES = 1_000_000
+"""Size of the container's lists of users and groups."""
+SHELL = "/bin/sh"
+IGNORED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Signals that Python ignores from its start."""
+_SET_PDEATHSIG, _SET_DUMPABLE, _SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS = 1, 4, 22, 24, 38
+_FILTER = 2
+_CAPABILITIES_VERSION_3 = 0x2008_0522
+# Capability sets have 64 bits; the kernel says with EINVAL which is the first that it lacks.
+_LAST_CAPABILITY = 63
+_EINVAL = 22
+_LEAST = 10
+"""Lowest descriptor that does not collide with those that a command starts with."""
 
 
 def checked(result: int, what: str) -> None:
@@ -38,14 +61,6 @@ def checked(result: int, what: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
-
-
-PLACE = "/mnt"
-"""Mount point of the box: a directory on every machine that all users may traverse."""
-_CLONE_NEWNS = 0x0002_0000
-_RDONLY, _NOSUID, _NODEV, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
-_HOLD = os.O_PATH | os.O_CLOEXEC
-_STEP = _HOLD | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def enter(box: Mapping[str, Any]) -> None:
@@ -208,25 +223,6 @@ def box_of(
         "memory_size_bytes": memory_size_bytes,
         "owner": owner,
     }
-
-
-SPACES = {"net": 0x4000_0000, "cgroup": 0x0200_0000, "ipc": 0x0800_0000, "uts": 0x0400_0000, "mnt": 0x0002_0000}
-"""Kinds of namespaces that a command enters if they differ from the supervisor's, the file system last; the one of
-processes is entered before the fork."""
-PID_SPACE = 0x2000_0000
-USERS_SIZE_MAX_BYTES = 1_000_000
-"""Size of the container's lists of users and groups."""
-SHELL = "/bin/sh"
-IGNORED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores from its start."""
-_SET_PDEATHSIG, _SET_DUMPABLE, _SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS = 1, 4, 22, 24, 38
-_FILTER = 2
-_CAPABILITIES_VERSION_3 = 0x2008_0522
-# Capability sets have 64 bits; the kernel says with EINVAL which is the first that it lacks.
-_LAST_CAPABILITY = 63
-_EINVAL = 22
-_LEAST = 10
-"""Lowest descriptor that does not collide with those that a command starts with."""
 
 
 class NoAccount(Exception):

@@ -1,4 +1,4 @@
-"""Give the programs of each build a user whom nobody else on the machine is, by numbers that are claimed."""
+"""Give the programs of each build a user of their own, whose number no other process of the machine has."""
 
 from __future__ import annotations
 
@@ -74,6 +74,8 @@ class NoUser(Exception):
 
 
 class Users:
+    """Lend users of a range, which starts at `first_inside` where the programs of builds start."""
+
     def __init__(self, outside: Numbers, first_inside: int) -> None:
         self._outside, self._first_inside = outside, first_inside
 

@@ -3,8 +3,9 @@
 Bubblewrap runs in a user namespace in which the root user of the container is one of nobody else's numbers.  Processes,
 network, control group, filter of system calls and limits are those of every job.
 
-A command of ours holds its namespaces, and its supervisor starts what Ansible asks for at a socket, see `server`.  It
-has the network, limits, filter and capabilities of untrusted programs in the container, whoever's playbook it is.
+Where the container is a host of playbooks, a command of ours holds its namespaces, and its supervisor starts what
+Ansible requests at a socket, see `confinement.server`.  What it starts has the network, limits, filter and capabilities
+of untrusted programs in the container, whoever wrote the playbook.
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ SEARCHED = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MEMORY = ("/tmp",)  # noqa: S108 - the container's own
 DIRECTORIES = ("/proc", "/dev", "/sys", "/etc")
 """Directories that are mount points or get files."""
+CONNECTION = "headgate_container"
+"""Ansible's name of the connection plugin."""
+HOST_NAME = "container"
+"""Name of the host if the job's nodes have no other."""
+# The playbook reaches its own limit first, and is what the log then names.
+LONGER_S = 60.0
+"""How much longer than the playbook the container may live."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +118,8 @@ def boxed(
 
 
 def served(sandbox: Sandbox, container: Container, place: Path, owner: int) -> dict[str, Any]:
-    """Return how other commands start in a container, see `server`: with the rights of its programs. JSON."""
+    """Return how other commands start in a container: with the rights of its programs; see `confinement.server`.
+    JSON."""
     nesting = sandbox.paths[False].nesting
     return {
         "directory": str(place),
@@ -144,15 +153,6 @@ def _bound(paths: Iterable[Path], *, writable: bool) -> Iterator[tuple[str, str,
     for path in paths:
         if path.exists():
             yield str(path), str(path), writable
-
-
-CONNECTION = "headgate_container"
-"""Ansible's name of the connection plugin."""
-HOST_NAME = "container"
-"""Name of the host if the job's nodes have no other."""
-# The playbook reaches its own limit first, and is what the log then names.
-LONGER_S = 60.0
-"""How much longer than the playbook the container may live."""
 
 
 def host() -> dict[str, Any]:

@@ -1,8 +1,4 @@
-"""Pass on what podman says, keep why it failed, and clear the layers that it leaves behind.
-
-Nobody else uses the store whose layers are cleared, and none of its commands runs meanwhile.  What podman wrote is
-not believed: whoever found a flaw in it may have written there, and this process is root.
-"""
+"""Pass on what podman writes, remember why it failed, and clear the layers that it leaves behind."""
 
 from __future__ import annotations
 
@@ -16,6 +12,8 @@ from typing import Any
 from headgate.adapters.process.processes import Sink
 
 WHY_SIZE_MAX_BYTES = 4_096
+_ID = re.compile(r"[0-9a-f]{64}")
+_LINK = re.compile(r"[A-Z0-9]{26}")
 
 
 class PodmanSink:
@@ -37,13 +35,13 @@ class PodmanSink:
         self._sink.say(text)
 
 
-_ID = re.compile(r"[0-9a-f]{64}")
-_LINK = re.compile(r"[A-Z0-9]{26}")
-
-
 def take_out_orphans(root: Path, where: Path) -> None:
     """Move layers that no image has, and incomplete images, out of the store at `root` into the directory `where`,
-    to be removed. Raise OSError."""
+    to be removed. Raise OSError.
+
+    Nobody else uses the store, and no podman runs on it meanwhile.  What podman wrote is not trusted: whoever found a
+    flaw in it may have written there, and this process is root.
+    """
     of_images, of_layers = root / "overlay-images/images.json", root / "overlay-layers/layers.json"
     every, layers = _listed(of_images), _listed(of_layers)
     # podman records an image before its manifest, so that one without was interrupted.

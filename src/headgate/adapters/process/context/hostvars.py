@@ -4,12 +4,12 @@ In Ansible a variable may be a template, which runs programs, reads files and na
 trusted or has secrets gets what a job's variables come to where nobody has any rights, as plain texts; and none that
 tells Ansible which programs to start.
 
-Ansible keeps facts in a directory of JSON (`fact_caching = jsonfile`), one of its own for each playbook: what it ends
-with is read here, strictly, and the next playbook begins with it.  A fact overrules the inventory, and some facts tell
-Ansible what to run.  So a playbook takes a fact as a fact only from those that have every right it has itself; from
-others it gets it as a variable of the inventory, beneath those of the job and under the same rules: a plain text that
-says nothing to Ansible.  What holds a secret goes to nobody who lacks that secret, and what was gathered of this
-machine, where each context has a home of its own, stays in its context.
+Ansible keeps facts in a directory of JSON (`fact_caching = jsonfile`), and each playbook has one of its own: the facts
+that it ends with are read here, strictly, and the next playbook begins with them.  A fact overrules the inventory, and
+some facts tell Ansible what to run.  So a playbook takes a fact as a fact only from those that have every right it has
+itself; from others it gets it as a variable of the inventory, beneath those of the job and under the same rules: a
+plain text that says nothing to Ansible.  A fact with a secret goes to nobody who lacks that secret, and facts of this
+machine, where each context has a home of its own, stay in their context.
 """
 
 from __future__ import annotations
@@ -49,8 +49,25 @@ HARMLESS = frozenset(
     )
 )
 """Variables of Ansible itself that are safe to set: they name no program, file or argument of one."""
-
-_OF_ANSIBLE = "ansible_"
+_VARIABLE_PREFIX = "ansible_"
+_TEXT = "tag:yaml.org,2002:str"
+HOSTS_MAX = 500
+SIZE_MAX_BYTES = 1_000_000
+"""Size of the facts of one host."""
+TOTAL_SIZE_MAX_BYTES = 8_000_000
+"""Size of all facts at the end of one playbook."""
+DEPTH_MAX = 100
+"""Nesting depth of lists and mappings; each level costs several calls when a variable is written."""
+NAME_SIZE_MAX_BYTES = 200
+"""Size of a host's name."""
+_TOO_LARGE = f"they are more than {SIZE_MAX_BYTES // 1_000} kB, or {TOTAL_SIZE_MAX_BYTES // 1_000} kB with all others"
+_PAYLOAD = "__payload__"
+"""Key under which Ansible 2.19 and newer store the facts, as JSON text."""
+_FILE_PREFIX = re.compile(r"s[0-9]{1,9}_")
+"""Prefix of the names of files with a payload."""
+_TAGGED, _UNSAFE = "__ansible_type", "__ansible_unsafe"
+_GONE = object()
+_FACT_PREFIXES = ("ansible_", "_", "discovered_interpreter_", "module_setup", "gather_subset")
 
 Values = Mapping[str, Mapping[str, Any]]
 """Host -> variable -> value. JSON."""
@@ -67,9 +84,6 @@ def literal(value: Any) -> Any:  # JSON
     if isinstance(value, list | tuple):
         return [literal(inner) for inner in value]
     return LiteralText(value) if isinstance(value, str) else value
-
-
-_TEXT = "tag:yaml.org,2002:str"
 
 
 class _Dumper(yaml.CSafeDumper):
@@ -117,14 +131,14 @@ class JobVariables:
     def harmless(self, hosts: Iterable[str]) -> Values:
         """Return the variables that a playbook with more rights may have, with the job's values."""
         places = dict.fromkeys((*hosts, LOCALHOST))
-        return {host: {name: v for name, v in self.on(host).items() if may_be_told(name, v)} for host in places}
+        return {host: {name: v for name, v in self.on(host).items() if is_permitted(name, v)} for host in places}
 
 
-def may_be_told(name: str, value: Any) -> bool:
+def is_permitted(name: str, value: Any) -> bool:
     """Return whether a playbook with more rights may get a variable of a job."""
     # ansible_python_interpreter, ansible_ssh_common_args and many more name programs to start: nothing but a list of
     # harmless ones is safe, as each version adds others.
-    if name.startswith(_OF_ANSIBLE):
+    if name.startswith(_VARIABLE_PREFIX):
         return name in HARMLESS and not templates(value)
     return name not in RESERVED_VARS
 
@@ -132,7 +146,7 @@ def may_be_told(name: str, value: Any) -> bool:
 def plain(values: Values) -> Values:
     """Return the variables except those that Ansible itself reads."""
     return {
-        host: {name: value for name, value in variables.items() if not name.startswith(_OF_ANSIBLE)}
+        host: {name: value for name, value in variables.items() if not name.startswith(_VARIABLE_PREFIX)}
         for host, variables in values.items()
     }
 
@@ -163,7 +177,7 @@ def _names_facts(value: Any) -> bool:  # JSON
         return any(_names_facts(key) or _names_facts(inner) for key, inner in value.items())
     if isinstance(value, list | tuple):
         return any(map(_names_facts, value))
-    return templates(value) and _OF_ANSIBLE in value
+    return templates(value) and _VARIABLE_PREFIX in value
 
 
 def evaluated(text: bytes, wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,30 +186,10 @@ def evaluated(text: bytes, wanted: Mapping[str, Any]) -> dict[str, Any]:
         found = msgspec.json.decode(text, type=dict[str, Any])
     except (ValueError, RecursionError) as error:
         raise ValueError(f"what they come to cannot be read: {error}") from error
-    # Not evaluated: may_be_told let only those pass that contain no template.
-    own = {name: value for name, value in wanted.items() if name.startswith(_OF_ANSIBLE)}
+    # Not evaluated: is_permitted let only those pass that contain no template.
+    own = {name: value for name, value in wanted.items() if name.startswith(_VARIABLE_PREFIX)}
     # Only the wanted names: the file was written where a job's templates ran, which may have added any.
     return own | {name: found[name] for name in wanted if name in found}
-
-
-HOSTS_MAX = 500
-SIZE_MAX_BYTES = 1_000_000
-"""Size of the facts of one host."""
-WHOLE_SIZE_MAX_BYTES = 8_000_000
-"""Size of all facts at the end of one playbook."""
-
-DEPTH_MAX = 100
-"""Nesting depth of lists and mappings; each level costs several calls when a variable is written."""
-NAME_SIZE_MAX_BYTES = 200
-"""Size of a host's name."""
-_TOO_LARGE = f"they are more than {SIZE_MAX_BYTES // 1_000} kB, or {WHOLE_SIZE_MAX_BYTES // 1_000} kB with all others"
-_PAYLOAD = "__payload__"
-"""Key under which Ansible 2.19 and newer store the facts, as JSON text."""
-_PREFIX = re.compile(r"s[0-9]{1,9}_")
-"""Prefix of the names of files with a payload."""
-_TAGGED, _UNSAFE = "__ansible_type", "__ansible_unsafe"
-_GONE = object()
-_FACTS_OF_ANSIBLE = ("ansible_", "_", "discovered_interpreter_", "module_setup", "gather_subset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +225,7 @@ class FactCache:
         return _folded(fact for fact in covered if fact.by == context or not self._of_here(fact))
 
     def _of_here(self, fact: _Fact) -> bool:
-        return fact.host in self.here and fact.name.startswith(_FACTS_OF_ANSIBLE)
+        return fact.host in self.here and fact.name.startswith(_FACT_PREFIXES)
 
     def from_fewer_rights(self, context: PlaybookContext) -> dict[str, dict[str, Any]]:
         """Return the facts from playbooks with fewer rights than such a playbook, by host: for variables. JSON."""
@@ -273,7 +267,7 @@ class FactCache:
 
     def _read(self, by: PlaybookContext, place: Directory, problems: list[str]) -> dict[str, dict[str, Any]]:
         """Return the facts of each host.  Raises OSError."""
-        found, left = dict[str, dict[str, Any]](), WHOLE_SIZE_MAX_BYTES
+        found, left = dict[str, dict[str, Any]](), TOTAL_SIZE_MAX_BYTES
         # Cut before the sort: a directory can have more names than memory holds.
         names = sorted(islice(place.names(), HOSTS_MAX + 1))
         if len(names) > HOSTS_MAX:
@@ -288,7 +282,7 @@ class FactCache:
             except (ValueError, RecursionError, Strange) as error:
                 problems.append(f"The facts of {shown(name)} are not kept: {error}")
                 continue
-            begins = _PREFIX.match(name) if payload else None
+            begins = _FILE_PREFIX.match(name) if payload else None
             prefix = begins[0] if begins else ""
             host = name.removeprefix(prefix)
             # The name becomes a path in the next playbook's directory.
@@ -313,7 +307,7 @@ def _folded(facts: Iterable[_Fact]) -> dict[str, dict[str, Any]]:
 
 def _plain_variable(name: str) -> bool:
     """Tell whether a variable is neither Ansible's nor reserved for Headgate."""
-    return not name.startswith(_FACTS_OF_ANSIBLE) and may_be_told(name, "")
+    return not name.startswith(_FACT_PREFIXES) and is_permitted(name, "")
 
 
 def _facts_of(text: bytes) -> tuple[dict[str, Any], bool]:

@@ -17,6 +17,8 @@ from headgate.adapters.keys.clear import write_private
 from headgate.adapters.work.directory import remove
 from headgate.config.model import JobRole, Playbook
 
+_ROLE_PARTS = ("tasks", "vars", "templates", "files", "handlers", "meta", "defaults", "library")
+
 
 @dataclass(frozen=True, slots=True)
 class PlaybookContext:
@@ -99,9 +101,6 @@ class Contexts:
                 remove(context.home)
 
 
-_PARTS = ("tasks", "vars", "templates", "files", "handlers", "meta", "defaults", "library")
-
-
 def offer_roles(role: JobRole, tree: Path, links: Path) -> Path | None:
     """Return the directory of a repository's roles: `roles`, or a link to the repository as a role; None if it has
     none."""
@@ -109,7 +108,7 @@ def offer_roles(role: JobRole, tree: Path, links: Path) -> Path | None:
         return tree / "roles"
     name = quote(role.name, safe="")  # users choose it: make it one name, no path
     # A name of dots alone would lead out of the directory of links.
-    if not any((tree / part).is_dir() for part in _PARTS) or not name.strip("."):
+    if not any((tree / part).is_dir() for part in _ROLE_PARTS) or not name.strip("."):
         return None
     place = links / quote(role.project, safe="")
     place.mkdir(parents=True)

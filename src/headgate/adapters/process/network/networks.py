@@ -1,7 +1,7 @@
 """Make the network of a build: none, the world outside, or this machine's; and the listeners in it.
 
-Where this process is not root, the rules stand in the network of the build, which belongs to a user namespace in
-which no job has a capability.
+Where this process is not root, the rules are in the network of the build, which belongs to a user namespace in which no
+job has a capability.
 """
 
 from __future__ import annotations
@@ -41,6 +41,18 @@ UNRESOLVED = (
     "[executor] sandbox_network_deny has its addresses"
 )
 HOSTS = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
+DEVICE = Path("/dev/net/tun")
+PROGRAMS = {
+    "pasta": (
+        "--foreground", "--quiet", "--config-net", "--no-map-gw", "--tcp-ports", "none", "--udp-ports", "none",
+        "--tcp-ns", "none", "--udp-ns", "none", "{pid}",
+    ),
+    "slirp4netns": ("--configure", "--mtu=65520", "--disable-host-loopback", "--disable-dns", "{pid}", "tap0"),
+}  # fmt: skip
+"""The first installed program is used; neither gives access to this machine's loopback, even at another address."""
+READY_TIMEOUT_S = 10.0
+LOOK_INTERVAL_S = 0.01
+OUTPUT_SIZE_MAX_BYTES = 4_000
 
 Fleet = Callable[[], Collection[str]]
 """Names and addresses of the machines that run Headgate itself."""
@@ -277,21 +289,9 @@ def own_addresses() -> list[Ip]:
     return found
 
 
-DEVICE = Path("/dev/net/tun")
-PROGRAMS = {
-    "pasta": (
-        "--foreground", "--quiet", "--config-net", "--no-map-gw", "--tcp-ports", "none", "--udp-ports", "none",
-        "--tcp-ns", "none", "--udp-ns", "none", "{pid}",
-    ),
-    "slirp4netns": ("--configure", "--mtu=65520", "--disable-host-loopback", "--disable-dns", "{pid}", "tap0"),
-}  # fmt: skip
-"""The first installed program is used; neither gives access to this machine's loopback, even at another address."""
-READY_TIMEOUT_S = 10.0
-LOOK_INTERVAL_S = 0.01
-SAID_SIZE_MAX_BYTES = 4_000
-
-
 class Tap:
+    """Give networks a way out by a device that a program in user space serves."""
+
     def __init__(self, keeper: ProcessKeeper) -> None:
         self._keeper = keeper
         self._program = ""
@@ -336,8 +336,8 @@ class Tap:
                 if "default" in await self._keeper.program(spaces, ["ip", version, "route"]):
                     return
             with contextlib.suppress(BlockingIOError):
-                piece = carrier.recv(SAID_SIZE_MAX_BYTES)
-                output = (output + piece)[-SAID_SIZE_MAX_BYTES:]
+                piece = carrier.recv(OUTPUT_SIZE_MAX_BYTES)
+                output = (output + piece)[-OUTPUT_SIZE_MAX_BYTES:]
                 if not piece:
                     break  # the program has ended
             await asyncio.sleep(LOOK_INTERVAL_S)

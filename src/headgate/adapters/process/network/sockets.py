@@ -1,6 +1,6 @@
-"""Serve sockets that listen in a build's network: one service outside each, names, files of earlier builds.
+"""Serve sockets in a build's network: relays to a service outside or to resolvers, and files of earlier builds.
 
-The socket listens in the network of the build, and the executor serves its connections, so this works however that
+A socket listens in the network of the build, and the executor serves its connections, so this works however that
 network is made, and a build reaches nothing but that service.
 """
 
@@ -27,6 +27,23 @@ CONNECTIONS_MAX = 64
 """Concurrent connections of one listener."""
 CONNECT_TIMEOUT_S = 10.0
 CHUNK_SIZE_BYTES = 65_536
+NAMES_PORT = 53
+NAMES_ADDRESS = "127.0.0.1"
+"""Address of the relay in the network of a build."""
+QUERIES_MAX = 128
+"""Concurrent queries of one build; further ones get no answer, so that clients repeat them."""
+QUERY_TIMEOUT_S = 6.0
+QUERY_SIZE_MAX_BYTES = 4096
+RESOLVERS = Path("/etc/resolv.conf")
+ARTIFACTS_ADDRESS, ARTIFACTS_PORT = "127.72.71.1", 80
+"""Address and port in the network of a build; programs of jobs are unlikely to use this address."""
+REQUEST_TIMEOUT_S = 30.0
+HEAD_SIZE_MAX_BYTES = 16_384
+
+Serve = Callable[[socket.socket], Awaitable[None]]
+"""Serves one connection and leaves it open, for the listener to close. Raises OSError."""
+ReadLog = Callable[[str, str], AsyncGenerator[bytes, None]]
+"""(id of a build, path of a log file) -> the content; raises LookupError before the first piece."""
 
 
 class NetworkTarget(NamedTuple):
@@ -40,10 +57,6 @@ class NetworkTarget(NamedTuple):
         if not host or not port.isdigit() or not 0 < int(port) < 65_536:
             raise ValueError(text)
         return NetworkTarget(host.removeprefix("[").removesuffix("]"), int(port))
-
-
-Serve = Callable[[socket.socket], Awaitable[None]]
-"""Serves one connection and leaves it open, for the listener to close. Raises OSError."""
 
 
 async def serve_connections(listener: socket.socket, serve: Serve) -> None:
@@ -121,16 +134,6 @@ async def _copy(source: socket.socket, sink: socket.socket) -> None:
         sink.shutdown(socket.SHUT_WR)
 
 
-NAMES_PORT = 53
-NAMES_ADDRESS = "127.0.0.1"
-"""Address of the relay in the network of a build."""
-QUERIES_MAX = 128
-"""Concurrent queries of one build; further ones get no answer, so that clients repeat them."""
-QUERY_TIMEOUT_S = 6.0
-QUERY_SIZE_MAX_BYTES = 4096
-RESOLVERS = Path("/etc/resolv.conf")
-
-
 def resolvers(text: str) -> list[Ip]:
     """Return the resolvers that a resolv.conf names."""
     found = list[Ip]()
@@ -193,16 +196,7 @@ async def _answer_of(server: Ip, query: bytes) -> bytes:
         return await loop.sock_recv(asking, 65_535)
 
 
-ARTIFACTS_ADDRESS, ARTIFACTS_PORT = "127.72.71.1", 80
-"""Address and port in the network of a build; programs of jobs are unlikely to use this address."""
-REQUEST_TIMEOUT_S = 30.0
-HEAD_SIZE_MAX_BYTES = 16_384
-
-ReadLog = Callable[[str, str], AsyncGenerator[bytes, None]]
-"""(id of a build, path of a log file) -> the content; raises LookupError before the first piece."""
-
-
-def given(zuul: Mapping[str, Any]) -> set[str]:
+def artifact_builds(zuul: Mapping[str, Any]) -> set[str]:
     """Return the builds whose artifacts the `zuul` variable passes to a build."""
     artifacts = zuul.get("artifacts")
     found = (one.get("build") for one in artifacts or () if isinstance(one, Mapping))
@@ -210,9 +204,9 @@ def given(zuul: Mapping[str, Any]) -> set[str]:
     return {build for build in found if isinstance(build, str) and build.isalnum()}
 
 
-def reached(zuul: Mapping[str, Any], tenant: str) -> list[Any]:
+def reachable_artifacts(zuul: Mapping[str, Any], tenant: str) -> list[Any]:
     """Return the artifacts for a build in a network of its own: those that Headgate serves, under whichever root URL it
-    had at the time, are at `ADDRESS`. JSON."""
+    had at the time, are at `ARTIFACTS_ADDRESS`. JSON."""
     artifacts = zuul.get("artifacts")
     found = list(artifacts) if isinstance(artifacts, list | tuple) else []
     for number, artifact in enumerate(found):
@@ -225,7 +219,7 @@ def reached(zuul: Mapping[str, Any], tenant: str) -> list[Any]:
     return found
 
 
-def serving(read: ReadLog, builds: Collection[str]) -> Serve:
+def serving_files(read: ReadLog, builds: Collection[str]) -> Serve:
     """Serve one request per connection, for a file of one of `builds`."""
 
     async def serve(connection: socket.socket) -> None:

@@ -1,8 +1,9 @@
 """Make networks of builds where this process is root: interfaces, rules and forwarding of this machine's.
 
-The pair's one end is in the network of the build, the other, named `hg<executor>-<build>`, is here.  Whatever comes in
-by it is routed, behind an address of this machine's, unless it is for this machine, for another build, or for an
-address that is denied.  The rules speak of the names of interfaces: they are made once, and a build adds none.
+Each build has a pair of interfaces: one end is in its network, the other, named `hg<executor>-<build>`, is here.
+Whatever comes in by it is routed, behind an address of this machine's, unless it is for this machine, for another
+build, or for an address that is denied.  The rules name interfaces by pattern: they are made once, and a build adds
+none.
 """
 
 from __future__ import annotations
@@ -24,12 +25,30 @@ from headgate.adapters.process.processes import ProcessKeeper
 from headgate.adapters.process.sandbox import NOWHERE_ELSE
 from headgate.base.tasks import run_to_end
 
+log = logging.getLogger("headgate.executor")
+
 _IPV6 = Path("/proc/sys/net/ipv6/conf")
 ADDRESSES6 = Path("/proc/net/if_inet6")
 _GLOBAL = "00"
 """Scope in that file of addresses that are reachable from outside."""
 OURS = "hg"
 """Prefix of the names of the network interfaces of builds."""
+KIND = "network"
+# Two addresses for each of 65,536 builds are exactly 198.18.0.0/15, the range for benchmarks (RFC 2544), which is
+# routed nowhere. The IPv6 prefix is a local one and spells "Headg" behind `fd`.
+EXECUTORS_MAX, BUILDS_MAX = 256, 256
+"""Most executors on one machine, and most concurrent builds of one executor. Each build has a pair of addresses."""
+FIRST4, FIRST6 = ipaddress.IPv4Address("198.18.0.0"), ipaddress.IPv6Address("fd48:6561:6467::")
+FLOWS_MAX = 4_000
+"""Tracked connections of one build, since the kernel's limit is for the whole machine."""
+INTERFACE = re.compile(r"hg(\d{1,3})-\d{1,3}")
+ACCEPTING = "accepting"
+"""Set in the table with the interfaces that accept router advertisements, see `keep_listening`."""
+WITHOUT_SIX = "Jobs reach the world over IPv4 only: {}"
+FIREWALL = (
+    "A firewall of this machine drops what is forwarded (%s): builds may have no way out. Let it accept what comes in "
+    'by, and goes out to, interfaces named "hg*".'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,26 +110,8 @@ def listen_as_before(names: Iterable[str]) -> None:
                 (_IPV6 / name / "accept_ra").write_text("1")
 
 
-log = logging.getLogger("headgate.executor")
-
-KIND = "network"
-# Two addresses for each of 65,536 builds are exactly 198.18.0.0/15, the range for benchmarks (RFC 2544), which is
-# routed nowhere. The IPv6 prefix is a local one and spells "Headg" behind `fd`.
-EXECUTORS_MAX, BUILDS_MAX = 256, 256
-"""Most executors on one machine, and most concurrent builds of one executor. Each build has a pair of addresses."""
-FIRST4, FIRST6 = ipaddress.IPv4Address("198.18.0.0"), ipaddress.IPv6Address("fd48:6561:6467::")
-FLOWS_MAX = 4_000
-"""Tracked connections of one build, since the kernel's limit is for the whole machine."""
-INTERFACE = re.compile(r"hg(\d{1,3})-\d{1,3}")
-ACCEPTING = "accepting"
-"""Set in the table with the interfaces that accept router advertisements, see `forwarding`."""
 GUARDED = {FOUR: "guarded", SIX: "guarded6"}
 """Sets in the table with the interfaces that existed when forwarding was turned on."""
-WITHOUT_SIX = "Jobs reach the world over IPv4 only: {}"
-FIREWALL = (
-    "A firewall of this machine drops what is forwarded (%s): builds may have no way out. Let it accept what comes in "
-    'by, and goes out to, interfaces named "hg*".'
-)
 
 
 class Veth:

@@ -1,14 +1,13 @@
 """Import Ansible once in a process that knows nothing of any build, and run playbooks in copies of it.
 
-The process is a keeper (see `supervisor`) with the Python of an installed Ansible.  Whatever a playbook is told, the
-supervisor that it forks reads: the zygote has only the socket over which it is asked for one.  Arguments: the
-descriptor of that socket, one for the line in which it says what it is, the program, and the settings to import
-Ansible with.
+The process is a keeper (see `supervisor`) with the Python of an installed Ansible.  What a playbook gets is read
+by the supervisor that the keeper forks: the zygote has only the socket over which one is requested.  Arguments: the
+descriptor of that socket, one for the line with its report, the program, and the settings to import Ansible with.
 
 Ansible reads its settings while it is imported.  So it is imported with settings that have every value of Headgate's,
 but name a place that is made for this alone (`load`); the copy reads the settings of its playbook anew (`_reread`).
-That nothing is left of the first ones is not believed but tried, at each start (`why_stale`): a version of Ansible that
-keeps what it read elsewhere is one that cannot be warm.
+Whether anything is left of the first ones is tried at each start (`stale_traces`): no copy runs a playbook with a
+version of Ansible that keeps what it read elsewhere.
 """
 
 from __future__ import annotations
@@ -39,6 +38,24 @@ from headgate.adapters.process.zygotes import entry
 
 Marks = list[list[Any]]
 """Path, size, modification time and inode of each file and directory. JSON."""
+CONFIG_VARIABLE, HOME_VARIABLE = "ANSIBLE_CONFIG", "ANSIBLE_HOME"
+_SHOWN_MAX = 200
+_DRAWN_BYTES = 48
+_FOR_PEOPLE = "Origin"
+"""Tag of newer versions of Ansible with the file in which a value was set, used for messages only."""
+NOWHERE = "/nonexistent"
+"""Placeholder in the settings for the real directory."""
+_EARLY = (
+    "ansible.executor.playbook_executor", "ansible.executor.process.worker", "ansible.executor.task_executor",
+    "ansible.executor.task_queue_manager", "ansible.inventory.manager", "ansible.module_utils.connection",
+    "ansible.playbook.handler_task_include", "ansible.playbook.included_file", "ansible.playbook.play",
+    "ansible.playbook.role_include", "ansible.plugins.action", "ansible.plugins.cache", "ansible.plugins.callback",
+    "ansible.plugins.connection", "ansible.plugins.inventory", "ansible.plugins.shell", "ansible.plugins.strategy",
+    "ansible.plugins.vars", "ansible.utils.hashing", "ansible.utils.shlex", "ansible.vars.manager", "cmd",
+    "http.client", "multiprocessing.popen_fork", "multiprocessing.synchronize", "pprint", "pty", "ssl", "tomllib",
+    "urllib.request", "xml.dom.minidom", "xml.etree.ElementTree",
+)  # fmt: skip
+"""Modules that every playbook imports. They include no plugins, since a job may have a plugin of the same name."""
 
 
 def main() -> None:
@@ -60,9 +77,9 @@ def _warmed(config: str) -> str:
     """Return why no copy of this process can run a playbook; empty if one can."""
     gc.disable()  # while many permanent objects are made
     place = load(config)
-    for stale in (why_stale(place, config), shared_memory()):
-        if stale:
-            return stale
+    for trace in (stale_traces(place, config), shared_memory()):
+        if trace:
+            return trace
     if threading.active_count() > 1 or len(os.listdir("/proc/self/task")) > 1:
         return "importing Ansible starts threads"
     gc.collect()
@@ -81,26 +98,6 @@ def marks(paths: Iterable[str]) -> Marks:
             continue
         found.append([path, about.st_size, about.st_mtime_ns, about.st_ino])
     return found
-
-
-CONFIG_VARIABLE, HOME_VARIABLE = "ANSIBLE_CONFIG", "ANSIBLE_HOME"
-_SHOWN_MAX = 200
-_DRAWN_BYTES = 48
-_FOR_PEOPLE = "Origin"
-"""Tag of newer versions of Ansible with the file in which a value was set, used for messages only."""
-NOWHERE = "/nonexistent"
-"""Placeholder in the settings for the real directory."""
-_EARLY = (
-    "ansible.executor.playbook_executor", "ansible.executor.process.worker", "ansible.executor.task_executor",
-    "ansible.executor.task_queue_manager", "ansible.inventory.manager", "ansible.module_utils.connection",
-    "ansible.playbook.handler_task_include", "ansible.playbook.included_file", "ansible.playbook.play",
-    "ansible.playbook.role_include", "ansible.plugins.action", "ansible.plugins.cache", "ansible.plugins.callback",
-    "ansible.plugins.connection", "ansible.plugins.inventory", "ansible.plugins.shell", "ansible.plugins.strategy",
-    "ansible.plugins.vars", "ansible.utils.hashing", "ansible.utils.shlex", "ansible.vars.manager", "cmd",
-    "http.client", "multiprocessing.popen_fork", "multiprocessing.synchronize", "pprint", "pty", "ssl", "tomllib",
-    "urllib.request", "xml.dom.minidom", "xml.etree.ElementTree",
-)  # fmt: skip
-"""Modules that every playbook imports. They include no plugins, since a job may have a plugin of the same name."""
 
 
 def load(config: str) -> str:
@@ -137,7 +134,7 @@ def _lay(place: str, config: str) -> None:
     os.environ |= {CONFIG_VARIABLE: str(path), HOME_VARIABLE: f"{place}/.ansible", "HOME": f"{place}/home"}
 
 
-def why_stale(place: str, config: str) -> str:
+def stale_traces(place: str, config: str) -> str:
     """Return the traces that a copy of this process would still have of the settings it was loaded with; empty if there
     are none. Raise OSError."""
     reader, writer = os.pipe()

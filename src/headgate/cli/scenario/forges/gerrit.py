@@ -98,7 +98,7 @@ class OnGerrit:
 
 @asynccontextmanager
 async def gerrit_host(root: Path) -> AsyncIterator[Host]:
-    """Provide Gerrit. Raise UserError where there is no LocalGerrit."""
+    """Provide Gerrit. Raise UserError where it is not installed."""
     if missing():
         raise UserError(missing())
     port = free_ports(1)[0]

@@ -1,4 +1,4 @@
-"""Play the demonstration on a forge or its stand-in, and declare what it needs there."""
+"""Play the demonstration on a forge or its stand-in, and declare what it needs of them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,25 @@ TENANT = "example"
 """Name of the tenant, the same as on the pages below docs/how-to."""
 AUTHORS, REVIEWER = ("ada", "cleo"), "bob"
 HEADGATE, SECRET = "headgate", "open sesame"
+"""Login of Headgate, and the secret of webhooks."""
+LOOK_INTERVAL_S = 0.1
+CHECKED_TIMEOUT_S, HEARD_TIMEOUT_S = 90.0, 30.0
+_BADLY = frozenset({"failure", "failed", "error"})
+_ENDED = _BADLY | {"success"}
+"""States of a check that will not change any more."""
+TENANTS = """\
+- tenant:
+    name: {tenant}
+    exclude-unprotected-branches: true
+    source:
+      {connection}:
+        config-projects:
+          - {owner}config: {{load-branch: {branch}}}
+        untrusted-projects:
+          - {owner}core
+          - {owner}api
+          - {owner}app
+"""
 
 
 class Host(Protocol):
@@ -127,25 +146,6 @@ class StandIn(ABC):
             f"To propose a change of your own: git clone {self.url.replace('://', f'://{own}@')}/{OWNER}app.git",
             "commit to a branch, push it, and open the change on that page; approve it as somebody else.",
         )
-
-
-LOOK_INTERVAL_S = 0.1
-CHECKED_TIMEOUT_S, HEARD_TIMEOUT_S = 90.0, 30.0
-_BADLY = frozenset({"failure", "failed", "error"})
-_ENDED = _BADLY | {"success"}
-TENANTS = """\
-- tenant:
-    name: {tenant}
-    exclude-unprotected-branches: true
-    source:
-      {connection}:
-        config-projects:
-          - {owner}config: {{load-branch: {branch}}}
-        untrusted-projects:
-          - {owner}core
-          - {owner}api
-          - {owner}app
-"""
 
 
 def pipelines(forge: str) -> str:

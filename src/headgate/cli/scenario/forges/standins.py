@@ -27,10 +27,35 @@ api_token = {token}
 webhook_token = {secret}
 user = {headgate}
 """
+GITHUB = """\
+[connection hub]
+driver = github
+server = {url}
+canonical_hostname = demo.example
+app_id = {app}
+app_key = {key}
+webhook_token = {secret}
+"""
+GITLAB = """\
+[connection lab]
+driver = gitlab
+server = {url}
+canonical_hostname = demo.example
+api_token = {token}
+webhook_token = {secret}
+"""
+PAGURE = """\
+[connection hub]
+driver = pagure
+baseurl = {url}
+canonical_hostname = demo.example
+api_token = {token}
+app_name = Headgate
+"""
 
 
 class OnGitea(StandIn):
-    """See `StandIn`."""
+    """Represent Gitea by its stand-in; see `StandIn`."""
 
     def __init__(self, hub: Gitea) -> None:
         super().__init__(hub.url, GiteaPageActions(hub.acts))
@@ -63,24 +88,13 @@ class OnGitea(StandIn):
 
 @asynccontextmanager
 async def gitea_host(root: Path) -> AsyncIterator[StandIn]:
-    """Provide the stand-in."""
+    """Provide the stand-in for Gitea."""
     async with gitea(root / "gitea") as hub:
         yield OnGitea(hub)
 
 
-GITHUB = """\
-[connection hub]
-driver = github
-server = {url}
-canonical_hostname = demo.example
-app_id = {app}
-app_key = {key}
-webhook_token = {secret}
-"""
-
-
 class OnGitHub(StandIn):
-    """See `StandIn`."""
+    """Represent GitHub by its stand-in; see `StandIn`."""
 
     def __init__(self, hub: GitHub, app: App, key: Path) -> None:
         """Take `key`, the file with the key of the app."""
@@ -115,23 +129,13 @@ class OnGitHub(StandIn):
 
 @asynccontextmanager
 async def github_host(root: Path) -> AsyncIterator[StandIn]:
-    """Provide the stand-in."""
+    """Provide the stand-in for GitHub."""
     async with github(root / "github") as hub:
         yield OnGitHub(hub, hub.app(hook_secret=SECRET), root / "app.pem")
 
 
-GITLAB = """\
-[connection lab]
-driver = gitlab
-server = {url}
-canonical_hostname = demo.example
-api_token = {token}
-webhook_token = {secret}
-"""
-
-
 class OnGitLab(StandIn):
-    """See `StandIn`."""
+    """Represent GitLab by its stand-in; see `StandIn`."""
 
     connection = "lab"
 
@@ -166,23 +170,13 @@ class OnGitLab(StandIn):
 
 @asynccontextmanager
 async def gitlab_host(root: Path) -> AsyncIterator[StandIn]:
-    """Provide the stand-in."""
+    """Provide the stand-in for GitLab."""
     async with gitlab(root / "gitlab") as hub:
         yield OnGitLab(hub)
 
 
-PAGURE = """\
-[connection hub]
-driver = pagure
-baseurl = {url}
-canonical_hostname = demo.example
-api_token = {token}
-app_name = Headgate
-"""
-
-
 class OnPagure(StandIn):
-    """See `StandIn`."""
+    """Represent Pagure by its stand-in; see `StandIn`."""
 
     def __init__(self, hub: Pagure) -> None:
         super().__init__(hub.url, PagurePageActions(hub.acts))
@@ -220,6 +214,6 @@ class OnPagure(StandIn):
 
 @asynccontextmanager
 async def pagure_host(root: Path) -> AsyncIterator[StandIn]:
-    """Provide the stand-in."""
+    """Provide the stand-in for Pagure."""
     async with pagure(root / "pagure") as hub:
         yield OnPagure(hub)

@@ -18,6 +18,8 @@ from headgate.store.types import At
 R = TypeVar("R")
 UPLOAD = "upload"
 """Key, among a machine's settings, of the upload of its image."""
+ASK_AGAIN_S = 6 * 3600.0
+"""Time after which a build of an image that brought no image is requested again; the image's age if that is less."""
 
 
 def read_all(mirror: Mirror, path: str, type: type[R]) -> Iterator[tuple[str, At, R]]:
@@ -205,7 +207,3 @@ def is_due(age_s: float | None, image: FlatImage, asked_s: float | None) -> bool
     if not image.rebuild_age_s or (asked_s is not None and asked_s < min(image.rebuild_age_s, ASK_AGAIN_S)):
         return False
     return age_s is None or age_s >= image.rebuild_age_s
-
-
-ASK_AGAIN_S = 6 * 3600.0
-"""Time after which a build of an image that brought no image is requested again; the image's age if that is less."""

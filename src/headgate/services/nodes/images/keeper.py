@@ -30,6 +30,13 @@ from headgate.services.nodes.images.lifecycle import UploadLedger, UploadLife
 from headgate.services.nodes.ledger import MachineLedger
 from headgate.store.types import At, Op
 
+log = logging.getLogger("headgate.images")
+
+LOOK_S = 60.0
+"""Longest interval between two looks."""
+AGAIN = "again"
+"""Takes the place of an event when a person wants the upload tried again."""
+
 
 async def image_event_ops(
     context: Context, kind: EventKind, id: str, tenant: str, file: images.ImageFile, body: Body
@@ -47,14 +54,6 @@ async def image_event_ops(
     change = Change(file.connection, file.project, file.branch, commit=commit, ref=ref, occasion=about)
     event = TriggerEvent(kind, change, id, context.now_ms())
     return list(context.map.events.tenant(tenant).trigger.stream.append(event))
-
-
-log = logging.getLogger("headgate.images")
-
-LOOK_S = 60.0
-"""Longest interval between two looks."""
-AGAIN = "again"
-"""Takes the place of an event when a person wants the upload tried again."""
 
 
 class ImageKeeper:

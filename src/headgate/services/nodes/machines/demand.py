@@ -1,11 +1,4 @@
-"""Determine what a request wants, which providers could serve it, and the room kept for it. Pure.
-
-Later requests may overtake a waiting request only as far as they leave it the room that it wants: of a limit of 5,
-where a request waits for 3, those behind it may have 2. So it waits only for machines that were there before it. When
-it waits for long, others may use all of the room for a moment, again and again, at growing intervals: room is not left
-empty for hours, and sooner or later it is kept for longer than builds last. Nothing is kept for a request if machines
-that people hold, or other users of an account, leave too little in any case; this also holds for its project's room.
-"""
+"""Determine what a request wants, which providers could serve it, and the room kept for it. Pure."""
 
 from __future__ import annotations
 
@@ -19,6 +12,13 @@ from headgate.inventory.choice import choose
 from headgate.map.inventory.nodes import MadeNode, NodeRequest, NodeWait
 from headgate.ports.clouds import Amounts
 from headgate.services.nodes.machines.records import host_nodes, names_of
+
+PARTS = 1e-6
+"""Amounts below this count as nothing, because shares of a machine do not add up exactly."""
+RESERVED_FIRST_S, RESERVED_MAX_S = 300.0, 14_400.0
+"""First and longest time for which room is reserved; it doubles each time."""
+OPEN_S = 60.0
+"""Time between two such periods during which others may take the room."""
 
 
 @dataclass(slots=True)
@@ -208,29 +208,31 @@ def short(provider: FlatProvider) -> str:
     return provider.name.rpartition("/")[2]
 
 
-PARTS = 1e-6
-"""Amounts below this count as nothing, because shares of a machine do not add up exactly."""
-KEPT_FIRST_S, KEPT_MAX_S = 300.0, 14_400.0
-"""First and longest time for which room is kept; it doubles each time."""
-OPEN_S = 60.0
-"""Time between two such periods during which others may take the room."""
-
-
 def is_open(waited_s: float) -> bool:
-    """Return whether others may overtake a request that has waited for this time."""
-    kept_s = KEPT_FIRST_S
+    """Return whether others may overtake a request that has waited for this time.
+
+    When it waits for long, others may use all of the room for a moment, again and again, at growing intervals: room is
+    not left empty for hours, and sooner or later it is reserved for longer than builds last.
+    """
+    kept_s = RESERVED_FIRST_S
     while waited_s >= kept_s:
         waited_s -= kept_s
         if waited_s < OPEN_S:
             return True
         waited_s -= OPEN_S
-        kept_s = min(2 * kept_s, KEPT_MAX_S)
+        kept_s = min(2 * kept_s, RESERVED_MAX_S)
     return False
 
 
 @dataclass(slots=True)
 class ReservedRoom:
-    """Reserve room of one limit for one request."""
+    """Reserve room of one limit for one request.
+
+    Later requests may overtake a waiting request only as far as they leave it the room that it wants: of a limit of 5,
+    where a request waits for 3, those behind it may have 2. So it waits only for machines that were there before it.
+    Nothing is reserved for a request if machines that people hold, or other users of an account, leave too little in
+    any case; this also holds for its project's room.
+    """
 
     room: Mapping[str, float]
     wanted: Mapping[str, float]
@@ -265,7 +267,7 @@ class ReservedRoom:
 
 
 @dataclass(slots=True)
-class KeptHosts:
+class ReservedHosts:
     """Reserve listed machines for one request."""
 
     wanted: Sequence[Sequence[str]]

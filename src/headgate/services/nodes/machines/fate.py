@@ -14,6 +14,8 @@ from headgate.services.nodes.machines.limits import Key, NodeLimits, Uses
 from headgate.services.nodes.machines.records import SLOT_HOST, MachineSlots, SeenMachines, with_machine
 from headgate.services.nodes.status import NodeState
 
+GONE = "it makes room for others who use the account, too"
+
 
 @dataclass(frozen=True)
 class Fate:
@@ -130,9 +132,6 @@ class Fate:
 def given_back(node: MadeNode) -> MadeNode:
     """Return the machine without an owner."""
     return replace(node, request="", node="", build="", project="")
-
-
-GONE = "it makes room for others who use the account, too"
 
 
 def is_free(node: MadeNode) -> bool:

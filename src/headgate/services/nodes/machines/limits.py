@@ -11,7 +11,7 @@ from headgate.config.machines import FlatLabel, FlatProvider
 from headgate.inventory.choice import choose
 from headgate.map.inventory.nodes import FREE, MadeNode, NodeRequest
 from headgate.ports.clouds import Amounts
-from headgate.services.nodes.machines.demand import PARTS, KeptHosts, NodeSurvey, ReservedRoom, add, is_open, short
+from headgate.services.nodes.machines.demand import PARTS, NodeSurvey, ReservedHosts, ReservedRoom, add, is_open, short
 from headgate.services.nodes.machines.records import held_machines
 
 Key = tuple[str, ...]
@@ -72,7 +72,7 @@ class NodeLimits:
         self._place = {name: ("account", *site.place_of(one)) for name, one in self._every.items()}
         self._used: Uses = {}
         self._reserved: dict[Key, list[ReservedRoom]] = {}
-        self._hosts: dict[str, list[KeptHosts]] = {}
+        self._hosts: dict[str, list[ReservedHosts]] = {}
         self._mains = {node.id: node for node in site.nodes if node.slots}
         for (tenant, project), many in site.claimed.items():
             self._add(self._used, ("project", tenant, project), {"machines": float(many)})
@@ -200,7 +200,7 @@ class NodeLimits:
                 self._reserved.setdefault(key, []).append(reserved)
         if hosts and provider is not None and provider.name not in self._hosts and not own and choose(hosts):
             taken = {node.id for node in late if node.fixed}
-            self._hosts.setdefault(provider.name, []).append(KeptHosts(hosts, taken))
+            self._hosts.setdefault(provider.name, []).append(ReservedHosts(hosts, taken))
         return [] if own else [key for key in lacking if key[0] in SHARED]
 
     def room_of(self, provider: FlatProvider) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Make the records of machines and of their slots, and read what the store says about them.
 
-Only the machine, not its slots, counts for its account. It is made for the first request of a slot, and deleted once
-its last slot is gone. A used slot is gone, unless its label is reused.
+Of a machine with slots, only the machine itself counts for its account. It is made for the first request of a slot, and
+deleted once its last slot is gone. A used slot is gone, unless its label is reused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import msgspec
-from msgspec.structs import replace
 
 from headgate.base.ids import derived, fresh
 from headgate.config.keys.nodes import LISTED_MAX
@@ -27,6 +26,11 @@ from headgate.services.nodes.images.choice import chosen
 from headgate.store.types import At, Entry
 
 _WORD = re.compile(r"\{(\w+)\}")
+R = TypeVar("R")
+SLOT_HOST = "slot-host"
+"""State of a machine with slots once it is usable."""
+OPENED_MAX = 20
+"""Limit of slots that are recorded in one commit."""
 
 
 def new_node(
@@ -135,9 +139,6 @@ def order(several: Sequence[MadeNode]) -> list[MadeNode]:
     return sorted(several, key=lambda one: (one.since_ms, one.id))
 
 
-R = TypeVar("R")
-
-
 @dataclass(frozen=True, slots=True)
 class SeenMachines:
     """Hold what the store says about machines at one look. Unreadable records count as missing; `headgate map check`
@@ -216,12 +217,6 @@ def _decoded(entry: Entry, type: Any) -> Any:  # of that type
         return None
 
 
-SLOT_HOST = "slot-host"
-"""State of a machine with slots once it is usable."""
-OPENED_MAX = 20
-"""Limit of slots that are recorded in one commit."""
-
-
 def slot_ids(machine: MadeNode) -> list[str]:
     """Return the ids of all slots that a machine ever has."""
     return [derived(machine.id, str(number)) for number in range(machine.slots)]
@@ -258,13 +253,13 @@ def open_slots(machine: MadeNode, many: int = OPENED_MAX) -> tuple[MadeNode, lis
         )
         for number in range(machine.opened, upto)
     ]
-    return replace(machine, opened=upto), several
+    return msgspec.structs.replace(machine, opened=upto), several
 
 
 def with_machine(slot: MadeNode, machine: MadeNode) -> MadeNode:
     """Return a slot of a machine that is usable: ready, with the machine's properties."""
     # A slot may be recorded before its machine is there, so it learns of the machine's address only here.
-    return replace(
+    return msgspec.structs.replace(
         slot,
         state="ready",
         external_id=machine.external_id,

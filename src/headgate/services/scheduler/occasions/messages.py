@@ -24,8 +24,8 @@ from headgate.services.publisher import ServerPosts
 
 BODY_MAX_BYTES = 16_000
 """Size limit of a message that starts an item, because every build gets it."""
-TOLD_MAX_BYTES = 64_000
-"""Size limit of the message in the form that jobs get."""
+TRIGGER_MAX_BYTES = 64_000
+"""Size limit of what jobs find as `zuul.trigger`."""
 
 
 class QueueSource(Protocol):
@@ -115,8 +115,8 @@ def occasion(connection: str, partition: OccasionPartition, message: Message) ->
         why = f"the message has {size_bytes} bytes; one that starts a pipeline has at most {BODY_MAX_BYTES}"
         return msgspec.structs.replace(found, body=_json(document), problem=why)
     body = _json({**document, "body": message.body, **_data(message.body)})
-    if len(body) > TOLD_MAX_BYTES:
-        why = f"the message has {len(body)} bytes once it is written as JSON; at most {TOLD_MAX_BYTES} can be told"
+    if len(body) > TRIGGER_MAX_BYTES:
+        why = f"the message has {len(body)} bytes once it is written as JSON; at most {TRIGGER_MAX_BYTES} can be told"
         return msgspec.structs.replace(found, body=_json(document), problem=why)
     return msgspec.structs.replace(found, body=body)
 

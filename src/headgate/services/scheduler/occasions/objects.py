@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import aclosing
 
 import msgspec
-from msgspec.structs import replace
 
 from headgate.base.texts import visible
 from headgate.config.model import TriggerFilter
@@ -23,7 +22,7 @@ from headgate.services.inventory.errors import InventoryError, MomentExpired, No
 from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
 from headgate.services.inventory.pool import MACHINE
 from headgate.services.inventory.search import FoundObject
-from headgate.services.scheduler.occasions.messages import TOLD_MAX_BYTES
+from headgate.services.scheduler.occasions.messages import TRIGGER_MAX_BYTES
 from headgate.store.types import OPS_MAX, StoreError
 
 KINDS = {
@@ -90,7 +89,7 @@ class WatchedObjects:
         """Return the filter. Raise InventoryError, Invalid."""
         inventory_partition = await self._inventory.partition(self._inventory_partition)
         caller = Caller(USER, self._project, inventory_partition)
-        search = replace(parse(str(trigger.more.get("filter", ""))), types=(partition.source,))
+        search = msgspec.structs.replace(parse(str(trigger.more.get("filter", ""))), types=(partition.source,))
         return caller, await self._inventory.filter(caller, search)
 
     async def _changes(
@@ -157,10 +156,11 @@ class WatchedObjects:
         }
         name = visible(f"{object.name} ({event.removeprefix('object-')})")
         found = Occasion(self.name, object.type, object.uuid, id, name, msgspec.json.encode(document).decode())
-        if len(found.body) <= TOLD_MAX_BYTES:
+        size_bytes = len(found.body)
+        if size_bytes <= TRIGGER_MAX_BYTES:
             return found
-        why = f"the object has {len(found.body)} bytes once it is written as JSON; at most {TOLD_MAX_BYTES} can be told"
-        return replace(found, body="{}", problem=why)
+        why = f"the object has {size_bytes} bytes once it is written as JSON; at most {TRIGGER_MAX_BYTES} can be told"
+        return msgspec.structs.replace(found, body="{}", problem=why)
 
 
 def _since(revision: int, done: int) -> int:

@@ -17,6 +17,10 @@ from headgate.store.zookeeper.wire import jute
 EventHandler = Callable[[int, str, int], None]
 """Takes the kind, the full path and the number of an event."""
 
+URI = "zookeeper/zk-sasl-md5"
+"""Name of the service in answers to challenges."""
+_FIELD = re.compile(rb'([a-z-]+)=(?:"([^"]*)"|([^,]*))')
+
 
 class ZooKeeperConnectionLost(Exception):
     """Report that the connection broke; operations under way may or may not have been done."""
@@ -72,7 +76,7 @@ class ZooKeeperMultiResult:
 
 
 class ZooKeeperLink(asyncio.Protocol):
-    """Use `await Link.open(…)`. `lost` is done once the connection is lost."""
+    """Use `await ZooKeeperLink.open(…)`. `lost` is done once the connection is lost."""
 
     def __init__(self, identity: ZooKeeperSessionIdentity, traffic: ZooKeeperTraffic, on_event: EventHandler) -> None:
         self.identity, self._traffic, self._on_event = identity, traffic, on_event
@@ -232,10 +236,6 @@ class ZooKeeperLink(asyncio.Protocol):
                 found.set_exception(ZooKeeperConnectionLost(why))
                 found.exception()  # as above
         self._waiting.clear()
-
-
-URI = "zookeeper/zk-sasl-md5"
-_FIELD = re.compile(rb'([a-z-]+)=(?:"([^"]*)"|([^,]*))')
 
 
 def digest_answer(challenge: bytes, user: str, password: str, nonce: str = "", *, uri: str = URI) -> bytes:

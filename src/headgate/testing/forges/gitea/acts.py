@@ -1,4 +1,4 @@
-"""Perform what happens on the forge, whoever does it, with webhooks, and offer it to pages."""
+"""Perform what happens on the stand-in for Gitea, send webhooks about it, and let pages show it and do it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ REVIEWED = {
     "REQUEST_CHANGES": "pull_request_review_rejected",
     "COMMENT": "pull_request_review_comment",
 }
+"""State of a review -> the event of webhooks."""
+_DID = {
+    "APPROVED": "approved",
+    "REQUEST_CHANGES": "asked for changes",
+    "COMMENT": "reviewed",
+    "REQUEST_REVIEW": "was asked for a review",
+}
+"""State of a review -> what pages call it."""
 
 
 class FakeGiteaRefused(Exception):
@@ -185,7 +193,7 @@ class FakeGiteaActs:
             raise FakeGiteaRefused(409, "Wrong commit ID")
         self._merged(pull, who, commit, tip)
 
-    # --- what is said
+    # --- comments, reviews, labels and statuses
 
     def comment(self, pull: model.FakeGiteaPull, who: FakeGitHubAccount, body: str) -> FakeGitHubComment:
         """Comment on it."""
@@ -283,17 +291,9 @@ class FakeGiteaActs:
         return one
 
 
-_DID = {
-    "APPROVED": "approved",
-    "REQUEST_CHANGES": "asked for changes",
-    "COMMENT": "reviewed",
-    "REQUEST_REVIEW": "was asked for a review",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class GiteaPageActions:
-    """See `pages.PageActions`."""
+    """Implement `pages.PageActions` for Gitea."""
 
     acts: FakeGiteaActs
     forge: str = "Gitea"

@@ -1,4 +1,4 @@
-"""Hold what a stand-in for Gitea knows, and tell what the protection of a branch asks of a pull request."""
+"""Hold what a stand-in for Gitea knows, and judge pull requests by the protection of their branch."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from headgate.testing.forges.github import hosts, model
 LEVELS = ("none", "read", "write", "admin", "owner")
 """Levels of access, from the least to the most."""
 DRAFTS = ("wip:", "[wip]")
+"""Beginnings of titles that make drafts."""
 
 
 @dataclass(slots=True, eq=False)
@@ -238,4 +239,5 @@ def _good(patterns: tuple[str, ...], statuses: list[model.FakeGitHubStatus]) -> 
 
 
 def stale(pull: FakeGiteaPull, one: FakeGiteaReview) -> bool:
+    """Say whether a review is of an earlier head."""
     return one.commit_id != pull.head_sha

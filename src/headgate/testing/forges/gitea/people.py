@@ -1,4 +1,4 @@
-"""Serve the stand-in, and use it as people do: who asks, limits, what a test wants to go wrong, what they do."""
+"""Make and serve a stand-in for Gitea, with tokens, limits and faults, and act as the people who use it."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ from headgate.testing.forges.github.server import (
 from headgate.testing.forges.pages import FakePages
 
 API = "/api/v1"
+PATH = "/code"
+"""Path below which the stand-in is served, as many instances are."""
 
 
 @dataclass(slots=True)
@@ -167,10 +169,6 @@ def _refuses(repository: model.FakeGiteaRepository, ref: str, who: FakeGitHubAcc
     """Say whether a push of a ref is refused: those of pull requests, and protected branches."""
     rule = model.protection_of(repository, ref.removeprefix("refs/heads/"))
     return ref.startswith("refs/pull/") or (rule is not None and who.login not in rule.pushers)
-
-
-PATH = "/code"
-"""Path below which the stand-in is served, as many instances are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +329,7 @@ class Gitea:
     def protect(
         self, repository: model.FakeGiteaRepository, name: str = "main", **how: Any
     ) -> model.FakeGiteaProtection:
-        """Protect branches; see state.Protection."""
+        """Protect branches; see `FakeGiteaProtection`."""
         one = model.FakeGiteaProtection(name, **how)
         repository.protections.append(one)
         return one
@@ -361,7 +359,7 @@ class Gitea:
                     pull.head_repository = None
 
     def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubFault:
-        """Let the next calls of a kind go wrong; see server.FakeGitHubFault."""
+        """Let the next calls of a kind go wrong; see `FakeGitHubFault`."""
         one = FakeGitHubFault(method, template, times, **how)
         self.server.faults.append(one)
         return one

@@ -16,7 +16,18 @@ from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Delivery, Mail
 from headgate.testing.forges.github.model import FakeGitHubAccount, FakeGitHubComment, FakeGitHubLabel, FakeGitHubStatus
 
+COARSE = {
+    "pull_request_comment": "issue_comment",
+    "pull_request_review_approved": "pull_request_approved",
+    "pull_request_review_rejected": "pull_request_rejected",
+    "pull_request_review_comment": "pull_request_comment",
+    "pull_request_sync": "pull_request",
+    "pull_request_label": "pull_request",
+}
+"""Fine-grained name of an event -> its coarse name, where they differ."""
+
 Shown = dict[str, Any]
+"""JSON of the API."""
 
 
 def stamp(at_s: float | None) -> str | None:
@@ -26,6 +37,8 @@ def stamp(at_s: float | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FakeGiteaShows:
+    """Render JSON."""
+
     world: model.FakeGiteaWorld
     web: str
     """Address of the instance, with its path."""
@@ -150,17 +163,6 @@ class FakeGiteaShows:
             "ignore_stale_approvals": one.ignore_stale_approvals, "require_signed_commits": False,
             "protected_file_patterns": one.protected_files, "unprotected_file_patterns": "",
         }  # fmt: skip
-
-
-COARSE = {
-    "pull_request_comment": "issue_comment",
-    "pull_request_review_approved": "pull_request_approved",
-    "pull_request_review_rejected": "pull_request_rejected",
-    "pull_request_review_comment": "pull_request_comment",
-    "pull_request_sync": "pull_request",
-    "pull_request_label": "pull_request",
-}
-"""Fine-grained name of an event -> its coarse name, where they differ."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Take in calls: who asks the stand-in, whether they may, how much they have left, and what they ask for."""
+"""Take in calls of the stand-in: who calls, what they may do, what is left of their limits, what they call."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ CONTENT_MAX_A_MINUTE = 80
 """Limit on requests that make content and notify people."""
 BUDGETS = {"core": 5000, "graphql": 5000, "search": 30}
 ANONYMOUS_BUDGET = 60
+PER_PAGE, PER_PAGE_MAX = 30, 100
 DOCS = "https://docs.github.com/rest"
 PRIMARY = "API rate limit exceeded for installation ID {}."
 SECONDARY = (
     "You have exceeded a secondary rate limit and have been temporarily blocked from content creation. "
     "Please retry your request again later."
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +205,6 @@ class FakeGitHubLimits:
             made.popleft()
         if len(made) > self.content_max_a_minute:
             self.punish(key, 60)
-
-
-T = TypeVar("T")
-PER_PAGE, PER_PAGE_MAX = 30, 100
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ _DID = {
 
 @dataclass(frozen=True, slots=True)
 class GitHubPageActions:
-    """See `pages.PageActions`."""
+    """Implement `pages.PageActions` for GitHub."""
 
     of: FakeGitHubForge
     forge: str = "GitHub"

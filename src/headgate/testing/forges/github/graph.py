@@ -284,7 +284,7 @@ class FakeGitHubGraph:
             "checkSuite": {
                 "__typename": "CheckSuite",
                 "app": self._app(one.app),
-                "status": "QUEUED" if one.asked_again else one.status.upper(),
+                "status": "QUEUED" if one.rerun_requested else one.status.upper(),
             },
         }
 

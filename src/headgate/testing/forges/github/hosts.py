@@ -25,7 +25,7 @@ fi
 """
 
 
-class Kept(Protocol):
+class HostedRepository(Protocol):
     """Declare something that has a repository, possibly of another forge."""
 
     @property
@@ -36,7 +36,7 @@ class Proposed(Protocol):
     """Declare something to be merged."""
 
     @property
-    def repository(self) -> Kept: ...
+    def repository(self) -> HostedRepository: ...
     @property
     def head_sha(self) -> str: ...
 
@@ -72,25 +72,25 @@ def make(git_dir: Path, branch: str) -> None:
     hook.chmod(0o755)
 
 
-def opened(repository: Kept) -> Any:
+def opened(repository: HostedRepository) -> Any:
     """Return the repository as the library has it: it has no types."""
     return pygit2.Repository(str(repository.git_dir))
 
 
-def heads(repository: Kept) -> dict[str, str]:
+def heads(repository: HostedRepository) -> dict[str, str]:
     """Return branch -> commit."""
     git = opened(repository)
     names = [name for name in git.references if name.startswith("refs/heads/")]
     return {name.removeprefix("refs/heads/"): str(git.references[name].target) for name in names}
 
 
-def has(repository: Kept, commit: str) -> bool:
+def has(repository: HostedRepository, commit: str) -> bool:
     """Say whether the repository has a commit."""
     git = opened(repository)
     return bool(re.fullmatch("[0-9a-f]{40}", commit)) and isinstance(git.get(commit), pygit2.Commit)
 
 
-def point(repository: Kept, ref: str, commit: str | None) -> None:
+def point(repository: HostedRepository, ref: str, commit: str | None) -> None:
     """Set a ref; None removes it."""
     references = opened(repository).references
     if commit is not None:
@@ -106,7 +106,11 @@ def signature(account: FakeGitHubAccount, at_s: float) -> pygit2.Signature:
 
 
 def commit(
-    repository: Kept, parents: list[str], files: Mapping[str, str | None], message: str, who: pygit2.Signature
+    repository: HostedRepository,
+    parents: list[str],
+    files: Mapping[str, str | None],
+    message: str,
+    who: pygit2.Signature,
 ) -> str:
     """Write a commit on the first parent with some files changed (None: removed); return it."""
     git = opened(repository)
@@ -123,20 +127,20 @@ def commit(
     return str(git.create_commit(None, who, who, message, index.write_tree(git), parents))
 
 
-def bring(from_: Kept, to: Kept, commit_id: str, ref: str) -> None:
+def bring(from_: HostedRepository, to: HostedRepository, commit_id: str, ref: str) -> None:
     """Take a commit over from another repository, to a ref."""
     if from_.git_dir != to.git_dir and not has(to, commit_id):
         run_git("-c", "uploadpack.allowAnySHA1InWant=true", "fetch", "-q", str(from_.git_dir), commit_id, at=to.git_dir)
     point(to, ref, commit_id)
 
 
-def contains(repository: Kept, tip: str, commit_id: str) -> bool:
+def contains(repository: HostedRepository, tip: str, commit_id: str) -> bool:
     """Say whether a commit can be reached from a tip."""
     git = opened(repository)
     return tip == commit_id or bool(git.descendant_of(tip, commit_id))
 
 
-def parted(repository: Kept, base: str, head: str) -> tuple[int, int]:
+def parted(repository: HostedRepository, base: str, head: str) -> tuple[int, int]:
     """Return how many commits the head is ahead of and behind the base."""
     ahead, behind = opened(repository).ahead_behind(head, base)
     return int(ahead), int(behind)
@@ -172,7 +176,7 @@ def _files(diff: Any) -> Iterator[FakeGitHubFile]:
         yield FakeGitHubFile(path, status, previous, added, deleted, None if removed else str(delta.new_file.id))
 
 
-def merged_tree(repository: Kept, base: str, head: str) -> Any | None:
+def merged_tree(repository: HostedRepository, base: str, head: str) -> Any | None:
     """Return the tree of the two merged; None when they conflict."""
     git = opened(repository)
     index = git.merge_commits(base, head)
@@ -219,7 +223,7 @@ def updates(body: bytes) -> dict[str, tuple[str, str]]:
 
 
 async def serve_git(
-    request: web.Request, repository: Kept, path: str, refuses: Callable[[str], bool]
+    request: web.Request, repository: HostedRepository, path: str, refuses: Callable[[str], bool]
 ) -> web.StreamResponse:
     """Answer git's client with what `git http-backend` says.  `refuses`: of a ref, whether it may not be pushed."""
     body = await request.read()

@@ -120,7 +120,7 @@ class CheckRun:
     text: str | None = None
     annotations: list[dict[str, Any]] = field(default_factory=list)
     actions: list[dict[str, str]] = field(default_factory=list)
-    asked_again: bool = False
+    rerun_requested: bool = False
     """Whether somebody requested another run: its suite is queued, and it stays unchanged until its app changes it."""
     batches: list[int] = field(default_factory=list)
     """Number of annotations in each request."""

@@ -1,4 +1,4 @@
-"""Make and serve the stand-in, and use it as people do."""
+"""Make and serve a stand-in for GitHub, and act as the people who use it."""
 
 from __future__ import annotations
 
@@ -20,57 +20,6 @@ from headgate.testing.forges.github.says import Says
 from headgate.testing.forges.github.server import FakeGitHubFault, FakeGitHubServer
 from headgate.testing.forges.github.views import FakeGitHubShows, Shown
 from headgate.testing.servers.program import free_ports
-
-
-def shown_rule(at: model.FakeGitHubRepository, one: model.FakeGitHubProtection) -> Shown:
-    """Return a classic rule as webhooks have it."""
-
-    def level(enabled: bool) -> str:
-        return "everyone" if enabled else "off"
-
-    return {
-        "id": one.id,
-        "repository_id": at.id,
-        "name": one.pattern,
-        "created_at": model.stamp(0),
-        "updated_at": model.stamp(0),
-        "pull_request_reviews_enforcement_level": level(one.approvals is not None),
-        "required_approving_review_count": one.approvals or 0,
-        "dismiss_stale_reviews_on_push": False,
-        "require_code_owner_review": one.code_owners,
-        "authorized_dismissal_actors_only": False,
-        "ignore_approvals_from_contributors": False,
-        "required_status_checks": list(one.contexts),
-        "required_status_checks_enforcement_level": level(bool(one.contexts)),
-        "strict_required_status_checks_policy": one.strict,
-        "signature_requirement_enforcement_level": level(one.signatures),
-        "linear_history_requirement_enforcement_level": level(one.linear),
-        "lock_branch_enforcement_level": level(one.locked),
-        "admin_enforced": one.enforce_admins,
-        "create_protected": False,
-        "allow_force_pushes_enforcement_level": "off",
-        "allow_deletions_enforcement_level": "off",
-        "merge_queue_enforcement_level": "off",
-        "required_deployments_enforcement_level": "off",
-        "required_conversation_resolution_level": level(one.conversations),
-        "authorized_actors_only": one.pushers is not None,
-        "authorized_actor_names": sorted(one.pushers or ()),
-    }
-
-
-def shown_ruleset(at: model.FakeGitHubRepository, one: model.Ruleset) -> Shown:
-    """Return a ruleset as webhooks have it."""
-    return {
-        "id": one.id,
-        "name": one.name,
-        "target": "branch",
-        "source_type": "Repository",
-        "source": at.full_name,
-        "enforcement": one.enforcement,
-        "conditions": {"ref_name": {"include": list(one.branches), "exclude": []}},
-        "created_at": model.stamp(one.created_s),
-        "updated_at": model.stamp(one.created_s),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +142,7 @@ class FakeGitHubPerson:
 
     def rerun(self, repository: model.FakeGitHubRepository, run: model.CheckRun) -> None:
         """Request that a check run is run again."""
-        run.asked_again = True
+        run.rerun_requested = True
         self.forge.says.check(repository, self.account, run, "rerequested")
 
     def click(self, repository: model.FakeGitHubRepository, run: model.CheckRun, identifier: str) -> None:
@@ -233,7 +182,7 @@ class GitHub:
     """App -> its private key, as PEM."""
 
     def person(self, login: str, **roles: str) -> FakeGitHubPerson:
-        """Return somebody; `roles`: repository (with _ for /) -> role."""
+        """Return somebody; `roles`: repository (with __ for /) -> role."""
         account = self.world.account(login)
         for repository, role in roles.items():
             self.world.repositories[repository.replace("__", "/")].roles[login] = role
@@ -271,7 +220,7 @@ class GitHub:
     def protect(
         self, repository: model.FakeGitHubRepository, pattern: str = "main", **how: Any
     ) -> model.FakeGitHubProtection:
-        """Protect branches in the classic way; see state.Protection."""
+        """Protect branches in the classic way; see `FakeGitHubProtection`."""
         one = model.FakeGitHubProtection(next(self.world.ids), pattern, **how)
         repository.protections.append(one)
         self._ruled(repository, one, "created")
@@ -280,7 +229,7 @@ class GitHub:
     def edit(
         self, repository: model.FakeGitHubRepository, one: model.FakeGitHubProtection | model.Ruleset, **how: Any
     ) -> None:
-        """Say something else in a rule of branches."""
+        """Change a rule of branches."""
         for name, value in how.items():
             setattr(one, name, value)
         self._ruled(repository, one, "edited")
@@ -298,15 +247,15 @@ class GitHub:
     ) -> None:
         tell, owner = self.forge.post.tell, repository.owner
         if isinstance(one, model.FakeGitHubProtection):
-            tell(repository, owner, "branch_protection_rule", action, rule=shown_rule(repository, one))
-        elif not one.organization:  # of those its organization is told
-            shown = shown_ruleset(repository, one)
+            tell(repository, owner, "branch_protection_rule", action, rule=_shown_rule(repository, one))
+        elif not one.organization:  # webhooks of those go to the organization
+            shown = _shown_ruleset(repository, one)
             tell(repository, owner, "repository_ruleset", action, repository_ruleset=shown)
 
     def ruleset(
         self, repository: model.FakeGitHubRepository, *rules: dict[str, Any], name: str = "Rules", **how: Any
     ) -> model.Ruleset:
-        """Add a ruleset for the default branch; see state.Ruleset."""
+        """Add a ruleset for the default branch; see `Ruleset`."""
         one = model.Ruleset(next(self.world.ids), name, how.pop("branches", ("~DEFAULT_BRANCH",)), list(rules), **how)
         repository.rulesets.append(one)
         self._ruled(repository, one, "created")
@@ -338,10 +287,61 @@ class GitHub:
                     pull.head_repository = None
 
     def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubFault:
-        """Let the next calls of a kind go wrong; see server.FakeGitHubFault."""
+        """Let the next calls of a kind go wrong; see `FakeGitHubFault`."""
         one = FakeGitHubFault(method, template, times, **how)
         self.server.faults.append(one)
         return one
+
+
+def _shown_rule(at: model.FakeGitHubRepository, one: model.FakeGitHubProtection) -> Shown:
+    """Return a classic rule as webhooks have it."""
+
+    def level(enabled: bool) -> str:
+        return "everyone" if enabled else "off"
+
+    return {
+        "id": one.id,
+        "repository_id": at.id,
+        "name": one.pattern,
+        "created_at": model.stamp(0),
+        "updated_at": model.stamp(0),
+        "pull_request_reviews_enforcement_level": level(one.approvals is not None),
+        "required_approving_review_count": one.approvals or 0,
+        "dismiss_stale_reviews_on_push": False,
+        "require_code_owner_review": one.code_owners,
+        "authorized_dismissal_actors_only": False,
+        "ignore_approvals_from_contributors": False,
+        "required_status_checks": list(one.contexts),
+        "required_status_checks_enforcement_level": level(bool(one.contexts)),
+        "strict_required_status_checks_policy": one.strict,
+        "signature_requirement_enforcement_level": level(one.signatures),
+        "linear_history_requirement_enforcement_level": level(one.linear),
+        "lock_branch_enforcement_level": level(one.locked),
+        "admin_enforced": one.enforce_admins,
+        "create_protected": False,
+        "allow_force_pushes_enforcement_level": "off",
+        "allow_deletions_enforcement_level": "off",
+        "merge_queue_enforcement_level": "off",
+        "required_deployments_enforcement_level": "off",
+        "required_conversation_resolution_level": level(one.conversations),
+        "authorized_actors_only": one.pushers is not None,
+        "authorized_actor_names": sorted(one.pushers or ()),
+    }
+
+
+def _shown_ruleset(at: model.FakeGitHubRepository, one: model.Ruleset) -> Shown:
+    """Return a ruleset as webhooks have it."""
+    return {
+        "id": one.id,
+        "name": one.name,
+        "target": "branch",
+        "source_type": "Repository",
+        "source": at.full_name,
+        "enforcement": one.enforcement,
+        "conditions": {"ref_name": {"include": list(one.branches), "exclude": []}},
+        "created_at": model.stamp(one.created_s),
+        "updated_at": model.stamp(one.created_s),
+    }
 
 
 @asynccontextmanager

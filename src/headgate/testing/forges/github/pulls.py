@@ -11,12 +11,23 @@ from headgate.testing.forges.github.acts import FakeGitHubRefused
 from headgate.testing.forges.github.model import CheckRun, FakeGitHubComment, FakeGitHubPull
 from headgate.testing.forges.github.views import Shown
 
+FILES_MAX = 3000
+"""Limit on the files of a pull request."""
+BODY_MAX = 65536
+"""Limit on the text of a comment or review."""
+ANNOTATIONS_MAX = 50
+"""Limit on the annotations of one request."""
+TEXT_MAX = 65535
+"""Limit on the summary of a check run."""
+MESSAGE_MAX_BYTES = 64 * 1024
+"""Limit on the text of an annotation."""
+ACTIONS_MAX = 3
+"""Limit on the buttons of a check run."""
 ROUTES = Routes()
 _REPO = "/repos/{owner}/{repo}"
 _PULL = _REPO + "/pulls/{pull_number}"
 _ISSUE = _REPO + "/issues/{issue_number}"
-FILES_MAX = 3000
-BODY_MAX = 65536
+_RUN = _REPO + "/check-runs/{check_run_id}"
 
 
 @ROUTES.on("GET", _REPO + "/pulls")
@@ -36,13 +47,13 @@ def listed(call: FakeGitHubCall) -> Answer:
 
 
 @ROUTES.on("GET", _PULL)
-def one(call: FakeGitHubCall) -> Answer:
+def one_pull(call: FakeGitHubCall) -> Answer:
     """Answer a pull request."""
     return 200, call.forge.shows.pull(call.pull, call.caller.asker)
 
 
 @ROUTES.on("PATCH", _PULL)
-def changed(call: FakeGitHubCall) -> Answer:
+def change_state(call: FakeGitHubCall) -> Answer:
     """Close it, or open it again."""
     call.needs("pull_requests")
     who, wanted = call.caller.asker.account, call.body.get("state", call.pull.state)
@@ -80,7 +91,7 @@ def files(call: FakeGitHubCall) -> Answer:
 
 
 @ROUTES.on("GET", _REPO + "/commits/{commit_sha}/pulls")
-def of_commit(call: FakeGitHubCall) -> Answer:
+def pulls_of_commit(call: FakeGitHubCall) -> Answer:
     """Answer the pull requests that a commit is the head, or the merge, of."""
     sha = call.path["commit_sha"]
     if not hosts.has(call.repository, sha):
@@ -200,16 +211,8 @@ def remove_label(call: FakeGitHubCall) -> Answer:
     return 200, [call.forge.shows.label(call.repository, one) for one in call.pull.labels]
 
 
-_RUN = _REPO + "/check-runs/{check_run_id}"
-ANNOTATIONS_MAX = 50
-"""Limit on the annotations of one request."""
-TEXT_MAX = 65535
-MESSAGE_MAX_BYTES = 64 * 1024
-ACTIONS_MAX = 3
-
-
 @ROUTES.on("POST", _REPO + "/statuses/{sha}")
-def status(call: FakeGitHubCall) -> Answer:
+def give_status(call: FakeGitHubCall) -> Answer:
     """Give a commit a status."""
     call.needs("statuses")
     body, description = call.body, call.body.get("description")
@@ -252,7 +255,7 @@ def runs_of_commit(call: FakeGitHubCall) -> Answer:
 
 
 @ROUTES.on("POST", _REPO + "/check-runs", makes=True)
-def begin(call: FakeGitHubCall) -> Answer:
+def begin_run(call: FakeGitHubCall) -> Answer:
     """Make a check run: apps alone may."""
     call.needs("checks")
     app = call.caller.app
@@ -283,7 +286,7 @@ def one_run(call: FakeGitHubCall) -> Answer:
 
 
 @ROUTES.on("PATCH", _RUN)
-def update(call: FakeGitHubCall) -> Answer:
+def update_run(call: FakeGitHubCall) -> Answer:
     """Change a check run of one's own."""
     call.needs("checks")
     run = _run(call)
@@ -299,7 +302,7 @@ def update(call: FakeGitHubCall) -> Answer:
 
 
 @ROUTES.on("GET", _RUN + "/annotations")
-def notes(call: FakeGitHubCall) -> Answer:
+def list_annotations(call: FakeGitHubCall) -> Answer:
     """Answer the annotations of a check run."""
     run = _run(call)
     url = f"{call.forge.shows.web}/{call.repository.full_name}/blob/{run.head_sha}"
@@ -313,7 +316,7 @@ def notes(call: FakeGitHubCall) -> Answer:
 def _write(call: FakeGitHubCall, run: CheckRun) -> None:
     body, now_s = call.body, call.forge.world.clock.now_s()
     # Any write of the app answers the request for another run.
-    run.asked_again = False
+    run.rerun_requested = False
     output: dict[str, Any] = body.get("output") or {}
     _checked(output, body.get("actions", []))
     run.name = body.get("name", run.name)

@@ -1,4 +1,4 @@
-"""Serve the stand-in: who asks, limits, conditional requests, what goes wrong; and what stand-ins share of that."""
+"""Serve the stand-in for GitHub, with conditional requests, limits and faults; others use its helpers."""
 
 from __future__ import annotations
 
@@ -73,8 +73,7 @@ class FakeGitHubServer:
 
     def __post_init__(self) -> None:
         # What names something precisely goes before what stands for anything there.
-        every = [route for routes in (calls, pulls) for route in routes.ROUTES]
-        for route in sorted(every, key=lambda r: r.template.count("{")):
+        for route in sorted((*calls.ROUTES, *pulls.ROUTES), key=lambda r: r.template.count("{")):
             pattern = re.sub(r"\\{(\w+)\\}", rf"(?P<\1>{_SAFE})", re.escape(route.template))
             # Names of branches may have slashes; every other part of a path ends at the next one.
             if "{branch}" in route.template:
@@ -90,31 +89,18 @@ class FakeGitHubServer:
         app.router.add_route("*", "/{owner}/{name}/{path:(info/refs|git-upload-pack|git-receive-pack)}", self._git)
         return app
 
-    def _fault(self, method: str, template: str) -> FakeGitHubFault | None:
-        for one in self.faults:
-            if one.times and one.method in ("", method) and one.template in ("", template):
-                one.times -= 1
-                return one
-        return None
-
     async def _rest(self, request: web.Request) -> web.StreamResponse:
         path = "/" + request.raw_path.partition("?")[0].removeprefix(API).strip("/")
         route, named = self._route(request.method, self._by_name(path))
         if route is None:
-            return _json(404, {"message": "Not Found", "documentation_url": access.DOCS, "status": "404"})
-        fault = self._fault(route.method, route.template)
+            return as_json(404, {"message": "Not Found", "documentation_url": access.DOCS, "status": "404"})
+        fault = fault_at(self.faults, route.method, route.template)
         if fault is not None and not fault.done:
-            return await self._fail(fault)
+            return await failed(fault, "Unicorn!")
         body = await request.read()
-        # With `done`, the request takes effect and only its answer
-        # is lost, as when a connection breaks at the wrong moment.
+        # With `done`, the request takes effect and only its answer is lost, as when a connection breaks.
         answer = self._answer(request, route, named, body)
-        return await self._fail(fault) if fault is not None else answer
-
-    async def _fail(self, fault: FakeGitHubFault) -> web.StreamResponse:
-        if fault.hangs:
-            await fault.until.wait()
-        return web.Response(status=fault.status, text="<html>Unicorn!</html>", content_type="text/html")
+        return await failed(fault, "Unicorn!") if fault is not None else answer
 
     def _by_name(self, path: str) -> str:
         """Return a path with the name of a repository in place of its number, which redirections have."""
@@ -226,9 +212,9 @@ class FakeGitHubServer:
                 self.wrong.append(f"{exchange.method} {exchange.template} {exchange.status}: {error}")
 
     async def _graphql(self, request: web.Request) -> web.StreamResponse:
-        fault = self._fault("POST", "graphql")
+        fault = fault_at(self.faults, "POST", "graphql")
         if fault is not None and not fault.done:
-            return await self._fail(fault)
+            return await failed(fault, "Unicorn!")
         body = await request.json()
         who, status = access.FakeGitHubCaller(None), 200
         headers: dict[str, str] = {}
@@ -251,7 +237,7 @@ class FakeGitHubServer:
         variables = body.get("variables") or {}
         self._judged(FakeGitHubExchange("POST", "graphql", {}, variables, status, answer, body.get("query", "")))
         headers = {**headers, **self.forge.limits.headers(who.key, "graphql")}
-        return _json(status, answer, headers)
+        return as_json(status, answer, headers)
 
     def _queried(self, who: access.FakeGitHubCaller, body: Shown) -> Shown:
         graph = FakeGitHubGraph(self.forge.world, self.forge.limits, who, self.forge.shows.web)
@@ -266,9 +252,9 @@ class FakeGitHubServer:
         return {"data": data, "errors": errors}
 
     async def _git(self, request: web.Request) -> web.StreamResponse:
-        fault = self._fault(request.method, "git")
+        fault = fault_at(self.faults, request.method, "git")
         if fault is not None and not fault.done:
-            return await self._fail(fault)
+            return await failed(fault, "Unicorn!")
         # git appends no `.git` itself, and people write URLs with and without it.
         name = request.match_info["name"].removesuffix(".git")
         full_name = f"{request.match_info['owner']}/{name}"
@@ -288,7 +274,7 @@ class FakeGitHubServer:
         answer = await hosts.serve_git(request, found, path, lambda ref: self._refuses(found, ref, who))
         if path == "git-receive-pack":
             self.forge.pulls.pushed(found, who.asker.account, before)
-        return await self._fail(fault) if fault is not None else answer
+        return await failed(fault, "Unicorn!") if fault is not None else answer
 
     def _refuses(self, repository: FakeGitHubRepository, ref: str, who: access.FakeGitHubCaller) -> bool:
         """Say whether a push of a ref is refused: those of pull requests, and protected branches."""
@@ -319,13 +305,8 @@ def _unchanged(one: FakeGitHubExchange) -> FakeGitHubExchange:
     return FakeGitHubExchange(one.method, one.template, one.query, one.request, 304, None)
 
 
-def _json(status: int, answer: Any, headers: dict[str, str] | None = None) -> web.Response:
-    body = msgspec.json.encode(answer)
-    return web.Response(status=status, body=body, headers=headers, content_type="application/json")
-
-
 def as_json(status: int, answer: Any, headers: Mapping[str, str] | None = None) -> web.Response:
-    """Return an answer of a call."""
+    """Return an answer in JSON; None: it has no body."""
     if answer is None:
         return web.Response(status=status, headers=headers)
     body = msgspec.json.encode(answer)
@@ -333,7 +314,7 @@ def as_json(status: int, answer: Any, headers: Mapping[str, str] | None = None) 
 
 
 def fault_at(faults: Sequence[FakeGitHubFault], method: str, template: str) -> FakeGitHubFault | None:
-    """Return what is to go wrong with a call, which is then one time fewer."""
+    """Return the fault that meets a call, and count it."""
     for one in faults:
         if one.times and one.method in ("", method) and one.template in ("", template):
             one.times -= 1
@@ -341,15 +322,15 @@ def fault_at(faults: Sequence[FakeGitHubFault], method: str, template: str) -> F
     return None
 
 
-async def failed(fault: FakeGitHubFault) -> web.StreamResponse:
-    """Answer as it goes wrong."""
+async def failed(fault: FakeGitHubFault, text: str = "Bad Gateway") -> web.StreamResponse:
+    """Answer as a fault has it, with a page that says `text`."""
     if fault.hangs:
         await fault.until.wait()
-    return web.Response(status=fault.status, text="<html>Bad Gateway</html>", content_type="text/html")
+    return web.Response(status=fault.status, text=f"<html>{text}</html>", content_type="text/html")
 
 
 def put(
-    repository: hosts.Kept,
+    repository: hosts.HostedRepository,
     branch: str,
     base: str,
     files: Mapping[str, str | None],

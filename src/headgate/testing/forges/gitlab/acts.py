@@ -1,4 +1,4 @@
-"""Perform what happens on the forge, whoever does it, with webhooks, and offer it to pages."""
+"""Perform what happens on the stand-in for GitLab, send webhooks about it, and let pages show it and do it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class FakeGitLabRefused(Exception):
     """Report that GitLab rejects an action."""
 
     def __init__(self, status: int, message: str, *, plain: bool = False) -> None:
-        """Refuse with a status and a message; if `plain`, it is said as an `error`, as of tokens."""
+        """Refuse with a status and a message; if `plain`, the answer has it as `error`, as of tokens."""
         super().__init__(message)
         self.status, self.message, self.plain = status, message, plain
 
 
 @dataclass(frozen=True, slots=True)
 class FakeGitLabActs:
-    """Perform actions as somebody."""
+    """Perform actions on the forge."""
 
     world: model.FakeGitLabWorld
     post: FakeGitLabPost
@@ -154,7 +154,7 @@ class FakeGitLabActs:
         one.state, one.merged_by = "merged", who
         self.post.of_request(one, who, "merge")
 
-    # --- what is said
+    # --- approvals, notes and statuses
 
     def approve(self, one: model.FakeGitLabMergeRequest, who: model.FakeGitLabUser, sha: str = "") -> None:
         """Approve it.  Raise FakeGitLabRefused."""
@@ -252,7 +252,7 @@ class FakeGitLabActs:
 
 @dataclass(frozen=True, slots=True)
 class GitLabPageActions:
-    """See `pages.PageActions`."""
+    """Implement `pages.PageActions` for GitLab."""
 
     acts: FakeGitLabActs
     forge: str = "GitLab"

@@ -1,4 +1,4 @@
-"""Hold what a stand-in for GitLab knows, tell whether a merge request can be merged, and merge it."""
+"""Hold what a stand-in for GitLab knows, judge whether merge requests can be merged, and merge them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from headgate.testing.forges.github.model import Clock
 GUEST, REPORTER, DEVELOPER, MAINTAINER, OWNER = 10, 20, 30, 40, 50
 """Access levels."""
 FINISHED = frozenset({"success", "failed", "canceled", "skipped"})
+"""States of jobs that have ended."""
+_ENDED_BADLY = frozenset({"failed", "canceled"})
 
 
 def stamp(at_s: float) -> str:
@@ -193,9 +195,6 @@ class FakeGitLabWorld:
         if username not in self.users:
             self.users[username] = FakeGitLabUser(next(self.ids), username)
         return self.users[username]
-
-
-_ENDED_BADLY = frozenset({"failed", "canceled"})
 
 
 def signature(user: FakeGitLabUser, at_s: float) -> pygit2.Signature:

@@ -1,4 +1,4 @@
-"""The stand-in from outside: made, served, and used by people."""
+"""Make and serve a stand-in for GitLab, and act as the people who use it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from aiohttp import web
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.github.mail import Mail, Postman
 from headgate.testing.forges.gitlab import model
-from headgate.testing.forges.gitlab import model as merging
 from headgate.testing.forges.gitlab.acts import FakeGitLabActs
 from headgate.testing.forges.gitlab.server import FakeGitLabFault, FakeGitLabLimits, FakeGitLabServer
 from headgate.testing.forges.gitlab.views import FakeGitLabPost, FakeGitLabShows
@@ -40,7 +39,7 @@ class FakeGitLabPerson:
         """Put a commit on a branch, which begins at `base` when it is new; return it.  `merges`: another parent."""
         before = hosts.heads(project)
         parent = before.get(branch) or before.get(base or project.default_branch)
-        signature = merging.signature(self.user, self.acts.world.clock.now_s())
+        signature = model.signature(self.user, self.acts.world.clock.now_s())
         parents = [one for one in (parent, merges) if one]
         commit = hosts.commit(project, parents, files, message, signature)
         hosts.point(project, f"refs/heads/{branch}", commit)
@@ -123,7 +122,7 @@ def make_project(
     made = model.FakeGitLabProject(id, path, git_dir, branch, now_s)
     world.projects[path] = made
     if files:
-        first = hosts.commit(made, [], files, "Begin", merging.signature(world.user("root"), now_s))
+        first = hosts.commit(made, [], files, "Begin", model.signature(world.user("root"), now_s))
         hosts.point(made, f"refs/heads/{branch}", first)
         made.protected[branch] = model.Protected(branch)
     return made
@@ -187,7 +186,7 @@ class GitLab:
                 one.source = None
 
     def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitLabFault:
-        """Let the next calls of a kind go wrong; see server.FakeGitLabFault."""
+        """Let the next calls of a kind go wrong; see `FakeGitLabFault`."""
         one = FakeGitLabFault(method, template, times, **how)
         self.server.faults.append(one)
         return one

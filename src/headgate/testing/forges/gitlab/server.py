@@ -1,4 +1,4 @@
-"""The server of the stand-in: who asks, limits, conditional requests, what a test wants to go wrong."""
+"""Serve the stand-in for GitLab, with conditional requests, limits and faults."""
 
 from __future__ import annotations
 

@@ -14,8 +14,19 @@ import msgspec
 from headgate.testing.forges.github.mail import Delivery, Mail
 from headgate.testing.forges.gitlab import model
 
-Shown = dict[str, Any]
+KINDS = {
+    "merge_request": "Merge Request Hook",
+    "note": "Note Hook",
+    "push": "Push Hook",
+    "tag_push": "Tag Push Hook",
+    "pipeline": "Pipeline Hook",
+}
+"""Kind of object -> its name in the header of a webhook."""
 _BROKEN = frozenset({"conflict", "commits_status"})
+"""Values of `detailed_merge_status` that make `merge_status` say `cannot_be_merged`."""
+
+Shown = dict[str, Any]
+"""JSON of the API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,16 +185,6 @@ class FakeGitLabShows:
         }
 
 
-KINDS = {
-    "merge_request": "Merge Request Hook",
-    "note": "Note Hook",
-    "push": "Push Hook",
-    "tag_push": "Tag Push Hook",
-    "pipeline": "Pipeline Hook",
-}
-"""Kind of object -> its name in the header."""
-
-
 @dataclass(slots=True)
 class FakeGitLabHookDelivery(Delivery):
     """Represent what GitLab sends."""
@@ -191,7 +192,7 @@ class FakeGitLabHookDelivery(Delivery):
     signing: str = ""
 
     def headers(self) -> dict[str, str]:
-        """Return the headers it is sent with."""
+        """See `Delivery`."""
         found = {
             "Content-Type": "application/json",
             "User-Agent": "GitLab/18.9.0",

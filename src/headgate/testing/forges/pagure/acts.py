@@ -1,4 +1,4 @@
-"""Perform what happens on the forge, whoever does it, with webhooks, and offer it to pages."""
+"""Perform what happens on the stand-in for Pagure, send webhooks about it, and let pages show it and do it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from headgate.testing.forges.pages import BY_BRANCH, ChangeMark, PageChange, Pag
 from headgate.testing.forges.pagure import model
 
 STATUSES = ("success", "failure", "error", "pending", "canceled")
+"""States of a flag."""
+_THUMBS = {":thumbsup:": "approved", ":thumbsdown:": "asked for changes"}
+"""Vote in a comment -> what pages call it."""
 
 
 class FakePagureRefused(Exception):
@@ -188,7 +191,7 @@ class FakePagureActs:
         self.pushed(project, who, before)
         return "Changes merged!"
 
-    # --- what is said
+    # --- comments and flags
 
     def comment(
         self, request: model.FakePagureRequest, who: FakeGitHubAccount, text: str, commit: str | None = None
@@ -241,12 +244,9 @@ class FakePagureActs:
         self.post.tell(project, who, "project.edit", project=self.post.shows.project(project))
 
 
-_THUMBS = {":thumbsup:": "approved", ":thumbsdown:": "asked for changes"}
-
-
 @dataclass(frozen=True, slots=True)
 class PagurePageActions:
-    """See `pages.PageActions`."""
+    """Implement `pages.PageActions` for Pagure."""
 
     acts: FakePagureActs
     forge: str = "Pagure"

@@ -35,6 +35,9 @@ OPTIONS: dict[str, Any] = {
 }
 """Default options of a project."""
 
+Shown = dict[str, Any]
+"""JSON of the API."""
+
 
 @dataclass(slots=True, eq=False)
 class FakePagureToken:
@@ -93,12 +96,12 @@ class FakePagureRequest:
 
     @property
     def repository(self) -> FakePagureProject:
-        """Return where it is to be merged, as `hosting` has it."""
+        """Return where it is to be merged, as `hosts` names it."""
         return self.project
 
     @property
     def head_sha(self) -> str:
-        """Return its head, as `hosting` has it."""
+        """Return its head, as `hosts` names it."""
         return self.commit_stop
 
     @property
@@ -176,9 +179,6 @@ class FakePagureWorld:
         return self.level(project, login) in ("owner", "admin", "commit")
 
 
-Shown = dict[str, Any]
-
-
 def stamp(at_s: float) -> str:
     """Return a time as the API writes it."""
     return str(int(at_s))
@@ -186,6 +186,8 @@ def stamp(at_s: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FakePagureShows:
+    """Render JSON."""
+
     world: FakePagureWorld
     web: str
     """Address of the instance, with its path."""

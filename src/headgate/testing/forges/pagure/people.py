@@ -1,4 +1,4 @@
-"""The stand-in from outside: made, served, and used by people."""
+"""Make and serve a stand-in for Pagure, and act as the people who use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serve the stand-in: the calls of its API, who asks, limits, what a test wants to go wrong."""
+"""Serve the stand-in for Pagure: the calls of its API, pages and git, with tokens, limits and faults."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ from headgate.testing.forges.github.server import FakeGitHubExchange, FakeGitHub
 from headgate.testing.forges.pages import FakePages
 from headgate.testing.forges.pagure import model
 from headgate.testing.forges.pagure.acts import FakePagureActs, FakePagureRefused, PagurePageActions
+
+API = "/api/0"
+FORM = "application/x-www-form-urlencoded"
+_NAME = r"(?:fork/[^/]+/)?(?:[^/]+/)?[^/]+"
+_GIT = re.compile(r"/(?P<project>.+?)(?:\.git)/(?P<path>info/refs|git-upload-pack|git-receive-pack)")
+
+Answered = tuple[int, Any]
+"""Status and JSON."""
 
 
 @dataclass(slots=True)
@@ -61,9 +69,6 @@ class FakePagureCall:
             # Pagure gives a missing right the status and code of an invalid token; only `errors` differs.
             raise FakePagureRefused(401, "Invalid or expired token.", "EINVALIDTOK", f"Missing ACLs: {acl}")
         return self.token.account
-
-
-Answered = tuple[int, Any]
 
 
 class FakePagureRoute(NamedTuple):
@@ -202,11 +207,6 @@ ROUTES = [
     FakePagureRoute("GET", "/{project}", _project),
 ]
 """All routes; exact paths come before patterns."""
-
-API = "/api/0"
-_NAME = r"(?:fork/[^/]+/)?(?:[^/]+/)?[^/]+"
-_GIT = re.compile(r"/(?P<project>.+?)(?:\.git)/(?P<path>info/refs|git-upload-pack|git-receive-pack)")
-FORM = "application/x-www-form-urlencoded"
 
 
 @dataclass(slots=True)

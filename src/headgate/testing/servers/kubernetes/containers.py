@@ -1,7 +1,4 @@
-"""Run pods of a modelled cluster as containers of podman, and commands in them over a websocket.
-
-Containers of one pod share nothing, and have no network: what a cluster's machine does there is not modelled.
-"""
+"""Run pods of a modelled cluster as containers of podman, and commands in them over a websocket."""
 
 from __future__ import annotations
 
@@ -23,6 +20,10 @@ from headgate.testing.clock import DEADLINE_S
 from headgate.testing.servers.kubernetes.state import running, status
 
 MISSING = "podman and runc run as root only; make test installs them"
+PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+STDIN, STDOUT, STDERR, RESULT, CLOSE = 0, 1, 2, 3, 255
+"""First bytes of the websocket's messages, which name the channel; CLOSE is followed by the channel that ends."""
+PIECE_SIZE_BYTES = 32_768
 
 
 def limits() -> list[str]:
@@ -31,7 +32,10 @@ def limits() -> list[str]:
 
 
 class ContainerEngine:
-    """Run and remove containers; `close` leaves nothing of them."""
+    """Run and remove containers; `close` leaves nothing of them.
+
+    The containers of a pod share nothing and have no network: what a node of a cluster does there is not modelled.
+    """
 
     def __init__(self) -> None:
         self._place = place = Path(tempfile.mkdtemp(prefix="hg-pods-"))  # podman takes no long names
@@ -103,14 +107,8 @@ class ContainerEngine:
         return f"{namespace}-{container}"
 
 
-PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-STDIN, STDOUT, STDERR, RESULT, CLOSE = 0, 1, 2, 3, 255
-"""First bytes of messages, which name the channel; CLOSE is followed by the channel that ends."""
-PIECE_SIZE_BYTES = 32_768
-
-
 async def execute(request: web.Request, command: Sequence[str]) -> web.StreamResponse:
-    """Run a command; return once it has ended and its exit status is sent."""
+    """Run a command over a websocket; return once it has ended and its exit status is sent."""
     socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=0)
     await socket.prepare(request)
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)

@@ -1,7 +1,7 @@
 """Serve a modelled API of Kubernetes: the calls that machines are made with, those of kubectl, and `exec`.
 
-What it knows of Kubernetes is in `state`; here are paths, tokens, mistakes and the record of what was said, which a
-judge may hold to Kubernetes' own description.
+`state` holds what the cluster knows. This module reads paths and tokens, makes faults, and records calls, which a judge
+may compare with Kubernetes' own description.
 """
 
 from __future__ import annotations
@@ -25,60 +25,8 @@ from headgate.testing.servers.kubernetes import containers
 from headgate.testing.servers.kubernetes.state import KINDS, FakeCluster, No
 from headgate.testing.servers.program import free_ports
 
-_LISTED_VERBS = ["create", "delete", "get", "list"]
 GROUPS = ("rbac.authorization.k8s.io", "authorization.k8s.io")
-
-
-def discovered(path: str) -> dict[str, Any] | None:
-    """Return what is known of versions and kinds at a path."""
-    match path.strip("/").split("/"):
-        case ["version"]:
-            return {"major": "1", "minor": "34", "gitVersion": "v1.34.1", "platform": "linux/amd64"}
-        case ["api"]:
-            return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
-        case ["apis"]:
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in GROUPS]}
-        case ["api", "v1"]:
-            return _kinds("")
-        case ["apis", group, "v1"] if group in GROUPS:
-            return _kinds(group)
-    return None
-
-
-def _group(name: str) -> dict[str, Any]:
-    version = {"groupVersion": f"{name}/v1", "version": "v1"}
-    return {"name": name, "versions": [version], "preferredVersion": version}
-
-
-def _kinds(group: str) -> dict[str, Any]:
-    found = [
-        {
-            "name": name,
-            "singularName": kind.name.lower(),
-            "namespaced": kind.within,
-            "kind": kind.name,
-            "verbs": _LISTED_VERBS,
-        }
-        for name, kind in KINDS.items()
-        if kind.group == group
-    ]
-    if not group:
-        found += [
-            {"name": f"pods/{one}", "namespaced": True, "kind": "Pod", "verbs": ["get"]} for one in ("log", "exec")
-        ]
-    if group == "authorization.k8s.io":
-        found += [
-            {
-                "name": "selfsubjectaccessreviews",
-                "namespaced": False,
-                "kind": "SelfSubjectAccessReview",
-                "verbs": ["create"],
-            }
-        ]
-    version = f"{group}/v1" if group else "v1"
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": found}
-
-
+"""Groups of the API that discovery names."""
 _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[\w.]+))/v1(?:/namespaces/(?P<namespace>[\w.-]+))?/(?P<kind>[a-z]+)"
     r"(?:/(?P<name>[\w.:-]+))?(?:/(?P<within>log|exec))?"
@@ -87,6 +35,9 @@ _SPACE = re.compile(r"/api/v1/namespaces(?:/(?P<name>[\w.-]+))?")
 _PROJECT = re.compile(r"/apis/project\.openshift\.io/v1/projects(?:/(?P<name>[\w.-]+))?")
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _VERBS = {"GET": "get", "POST": "create", "DELETE": "delete"}
+"""Method of HTTP -> verb of permissions."""
+_KIND_VERBS = ["create", "delete", "get", "list"]
+"""Verbs that discovery names for each kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +138,7 @@ class FakeKubernetesServer:
         return web.Response(status=fault.status, text="<html>Bad Gateway</html>", headers=fault.headers)
 
     async def _answered(self, request: web.Request) -> web.StreamResponse:
-        if known := discovered(request.path):
+        if known := _discovered(request.path):
             return web.json_response(known)
         call, body, status = _Call.read(request.path), await request.read(), 200
         document = None
@@ -299,3 +250,53 @@ async def kubernetes(
         yield server
     finally:
         await runner.cleanup()
+
+
+def _discovered(path: str) -> dict[str, Any] | None:
+    """Return what is known of versions and kinds at a path."""
+    match path.strip("/").split("/"):
+        case ["version"]:
+            return {"major": "1", "minor": "34", "gitVersion": "v1.34.1", "platform": "linux/amd64"}
+        case ["api"]:
+            return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+        case ["apis"]:
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in GROUPS]}
+        case ["api", "v1"]:
+            return _kinds("")
+        case ["apis", group, "v1"] if group in GROUPS:
+            return _kinds(group)
+    return None
+
+
+def _group(name: str) -> dict[str, Any]:
+    version = {"groupVersion": f"{name}/v1", "version": "v1"}
+    return {"name": name, "versions": [version], "preferredVersion": version}
+
+
+def _kinds(group: str) -> dict[str, Any]:
+    found = [
+        {
+            "name": name,
+            "singularName": kind.name.lower(),
+            "namespaced": kind.within,
+            "kind": kind.name,
+            "verbs": _KIND_VERBS,
+        }
+        for name, kind in KINDS.items()
+        if kind.group == group
+    ]
+    if not group:
+        found += [
+            {"name": f"pods/{one}", "namespaced": True, "kind": "Pod", "verbs": ["get"]} for one in ("log", "exec")
+        ]
+    if group == "authorization.k8s.io":
+        found += [
+            {
+                "name": "selfsubjectaccessreviews",
+                "namespaced": False,
+                "kind": "SelfSubjectAccessReview",
+                "verbs": ["create"],
+            }
+        ]
+    version = f"{group}/v1" if group else "v1"
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": found}

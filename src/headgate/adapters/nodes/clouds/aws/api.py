@@ -27,6 +27,15 @@ GONE = "terminated"
 NONE = ("NotFound", "Malformed", "InvalidAMIID.Unavailable")
 """Parts of error codes that mean that the resource does not exist, or not any more."""
 _OURS: query.Arguments = {"Filter": [{"Name": "tag-key", "Value": [NODE_TAG]}]}
+EARLY_S = 300.0
+"""Keys are replaced this long before they expire."""
+MACHINE = "http://169.254.169.254"
+CONTAINER = "http://169.254.170.2"
+MACHINE_MAX_S = 5.0
+"""Time limit for the metadata service, which does not exist on machines outside of AWS."""
+NEAR = {"localhost", "127.0.0.1", "169.254.170.2", "169.254.170.23", "fd00:ec2::23"}
+"""Hosts that may be asked for keys without TLS."""
+_FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
 
 
 class AwsService:
@@ -83,9 +92,8 @@ class Ec2:
 
     async def _call(self, body: bytes) -> dict[str, Any]:
         keys = await self.credentials.keys()
-        kind = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
         now = datetime.fromtimestamp(self.credentials.now_s(), UTC)
-        headers = query.signed(keys, self.region, "ec2", self._url, kind, body, now)
+        headers = query.signed(keys, self.region, "ec2", self._url, _FORM, body, now)
         try:
             return query.read(await self._http.ask("POST", self._url, headers, body), "AWS EC2")
         except query.AwsKeysExpired:
@@ -184,16 +192,6 @@ class Ec2:
         if isinstance(error, CloudUnavailable) and (code or answer.status in (429, 502, 503, 504)):
             raise error
         return {}
-
-
-EARLY_S = 300.0
-"""Keys are replaced this long before they expire."""
-MACHINE = "http://169.254.169.254"
-CONTAINER = "http://169.254.170.2"
-MACHINE_MAX_S = 5.0
-"""Time limit for the metadata service, which does not exist on machines outside of AWS."""
-NEAR = {"localhost", "127.0.0.1", "169.254.170.2", "169.254.170.23", "fd00:ec2::23"}
-"""Hosts that may be asked for keys without TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,9 +343,6 @@ class AwsCredentials:
         if token.status >= 300 or roles.status >= 300 or not role or not re.fullmatch(r"[\w+=,.@-]+", role[0]):
             raise CloudUnavailable("no keys for AWS: this machine has no role")
         return _of(await self._http.ask("GET", place + role[0], headers, max_s=MACHINE_MAX_S), place)
-
-
-_FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
 
 
 def _token(file: str) -> str:

@@ -18,6 +18,20 @@ COMPLETED, DELETING, DELETED = "completed", "deleting", "deleted"
 """Final states of a task; AWS also deletes tasks whose import failed."""
 NAME_MAX = 128
 _NO_NAME = re.compile(r"[^A-Za-z0-9()\[\] ./'@_-]")
+OBJECT, IMPORT = "object", "import"
+"""Kinds of resources besides images and snapshots."""
+VALUES_MAX = 200
+"""Most values of one filter."""
+IMAGES, SNAPSHOTS = ("DescribeImages", "imagesSet"), ("DescribeSnapshots", "snapshotSet")
+"""Calls that list resources, each with the element of its answer that holds them."""
+DELETING_CALLS = {
+    IMAGE: ("DeregisterImage", "ImageId"),
+    SNAPSHOT: ("DeleteSnapshot", "SnapshotId"),
+    IMPORT: ("CancelImportTask", "ImportTaskId"),
+}
+"""Kind of resource -> the call that deletes it, and the argument with its id."""
+_IMPORTED = "import-"
+"""Prefix of the names that AWS itself gives to AMIs."""
 
 
 class ImportCalls(NamedTuple):
@@ -143,21 +157,6 @@ def _task(item: AwsItem) -> ImportTask:
     about = words + ("%" if detail.get("progress") else "")
     image, status = str(item.get("imageId") or ""), str(detail.get("status") or "")
     return ImportTask(str(item["importTaskId"]), status, about, image, snapshots, tags_of(item))
-
-
-OBJECT, IMPORT = "object", "import"
-"""Kinds of resources besides images and snapshots."""
-VALUES_MAX = 200
-"""Most values of one filter."""
-IMAGES, SNAPSHOTS = ("DescribeImages", "imagesSet"), ("DescribeSnapshots", "snapshotSet")
-DELETING_CALLS = {
-    IMAGE: ("DeregisterImage", "ImageId"),
-    SNAPSHOT: ("DeleteSnapshot", "SnapshotId"),
-    IMPORT: ("CancelImportTask", "ImportTaskId"),
-}
-"""Kind of resource -> the call that deletes it, and the argument with its id."""
-_IMPORTED = "import-"
-"""Prefix of the names that AWS itself gives to AMIs."""
 
 
 class ImportPlace(NamedTuple):

@@ -18,6 +18,27 @@ TAGS_MAX = 45
 ROOT = "/dev/sda1"
 OWNERS = ("self", "amazon")
 """Owners of images for filters that name none: a stranger may give a public image any name."""
+STANDARD = frozenset("acdhimrtz")
+ON_DEMAND = {
+    "standard": "L-1216C47A",
+    "f": "L-74FC7D96",
+    "g": "L-DB2E81BA",
+    "vt": "L-DB2E81BA",
+    "p": "L-417A185B",
+    "x": "L-7295265B",
+    "inf": "L-1945791B",
+}
+SPOT = {
+    "standard": "L-34B43A08",
+    "f": "L-88CF9481",
+    "g": "L-3819A6DF",
+    "vt": "L-3819A6DF",
+    "p": "L-7212CCBC",
+    "x": "L-E3A00192",
+    "inf": "L-B5D1601B",
+}
+"""Family of instance types -> the quota of virtual cores of its spot instances."""
+COUNTED_QUOTAS = frozenset([*ON_DEMAND.values(), *SPOT.values()])
 
 
 def types(wanted: MachineSpec) -> list[str]:
@@ -191,29 +212,6 @@ def _disk(wanted: MachineSpec, device: str) -> list[Arguments] | None:
             },
         }
     ]
-
-
-STANDARD = frozenset("acdhimrtz")
-ON_DEMAND = {
-    "standard": "L-1216C47A",
-    "f": "L-74FC7D96",
-    "g": "L-DB2E81BA",
-    "vt": "L-DB2E81BA",
-    "p": "L-417A185B",
-    "x": "L-7295265B",
-    "inf": "L-1945791B",
-}
-SPOT = {
-    "standard": "L-34B43A08",
-    "f": "L-88CF9481",
-    "g": "L-3819A6DF",
-    "vt": "L-3819A6DF",
-    "p": "L-7212CCBC",
-    "x": "L-E3A00192",
-    "inf": "L-B5D1601B",
-}
-"""Family of instance types -> the quota of virtual cores of its spot instances."""
-COUNTED_QUOTAS = frozenset([*ON_DEMAND.values(), *SPOT.values()])
 
 
 def quota(instance_type: str, spot: bool) -> str:

@@ -33,8 +33,23 @@ PAGES_MAX = 200
 TAGS_MAX = 10
 """S3's limit on the tags of an object."""
 WHOSE_S3 = "AWS S3"
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _TAG = re.compile(r"[\w +\-=.:/@]{1,128}")
+# EBS defines this size and accepts no other.
+BLOCK_BYTES = 512 * 2**10
+BATCH = 16
+"""Blocks that are held in memory and written concurrently."""
+IDLE_MAX_MIN = 60
+"""Minutes without a write after which EBS drops a snapshot."""
+WHOSE_EBS = "AWS EBS"
+_GIB = 2**30
+_ZEROS = bytes(BLOCK_BYTES)
+_BLOCK_HEADERS = {
+    "content-type": "application/octet-stream",
+    "x-amz-data-length": str(BLOCK_BYTES),
+    "x-amz-checksum-algorithm": "SHA256",
+    "x-amz-content-sha256": "UNSIGNED-PAYLOAD",  # as Amazon's own client does; the checksum is signed
+}
 
 
 class BucketEntry(NamedTuple):
@@ -59,7 +74,7 @@ def key_of(tags: Mapping[str, str]) -> str:
 def bucket_address(url: str, name: str, is_path: bool) -> str:
     """Return the URL of a bucket; `is_path`: its name is in the path rather than the host. Raise LaunchFailed for an
     invalid name."""
-    if not _NAME.fullmatch(name):
+    if not _BUCKET_NAME.fullmatch(name):
         text = f"{name!r:.80} is no name of a bucket" if name else "it names no bucket"
         raise LaunchFailed(f"object-storage of the provider: {text}; say object-storage: {{bucket-name: NAME}}")
     if is_path or "." in name:  # the certificate covers one label before S3's name
@@ -72,7 +87,7 @@ class Bucket:
     """Call S3 about one bucket.  Every method raises AwsRefused, OverQuota, CloudUnavailable."""
 
     def __init__(self, service: AwsService, name: str, url: str) -> None:
-        """Use the bucket at `url`, as `address` says it."""
+        """Use the bucket at `url`, as `bucket_address` returns it."""
         self._service, self.name, self._url = service, name, url
 
     async def _ask(
@@ -196,23 +211,6 @@ def _text(element: ElementTree.Element, name: str) -> str:
     return next((one.text or "" for one in element if query.name_of(one) == name), "")
 
 
-# EBS defines this size and accepts no other.
-BLOCK_BYTES = 512 * 2**10
-BATCH = 16
-"""Blocks that are held in memory and written concurrently."""
-IDLE_MAX_MIN = 60
-"""Minutes without a write after which EBS drops a snapshot."""
-WHOSE_EBS = "AWS EBS"
-_GIB = 2**30
-_ZEROS = bytes(BLOCK_BYTES)
-_BLOCK = {
-    "content-type": "application/octet-stream",
-    "x-amz-data-length": str(BLOCK_BYTES),
-    "x-amz-checksum-algorithm": "SHA256",
-    "x-amz-content-sha256": "UNSIGNED-PAYLOAD",  # as Amazon's own client does; the checksum is signed
-}
-
-
 class Blocks:
     """Call EBS in one region.  Every method raises AwsRefused, OverQuota, CloudUnavailable."""
 
@@ -263,7 +261,7 @@ class Blocks:
 
     async def _put(self, id: str, number: int, block: bytes) -> None:
         checksum = base64.b64encode(hashlib.sha256(block).digest()).decode()
-        await self._ask("PUT", f"snapshots/{id}/blocks/{number}", {**_BLOCK, "x-amz-checksum": checksum}, block)
+        await self._ask("PUT", f"snapshots/{id}/blocks/{number}", {**_BLOCK_HEADERS, "x-amz-checksum": checksum}, block)
 
     async def _ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> dict[str, Any]:
         return await self._service.ask(method, self._url + path, headers, body, _answer)

@@ -29,6 +29,10 @@ POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Directory in every pod with `token`, `ca.crt` and `namespace`."""
 FILE_SIZE_MAX_BYTES = 2**20
 _HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+PLUGIN_MAX_S = 30.0
+PLUGIN_MAX_BYTES = 2**20
+EARLY_S = 60.0
+"""A token is renewed this long before it expires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,12 +218,6 @@ def _called(server: str) -> str:
     return f"{parts.netloc}{parts.path}".replace(".", "-").replace("/", "-").replace("[", "").replace("]", "")
 
 
-PLUGIN_MAX_S = 30.0
-PLUGIN_MAX_BYTES = 2**20
-EARLY_S = 60.0
-"""A token is renewed this long before it expires."""
-
-
 class KubernetesCredentials:
     """Supply the headers of requests to one cluster."""
 
@@ -285,11 +283,11 @@ class KubernetesCredentials:
             raise CloudUnavailable(
                 f"{command[0]} ended with {process.returncode}: {one_line(wrong.decode(errors='replace'))}"
             )
-        return _read(command[0], answer)
+        return _plugin_token(command[0], answer)
 
 
-def _read(program: str, answer: bytes) -> tuple[str, float]:
-    """Raise CloudUnavailable."""
+def _plugin_token(program: str, answer: bytes) -> tuple[str, float]:
+    """Return the token in the output of a program, and its expiry time. Raise CloudUnavailable."""
     try:
         status = json.loads(answer)["status"]
         token, end = str(status.get("token") or ""), status.get("expirationTimestamp")

@@ -27,6 +27,12 @@ _MAKE = (
     {"apiGroups": ["batch"], "resources": ["jobs", "cronjobs"], "verbs": _EVERY},
     {"apiGroups": [""], "resources": ["pods", "services", "configmaps", "secrets"], "verbs": _EVERY},
 )
+HOPELESS = {
+    "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
+    "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff", "StartError",
+}  # fmt: skip
+"""Reasons of a waiting container that do not pass, although the cluster retries for ever."""
+STAYS = "the command of a machine is one that does not end, as `sleep infinity`"
 
 
 def name_of(node: str) -> str:
@@ -134,14 +140,6 @@ def pod(wanted: MachineSpec) -> dict[str, Any]:
 def _thing(version: str, kind: str, annotations: Mapping[str, str] | None = None) -> dict[str, Any]:
     more = {"annotations": dict(annotations)} if annotations else {}
     return {"apiVersion": version, "kind": kind, "metadata": {"name": ACCOUNT, **more}}
-
-
-HOPELESS = {
-    "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
-    "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff", "StartError",
-}  # fmt: skip
-"""Reasons of a waiting container that do not pass, although the cluster retries for ever."""
-STAYS = "the command of a machine is one that does not end, as `sleep infinity`"
 
 
 @dataclass(frozen=True, slots=True)

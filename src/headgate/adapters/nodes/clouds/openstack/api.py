@@ -32,6 +32,9 @@ TYPES = {
 }
 _FULL = re.compile(r"quota|limit ?exceeded|LimitExceeded|OverQuota|no more (?:ip )?addresses", re.IGNORECASE)
 _NO_HOST = re.compile(r"No valid host was found|not enough hosts|exhausted all hosts", re.IGNORECASE)
+DESCRIPTION_MAX = 255
+"""Length of the description of an address, in which its tags are."""
+_TAGS = re.compile(r"^headgate (\{.*\})$")
 
 
 class OpenStackRefused(LaunchFailed):
@@ -229,16 +232,12 @@ def dead(name: str, reported: str, fault: Mapping[str, Any] | None) -> Exception
     return kind(f"{name} says: {text}")
 
 
-DESCRIPTION_MAX = 255
-_TAGS = re.compile(r"^headgate (\{.*\})$")
-
-
 def address_description(tags: Mapping[str, str]) -> str:
-    """Return tags as a description, for resources without tags at creation: as many as there is room for."""
+    """Return the description of an address, which is made without tags: as many of the tags as there is room for."""
     shown: dict[str, str] = {}
     # The tags that identify the owner come first; of an operator's long tags, as many as fit.
     for name in sorted(tags, key=lambda name: not name.startswith("zuul_")):
-        # A tag is kept whole or not at all: a cut JSON text could not be read back.
+        # A tag is complete or left out: a cut JSON text could not be read back.
         if len(_text({**shown, name: tags[name]})) <= DESCRIPTION_MAX:
             shown[name] = tags[name]
     return _text(shown)

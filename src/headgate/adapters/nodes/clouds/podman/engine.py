@@ -2,11 +2,6 @@
 
 Nothing but a plain archive is imported: an archive with names of its own could put itself in the place of an image of
 others, and one that is packed, or that has files with holes, could fill the disk (see `check_archive`).
-
-An entry of a few bytes can stand for a file of any size, most of which is holes, and podman writes the holes out.  What
-looks like an archive can be packed as well, as a packer's header has room for an archive's.  So the headers are read as
-strictly as podman's own reader reads them, or more strictly: what two readers could take for different things is
-refused.
 """
 
 from __future__ import annotations
@@ -26,6 +21,20 @@ from headgate.ports import clouds
 
 ANSWER_MAX_S = 120.0
 ANSWER_MAX_BYTES = 16 * 2**20
+IMPORT_MAX_S = 3_600.0
+IMAGE = "image"
+IMAGE_NAME = "localhost/headgate/upload"
+BLOCK = 512
+ENTRIES_MAX = 3_000_000
+TEXT_MAX_BYTES = 2**20
+"""Size of a header with more than a block, such as long names and attributes."""
+_MAGIC_AT, _MAGIC = 257, b"ustar"
+_PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
+_FILE, _OLD_FILE, _EXTENDED, _GLOBAL = b"0", b"\0", b"x", b"g"
+_LONG_NAMES = (b"L", b"K")
+_WITHOUT_CONTENT = frozenset({b"1", b"2", b"3", b"4", b"5", b"6"})
+_SIZE_END = 10**18
+_RECORD = re.compile(rb"([1-9][0-9]{0,7}) ([^=\0]+)=")
 
 
 class PodmanResult(NamedTuple):
@@ -92,11 +101,6 @@ def complaint(text: str) -> str:
     """Return podman's error output without warnings, unless there is nothing else: they would hide the error."""
     lines = [line for line in text.splitlines() if "level=warning" not in line]
     return "\n".join(lines) if any(map(str.strip, lines)) else text
-
-
-IMPORT_MAX_S = 3_600.0
-IMAGE = "image"
-IMAGE_NAME = "localhost/headgate/upload"
 
 
 class PodmanImages:
@@ -198,21 +202,14 @@ def _plain(text: str) -> str:
     return "".join(c if c.isprintable() and c not in '"\\$' else "_" for c in text)
 
 
-BLOCK = 512
-ENTRIES_MAX = 3_000_000
-TEXT_MAX_BYTES = 2**20
-"""Size of a header with more than a block, such as long names and attributes."""
-_MAGIC_AT, _MAGIC = 257, b"ustar"
-_PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
-_FILE, _OLD_FILE, _EXTENDED, _GLOBAL = b"0", b"\0", b"x", b"g"
-_LONG_NAMES = (b"L", b"K")
-_WITHOUT_CONTENT = frozenset({b"1", b"2", b"3", b"4", b"5", b"6"})
-_SIZE_END = 10**18
-_RECORD = re.compile(rb"([1-9][0-9]{0,7}) ([^=\0]+)=")
-
-
 def check_archive(path: Path) -> None:
-    """Raise LaunchFailed unless the file is a plain archive (tar) that needs no more space than it has itself."""
+    """Raise LaunchFailed unless the file is a plain archive (tar) that needs no more space than it has itself.
+
+    An entry of a few bytes can represent a file of any size, most of which is holes, and podman writes the holes out.
+    What looks like an archive can be packed as well, since a packer's header has room for an archive's.  So the headers
+    are read at least as strictly as podman's own reader reads them: what two readers could take for different things is
+    refused.
+    """
     with path.open("rb") as file:
         head = file.read(BLOCK)
         # podman guesses the packing by the first bytes, which in an archive are the first file's name: `BZh` could be

@@ -23,6 +23,20 @@ NAME = "hg-machine-"
 TABLE = "headgate_machines"
 LEASES = Path("/var/lib/cni/networks")
 """Podman's directory of addresses in use, by network; versions without CNI have no such directory."""
+PLACE = "etc/headgate-machine"
+"""Directory in the container for the files of its ssh server."""
+SSHD = ("/usr/sbin/sshd", "-D", "-e", "-f", f"/{PLACE}/sshd_config")
+_CONFIG = f"""Port 22
+HostKey /{PLACE}/host_key
+AuthorizedKeysFile /{PLACE}/authorized_keys
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+StrictModes no
+UsePAM no
+PidFile none
+Subsystem sftp internal-sftp
+"""
 
 
 def network(number: int) -> str:
@@ -31,12 +45,12 @@ def network(number: int) -> str:
 
 
 def subnet(number: int) -> ipaddress.IPv4Network:
-    """Return its addresses."""
+    """Return the addresses of a machine's network."""
     return ipaddress.IPv4Network((int(MACHINES.network_address) + 4 * number, 30))
 
 
 def users(number: int) -> str:
-    """Return the mapping of its users: no two machines share any, and its root has no rights here."""
+    """Return the mapping of a machine's users: no two machines share any, and its root has no rights here."""
     return f"0:{FIRST_USER + number * USERS}:{USERS}"
 
 
@@ -69,21 +83,6 @@ def _table(denied: DeniedNetworks) -> Iterator[str]:
     yield f"ip daddr {MACHINES} drop"
     yield f"ip saddr {MACHINES} ip daddr @denied4 drop"
     yield "}"
-
-
-PLACE = "etc/headgate-machine"
-SSHD = ("/usr/sbin/sshd", "-D", "-e", "-f", f"/{PLACE}/sshd_config")
-_CONFIG = f"""Port 22
-HostKey /{PLACE}/host_key
-AuthorizedKeysFile /{PLACE}/authorized_keys
-PasswordAuthentication no
-KbdInteractiveAuthentication no
-PermitRootLogin prohibit-password
-StrictModes no
-UsePAM no
-PidFile none
-Subsystem sftp internal-sftp
-"""
 
 
 def host_key() -> tuple[bytes, str]:

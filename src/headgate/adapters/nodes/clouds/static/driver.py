@@ -1,6 +1,6 @@
 """Offer machines that are there anyway, as the configuration lists them and the operator permits.
 
-Nothing is made and nothing goes.  The launcher writes each machine down, and gives it away once it answers.
+Nothing is made and nothing is deleted: the launcher records each machine, and gives it to builds once it answers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,12 @@ from headgate.ports.clouds import HOST_KEY_VARIABLE, Amounts, LaunchFailed, Mach
 
 _OWN = ("connection-type", "connection-port", "username", "python-path", "shell-type")
 """Properties that a machine may have itself, which an image has in other clouds."""
+_NAME = re.compile(r"[a-z0-9_*]([a-z0-9_*.-]*[a-z0-9_*])?")
+_NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
+"""A last label that programs interpret as part of an address: `10.7` is 10.0.0.7."""
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def connect(given: CloudDriverOptions) -> StaticHosts:
@@ -78,13 +84,6 @@ class StaticHosts:
 
     async def close(self) -> None:
         """Do nothing: nothing is kept open."""
-
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_NAME = re.compile(r"[a-z0-9_*]([a-z0-9_*.-]*[a-z0-9_*])?")
-_NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
-"""A last label that programs interpret as part of an address: `10.7` is 10.0.0.7."""
 
 
 @dataclass(frozen=True, slots=True)
