@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pygit2
 import pytest
 
 from headgate.adapters.sql.history import SqlHistory
@@ -20,6 +21,7 @@ from .conftest import PIPELINES, TENANTS
 SAID = PIPELINES.replace("manager: independent\n", "manager: independent\n    rerun-only-failed: true\n").replace(
     "jobs: [unit]", "jobs: [lint, unit]"
 )
+RECHECK = "refs/recheck/master/one"
 SAID += "- job: {name: lint, run: jobs/unit}\n"
 
 
@@ -48,6 +50,7 @@ async def test_until_the_config_project_is_pushed_to_only_what_failed_is_run_aga
     tmp_path: Path, repositories: Repositories
 ) -> None:
     pushed(repositories, {"zuul.yaml": SAID})
+    hub = pygit2.Repository(repositories.hub / "code/api")
     history = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
 
     def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
@@ -65,7 +68,9 @@ async def test_until_the_config_project_is_pushed_to_only_what_failed_is_run_aga
             return ran, {build.job_name: (build.result, build.error_detail) for build in found.builds or ()}
 
         async def again() -> None:
-            run_git("push", "-q", "origin", f"{commit}:refs/recheck/master/one", at=repositories.work("code/api"))
+            # A ref that is still there would be pushed as it is, and nobody would hear of it.
+            await until("the request before is taken", lambda: RECHECK not in hub.references)
+            run_git("push", "-q", "origin", f"{commit}:{RECHECK}", at=repositories.work("code/api"))
 
         commit = repositories.propose("code/api", "one", {"a": "x\n"})
         assert await tested(1) == (["lint", "unit"], {"lint": ("SUCCESS", None), "unit": ("FAILURE", None)})
