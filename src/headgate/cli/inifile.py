@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from headgate.base.errors import UserError
 
@@ -98,3 +99,17 @@ def filled(value: str, where: str, environment: Mapping[str, str]) -> str:
         return environment[name]
 
     return _VARIABLE.sub(one, value)
+
+
+def wrong_url(value: str) -> str:
+    """Return why a value is a URL that cannot be read, or an empty string. The value is not shown: URLs may have
+    passwords in them. A list is not taken apart, as passwords may have commas in them."""
+    if "://" not in value:
+        return ""
+    try:
+        parts = urlsplit(value)
+        alone = parts.scheme in ("http", "https") and re.search(r"[\s,]", value) is None
+        _ = parts.port if alone else None  # it is checked when it is read
+    except ValueError:
+        return "is a URL whose host or port cannot be read; write it as https://HOST or https://HOST:PORT"
+    return ""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import click
 
 from headgate.adapters.git.command import GitError, git
+from headgate.adapters.git.connection import comparable
 from headgate.base.errors import UserError
 from headgate.cli.identity.byhand import ManualAction, noted
 from headgate.cli.identity.pages import pages
@@ -291,15 +292,8 @@ def _project_of(config: str | None, url: str) -> str:
         if config is not None:
             raise
         return ""
-    known = {_plain(at[p.connection].url(p.project)): p.name for one in every for p in one.projects}
-    return known.get(_plain(url), "")
-
-
-def _plain(url: str) -> str:
-    """Return the address in a form that can be compared with another one."""
-    path = Path(url.removeprefix("file://"))
-    bare = str(path.resolve()) if path.is_absolute() else url.rstrip("/")
-    return bare.removesuffix("/.git").removesuffix(".git")
+    known = {comparable(at[p.connection].url(p.project)): p.name for one in every for p in one.projects}
+    return known.get(comparable(url), "")
 
 
 def _having(config: str | None, project: str) -> tuple[str, str]:

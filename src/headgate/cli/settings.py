@@ -18,7 +18,7 @@ from headgate.adapters.forges.registry import FORGES, without_effect
 from headgate.adapters.nodes.clouds.registry import CLOUDS, settings_of
 from headgate.adapters.reporters.registry import REPORTERS
 from headgate.base.errors import UserError
-from headgate.cli.inifile import IniFile, read_ini
+from headgate.cli.inifile import IniFile, read_ini, wrong_url
 from headgate.cli.options import OPTIONS
 from headgate.cli.reference import LACKING, NOTES, OptionNote, note
 from headgate.cli.sections import Option
@@ -372,7 +372,7 @@ def _wrong(kind: str, value: str) -> str:
         if not re.fullmatch(r"[+-]?[0-9]+", value):
             return f"must be a whole number, not {value!r}"
         return "" if least <= int(value) <= most else f"must be from {least} to {most}, not {value!r}"
-    return ""
+    return wrong_url(value)
 
 
 def _near(word: str, known: Mapping[str, object]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.adapters.git.connection import POLL_MIN_S, GitConnection
+from headgate.adapters.git.connection import POLL_MIN_S, GitConnection, comparable
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,16 @@ def test_a_local_repository_is_found_with_and_without_its_ending(tmp_path: Path)
 
 def test_nothing_is_asked_all_the_time() -> None:
     assert GitConnection("name", "https://git.example", poll_interval_s=0).poll_interval_s == POLL_MIN_S
+
+
+def test_addresses_of_one_repository_are_the_same_however_they_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "link").symlink_to(tmp_path / "hub")
+    local = {f"{tmp_path}/hub/code", f"{tmp_path}/hub/code/", f"file://{tmp_path}/hub/code.git", "~/hub/code/.git"}
+    local |= {f"{tmp_path}/link/code", "../hub/code.git"}
+    assert {comparable(url, at=tmp_path / "work") for url in local} == {f"{tmp_path}/hub/code"}
+    remote = {"https://git.example/code/api", "https://git.example/code/api/", "https://git.example/code/api.git"}
+    assert {comparable(url) for url in remote} == {"https://git.example/code/api"}
+    assert comparable("git@git.example:code/api.git") == "git@git.example:code/api"

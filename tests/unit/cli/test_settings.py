@@ -53,12 +53,20 @@ def settings(tmp_path: Path, text: str) -> Path:
             r"driver must be one of git, .*queue, inventory, smtp, http, chat, elasticsearch, mqtt, not 'kafka'",
         ),
         ("[notices]\nwaiting_max = 0\n", r"headgate.conf:2: waiting_max must be from 1"),
+        ("[web]\nroot = https://[x\n", r"headgate.conf:2: root is a URL whose host or port cannot be read"),
+        ("[connection x]\ndriver = github\nserver = https://git.example:99999\n", r"headgate.conf:3: server is a URL"),
         ("port = 1\n", r"this is not a settings file"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         read(settings(tmp_path, text))
+
+
+def test_of_a_wrong_url_no_password_is_shown(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as raised:
+        read(settings(tmp_path, "[database]\ndburi = postgresql://headgate:s3cret@[db/headgate\n"))
+    assert "dburi is a URL" in str(raised.value) and "s3cret" not in str(raised.value)
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:

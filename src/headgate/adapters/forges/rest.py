@@ -7,6 +7,7 @@ nothing of the environment (proxies, `.netrc`) is added.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import ssl
 import time
@@ -356,8 +357,9 @@ def _next(link: str, api: str) -> str | None:
     for part in link.split(","):
         address, _, rel = part.partition(";")
         place = address.strip().strip("<>")
-        if _NEXT in rel and urlsplit(place)[:2] == urlsplit(api)[:2]:
-            return place
+        with contextlib.suppress(ValueError):
+            if _NEXT in rel and urlsplit(place)[:2] == urlsplit(api)[:2]:
+                return place
     return None
 
 

@@ -170,3 +170,13 @@ def pads(secret: str) -> tuple[str, str]:
     block = (hashlib.sha256(key).digest() if len(key) > BLOCK_BYTES else key).ljust(BLOCK_BYTES, b"\0")
     inner, outer = ("".join(f"\\0{byte ^ pad:03o}" for byte in block) for pad in (0x36, 0x5C))
     return inner, outer
+
+
+def comparable(url: str, *, at: Path = Path()) -> str:
+    """Return the address of a repository in a form that can be compared with that of another one. A relative path is
+    one from the directory `at`, as in the remotes of a work tree."""
+    path = Path(url.removeprefix("file://"))
+    if url.startswith("~"):
+        path = path.expanduser()
+    bare = str((at / path).resolve()) if path.is_absolute() or url.startswith(".") else url.rstrip("/")
+    return bare.removesuffix("/.git").removesuffix(".git")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headgate.adapters.git.command import GitError, git
-from headgate.adapters.git.connection import GitConnection
+from headgate.adapters.git.connection import GitConnection, comparable
 from headgate.adapters.git.directories import head
 from headgate.base.errors import UserError
 from headgate.cli.offline.graphs import default_branch
@@ -118,21 +118,15 @@ async def _of(path: Path, loaded: LoadedTenant, at: Mapping[str, GitConnection])
     """Find the project that one of the work tree's remotes names. Raise UserError, GitError."""
     # git ends with status 1 if there is no remote.
     _, lines = await git("config", "--get-regexp", r"^remote\..*\.url$", at=path, ok=(0, 1))
-    urls = {_plain(line.partition(" ")[2]) for line in lines.splitlines()}
+    urls = {comparable(line.partition(" ")[2], at=path) for line in lines.splitlines()}
     for source in loaded.tenant.projects:
-        if source.connection in at and _plain(at[source.connection].url(source.project)) in urls:
+        if source.connection in at and comparable(at[source.connection].url(source.project)) in urls:
             return source
     names = ", ".join(source.name for source in loaded.tenant.projects)
     raise UserError(
         f"{path}: none of its remotes is a repository of tenant {loaded.tenant.name}; say whose it is with "
         f"--tree PROJECT={path}, one of {names}"
     )
-
-
-def _plain(url: str) -> str:
-    path = url.removeprefix("file://")
-    url = str(Path(path).resolve()) if path.startswith(("/", ".", "~")) else url
-    return url.rstrip("/").removesuffix(".git")
 
 
 def laid_over(loaded: LoadedTenant, found: Sequence[ProjectWorkTree]) -> LoadedTenant:

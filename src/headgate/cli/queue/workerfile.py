@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headgate.base.errors import UserError
-from headgate.cli.inifile import IniFile, read_ini
+from headgate.cli.inifile import IniFile, read_ini, wrong_url
 from headgate.cli.queue.workeroptions import IGNORED, NOT_LEASED, OPTIONS, RETRY, SERVER, WorkerOption
 from headgate.map.workers import ROOT, Application, QueueMap
 from headgate.queue.messages.client import ordered
@@ -298,7 +298,7 @@ def _wrong(of: WorkerOption, value: str, beside: Path) -> str:
             good_path = value.startswith("/") or (beside / value).exists()
             return "" if good_path else "must be a path: it begins with a slash, or is there beside this file"
         case "text" | "list":
-            return ""
+            return wrong_url(value)
     return "" if value in of.kind.split("|") else f"must be one of {of.kind.replace('|', ', ')}"
 
 

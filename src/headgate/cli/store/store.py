@@ -182,7 +182,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(work)
     except StoreError as error:
-        raise UserError(str(error)) from error
+        raise user_error(error) from error
 
 
 @click.group(name="map", invoke_without_command=True)
@@ -209,7 +209,7 @@ def tree(store: str, root: str, prefix: str) -> None:
 @map_commands.command("check")
 @_map_store
 @_root
-@click.option("--all", "every", is_flag=True, help="Also list the places of the contract without an entry now.")
+@click.option("--all", "every", is_flag=True, help="Also list the places of the map without an entry now.")
 @click.pass_context
 def check_(context: click.Context, store: str, root: str, every: bool) -> None:
     """Report entries that are not on the map or cannot be read. The exit status is 1 if there are any."""

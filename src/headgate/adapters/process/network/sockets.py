@@ -242,7 +242,10 @@ def serving_files(read: ReadLog, builds: Collection[str]) -> Serve:
 
 def _named(target: bytes) -> tuple[str, str]:
     """Return build and path of `/logs/BUILD/PATH`; empty for anything else."""
-    parts = urlsplit(target.decode("ascii", errors="replace")).path.split("/", 3)
+    try:
+        parts = urlsplit(target.decode("ascii", errors="replace")).path.split("/", 3)
+    except ValueError:
+        return "", ""
     if len(parts) != 4 or parts[:2] != ["", "logs"]:
         return "", ""
     path = unquote(parts[3])

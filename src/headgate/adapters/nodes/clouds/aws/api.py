@@ -207,7 +207,7 @@ class AwsKeySource:
     """Path of the token file with which a role is assumed."""
 
     def __repr__(self) -> str:
-        return f"Source(file={self.file!r}, profile={self.profile!r}, role={self.role!r})"
+        return f"AwsKeySource(file={self.file!r}, profile={self.profile!r}, role={self.role!r})"
 
 
 class _Machine(msgspec.Struct):
