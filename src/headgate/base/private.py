@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -44,11 +45,11 @@ def private_file(path: Path) -> None:
 def private_replacement(path: Path) -> Iterator[BinaryIO]:
     """Yield a new file that only its owner can read; it takes the place of `path` once it is complete and durable.
     Raise OSError."""
-    beside = path.with_name(path.name + ".part")
+    # A name of its own each time: one that is there already may be a link, or belong to a writer that still writes.
+    number, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
+    beside = Path(name)
     try:
-        # Never one that is there already: it may be a link, or others may read it or have it open.
-        beside.unlink(missing_ok=True)
-        with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, FILE)) as file:
+        with open(number, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
