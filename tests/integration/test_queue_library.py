@@ -124,7 +124,9 @@ async def test_whatever_a_job_fails_with_is_recorded(board: MessageBoard, url: s
 
     async def recorded() -> bool:
         read = lambda database, _: database.execute("select id from tried where failed > 0")  # noqa: E731
-        return bool(await board.look(read)) and bool(await bodies(board, DEAD_LETTERS))
+        # A message that is tried again at once may have had all its attempts: then it is no longer among those.
+        given_up = [body for _, body in map(dead_letter, await bodies(board, DEAD_LETTERS))]
+        return "y" in given_up and ("x" in given_up or bool(await board.look(read)))
 
     async with working(fails, last, url=url):
         await until("both failures are recorded", lambda: _unless_absent(recorded))
