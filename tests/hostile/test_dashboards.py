@@ -80,5 +80,7 @@ def test_an_origin_is_read_as_browsers_write_it(tmp_path: Path) -> None:
         "https://a:x",
         "ftp://a",
     ):
-        with pytest.raises(UserError, match=r"\[web\] dashboards: .* is no origin|dashboards is a URL whose host or port"):
+        with pytest.raises(
+            UserError, match=r"\[web\] dashboards: .* is no origin|dashboards is a URL whose host or port"
+        ):
             said(wrong)

@@ -132,8 +132,8 @@ MUTANTS: dict[Mutant, range] = {
     what_does_not_go_on_is_not_cancelled: range(4, 6),
     the_state_of_a_base_goes_with_it: range(4, 6),
     a_build_that_nobody_was_asked_for_goes_on: range(604, 605),
-    what_does_not_go_on_is_cancelled_later: range(1581, 1582),
-    the_end_of_what_goes_on_is_not_heard: range(126, 129),
+    what_does_not_go_on_is_cancelled_later: range(3529, 3530),
+    the_end_of_what_goes_on_is_not_heard: range(284, 285),
 }
 """Each with worlds of which one finds it.  With `SIM_SEEDS` of more than 1,000, as `make soak` has it, each is looked
 for in all worlds, which says where these are once the simulator has changed."""

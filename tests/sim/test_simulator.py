@@ -24,7 +24,7 @@ from headgate.recipes.mirror import Mirror
 from headgate.recipes.requests import Requests
 from headgate.services import merger
 from headgate.services.configuration import Configuration
-from headgate.services.scheduler import pipeline, refs, turn
+from headgate.services.scheduler import pipeline, refs, semaphores, turn
 from headgate.services.scheduler.semaphores import Semaphores
 from headgate.store.store import Store
 from headgate.store.types import Snapshot, Unavailable
@@ -267,6 +267,14 @@ def semaphores_are_never_given_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Semaphores, "holding", hoarding)
 
 
+def cancelled_builds_give_up_their_places(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(semaphores._Stops, "replaced", lambda *_: {})
+
+
+def a_turn_gives_away_the_places_that_it_frees(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(pipeline, "taken_by", lambda state: {})
+
+
 def what_runs_after_a_landing_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     real = pipeline.load
 
@@ -335,6 +343,8 @@ MUTANTS: tuple[Mutant, ...] = (
     semaphores_are_written_blindly,
     what_is_told_of_refs_is_not_kept,
     unknown_outcomes_are_repeated,
+    cancelled_builds_give_up_their_places,
+    a_turn_gives_away_the_places_that_it_frees,
 )
 
 AMONG = {
@@ -371,6 +381,8 @@ SOONEST = {
     claims_outlive_their_worker: 7,
     semaphores_are_written_blindly: 909,
     unknown_outcomes_are_repeated: 32,
+    cancelled_builds_give_up_their_places: 3,
+    a_turn_gives_away_the_places_that_it_frees: 90,
 }
 """Mutant -> a seed that exposes it, tried first. If the worlds change, the search only takes longer."""
 

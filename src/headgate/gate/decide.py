@@ -99,7 +99,7 @@ def settle(state: State, world: World, actions: list[Action], settled_before: St
     `settled_before` is the state that an earlier call returned, if the facts of the world are the same: a change that
     is tested alone and has not changed since then is not examined again.
     """
-    permits, room = Permits.of(state, world), WindowRoom.of(state)
+    permits, room = Permits.of(state, world, actions), WindowRoom.of(state)
     before = {} if settled_before is None else {queue.id: queue for queue in settled_before.queues}
     for queue in state.queues:
         # Values are frozen, so the same object has the same content.

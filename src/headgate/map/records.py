@@ -234,7 +234,7 @@ class SemaphoreHolder(msgspec.Struct, frozen=True):
     buildset: str
     job: str
     build: str = ""
-    """The build whose playbook holds the semaphore; empty: the job holds it."""
+    """The build whose playbook holds it, or that was cancelled and has not ended yet; empty: the job holds it."""
     tenant: str = ""
     """The tenant of the pipeline, for a semaphore that tenants share."""
 

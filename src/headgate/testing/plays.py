@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from headgate.config.forges.facts import Word
 from headgate.config.model import FrozenJob, Pipeline, TriggerFilter, Window
 from headgate.gate.absorb import absorb
+from headgate.gate.builds.advance import taken_by
 from headgate.gate.builds.graph import NOTHING_PROVIDED
 from headgate.gate.decide import settle
 from headgate.gate.items.enqueue import concluded
@@ -161,7 +162,7 @@ class Play:
         """Take one turn."""
         self._clock += 1000
         actions: list[Action] = []
-        before = self.state
+        before, self._taken_by = self.state, taken_by(self.state)
         for event in events:
             self.state = absorb(self.state, event, self.world, actions)
         if self.removed:
@@ -196,6 +197,8 @@ class Play:
         """Return the content of a project's branch with a chain on it."""
         return "+".join((self.heads.get(project, ""), *(one.commit for one in chain if one.project == project)))
 
+    _taken_by: Mapping[str, tuple[str, ...]] = {}
+    """What builds held at the beginning of the turn."""
     heads: Mapping[str, str] = {}
     """project -> commit at the head of its branch, as reported by mergers"""
     most: tuple[int | None, int | None] = (None, None)
@@ -278,7 +281,7 @@ class Play:
         seen = ByTopic(change_states, topics, self.layout) if topics else change_states
         world = World("t", pipeline, layouts, seen, now_ms, "http://h", self.held, *more)
         beside = Beside(self.pipelines, lambda _: self.past, self.passed)
-        return replace_dataclass(world, beside=beside, merging=self.merging_there)
+        return replace_dataclass(world, beside=beside, merging=self.merging_there, taken_by=self._taken_by)
 
     @property
     def queue(self) -> list[str]:

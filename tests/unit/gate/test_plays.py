@@ -415,6 +415,23 @@ def test_a_semaphore_lets_as_many_run_as_it_has_places() -> None:
     assert play.builds == [("B", "unit")]
 
 
+def test_the_turn_that_cancels_a_build_gives_its_place_to_nobody() -> None:
+    job = FrozenJob(name="unit", semaphores=(JobSemaphore("one"),))
+    play = Play(layout=PlayLayout((job,), limits={"one": 1}))
+    play.approve("A", "B")
+    play.merges("B")
+    play.merges("A")
+    assert play.builds == [("B", "unit")]
+    play.abandon("B")
+    assert play.builds == [], "its executor still stops it"
+    play.held = {"one": 1}
+    play.act()
+    assert play.builds == []
+    play.held = {}
+    play.act()
+    assert play.builds == [("A", "unit")]
+
+
 @pytest.mark.parametrize(("tickets", "begun"), [([], []), ([1], ["A"]), ([2], []), ([3], [])])
 def test_a_place_is_left_for_who_began_to_wait_earlier(tickets: list[int], begun: list[str]) -> None:
     """`tickets` of this pipeline's project, while another pipeline waits with the second."""

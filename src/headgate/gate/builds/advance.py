@@ -41,10 +41,15 @@ class Permits:
     """Project of this pipeline that waits for a place -> its ticket, which it gives up when it takes a place."""
 
     @classmethod
-    def of(cls, state: State, world: World) -> Permits:
+    def of(cls, state: State, world: World, actions: Sequence[Action]) -> Permits:
+        """Return what the turn may use whose `actions` so far are these."""
         taken = Counter(dict(world.held))
         # `held` has the places that other pipelines take; our own are counted from the state.
-        taken.update(name for name, _, _ in holders(state))
+        held = taken_by(state)
+        taken.update(name for names in held.values() for name in names)
+        # A build keeps its places until its executor has stopped it, which no turn that cancels it can know.
+        cancelled = {action.id for action in actions if isinstance(action, Cancel) and action.build}
+        taken.update(name for id in cancelled - held.keys() for name in world.taken_by.get(id, ()))
         live = {key: item for _, item in state.items() if item.live for key in item.keys}
         own = (world.tenant, world.pipeline.name)
         waiters = (waiter for line in world.waiters.values() for waiter in line)
@@ -84,6 +89,19 @@ class Permits:
             return False
         own = self.tickets.get(project)
         return own is None or waiter < own
+
+
+def taken_by(state: State) -> dict[str, tuple[str, ...]]:
+    """Return every build under way that holds semaphores -> these."""
+    found = dict[str, tuple[str, ...]]()
+    for _, item in state.items():
+        found |= {one.build.id: one.semaphores for one in item.carried if one.build.result is None and one.semaphores}
+        buildset = item.buildset
+        if buildset is not None and buildset.semaphores:
+            of = {job.id: job.semaphores_first for job in buildset.jobs if job.semaphores_first}
+            builds = (build for build in buildset.builds.values() if build.result is None and build.job in of)
+            found |= {build.id: of[build.job] for build in builds}
+    return found
 
 
 def holders(state: State) -> Iterator[tuple[str, str, str]]:

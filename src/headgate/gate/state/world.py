@@ -66,7 +66,7 @@ class World:
     root_url: str = ""
     """The address of the web pages, without a trailing slash, for links in reports."""
     held: Mapping[str, int] = field(default_factory=dict)
-    """Semaphore -> number of places that other pipelines hold."""
+    """Semaphore -> number of places that other pipelines, playbooks and cancelled builds hold."""
     disabled: bool = False
     """Whether too many failures occurred in a row: only the pipeline's `disabled` reporters receive results."""
     dependencies_max: int | None = None
@@ -83,6 +83,8 @@ class World:
     """The pipelines of the tenant, and functions that look up past results."""
     dependants: Mapping[str, Collection[str]] | None = None
     """Change key -> keys of the changes that may need it; None: search `change_states` for them."""
+    taken_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Build under way at the beginning of the turn -> the semaphores it holds."""
 
     @property
     def dependent(self) -> bool:

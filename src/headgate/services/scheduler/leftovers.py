@@ -194,7 +194,7 @@ class Forsaken:
     """Find places in semaphores held by buildsets that are gone, or awaited by pipelines that are gone."""
 
     def __init__(self, context: Context) -> None:
-        self._map, self._mirror = context.map, context.mirror
+        self._context, self._map, self._mirror = context, context.map, context.mirror
 
     def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
         """Return the records that name missing holders or waiters, by their paths."""
@@ -221,6 +221,9 @@ class Forsaken:
         return replace(record, holders=holders, waiters=tuple(filter(self._waits, record.waiters)))
 
     def _holds(self, holder: SemaphoreHolder, tenant: str) -> bool:
+        # A cancelled build may outlive its buildset.
+        if holder.build and any(queue.find(holder.build, self._mirror) for queue in self._context.zones()):
+            return True
         items = self._map.tenant(holder.tenant or tenant).pipeline(holder.pipeline).item
         names = map(unescape, self._mirror.names(items.path))
         held_for = (items(name).buildset(holder.buildset) for name in names)

@@ -12,6 +12,7 @@ from headgate.base.ids import derived, fresh
 from headgate.base.tasks import about
 from headgate.config.dynamic import TenantLayouts
 from headgate.gate.absorb import absorb
+from headgate.gate.builds.advance import taken_by
 from headgate.gate.builds.carry import is_due, left_ms
 from headgate.gate.builds.start import awaited
 from headgate.gate.decide import settle
@@ -308,6 +309,7 @@ class PipelineRunner:
             now_ms=self._context.now_ms(),
             root_url=self._context.root_url,
             held=self._semaphores.held(layouts, self._state),
+            taken_by=taken_by(self._state),
             waiters=self._semaphores.waiters(layouts, self._state),
             disabled=self._state.disabled,
             dependencies_max=layouts.tenant.max_dependencies,
@@ -339,13 +341,7 @@ class PipelineRunner:
         return found
 
     async def _record(
-        self,
-        after: State,
-        actions: list[Action],
-        events: Events,
-        world: World,
-        aside: list[TurnPart],
-        guard: At,
+        self, after: State, actions: list[Action], events: Events, world: World, aside: list[TurnPart], guard: At
     ) -> None:
         """Write the turn. Raise Faulty if part of an item is too large for any commit."""
         context, mirror, self._torn = self._context, self._context.mirror, False
@@ -369,12 +365,13 @@ class PipelineRunner:
             if piece.item and not piece.fits:
                 raise Faulty(piece.item) from TooLarge("what is to be recorded of it is too large for the store")
         rest = [*aside, *pieces, *(TurnPart([op]) for event in events for op in event.besides)]
-        holding = self._semaphores.holding(self._state, after, settled=self._settled)
-        commits = packed([*holding, *rest], context.ops_max)
+        facts = self._state, after, turn.notified, turn.outcomes
+        places = self._semaphores.holding(*facts, settled=self._settled)
+        commits = packed([*places, *rest], context.ops_max)
         if cut := len(commits) > 1:
-            holding = self._semaphores.holding(self._state, after, settled=self._settled, cut=True)
-            commits = packed([*holding, *rest], context.ops_max)
-        held = {op.path for piece in holding for op in piece.ops if isinstance(op, Put)}
+            places = self._semaphores.holding(*facts, settled=self._settled, cut=True)
+            commits = packed([*places, *rest], context.ops_max)
+        held = {op.path for piece in places for op in piece.ops if isinstance(op, Put)}
         for commit in commits:
             written = await context.store.commit(commit.checks, commit.ops, guards=[guard])
             for entry in written if cut else ():

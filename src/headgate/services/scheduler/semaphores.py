@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from msgspec.structs import replace
+
 from headgate.config.dynamic import TenantLayouts
-from headgate.gate.builds.advance import holders, waiting
+from headgate.gate.builds.advance import holders, taken_by, waiting
 from headgate.gate.state.model import State
 from headgate.gate.state.surroundings import PATIENCE_MS, Waiter
 from headgate.map.places import semaphore_of
 from headgate.map.records import SemaphoreHolder, SemaphoreRecord
-from headgate.map.tree import Address
+from headgate.map.tree import Address, unescape
 from headgate.recipes.codec import readable
+from headgate.recipes.requestforms import Open
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
 from headgate.services.scheduler.turn import TurnPart
 from headgate.store.types import At, Entry
+
+ENDED_CHECK_MS = 1_000
+"""Interval at which a pipeline sees whether cancelled builds have ended whose executors cannot say so."""
 
 
 class Semaphores:
@@ -32,12 +38,15 @@ class Semaphores:
         """Prefixes of the records of all its semaphores."""
         self._since_ms: dict[str, tuple[int, int]] = {}
         """Semaphore with a free place and a waiter -> its version, and when that was first seen."""
+        self._ending = frozenset[str]()
+        """Cancelled builds that keep their places until their executors have stopped them."""
 
     def versions(self) -> tuple[object, ...]:
         """Return a value that changes when a record, or how it is to be rewritten, changes."""
         versions = (entry.version for entry in self._entries())
-        # The end of the patience changes no record, but it has to bring about a turn.
-        return (*versions, *(name for name in sorted(self._since_ms) if self._is_passed_over(name)))
+        # The end of the patience, or of a build whose executor died, changes no record, but has to bring about a turn.
+        passed_over = (name for name in sorted(self._since_ms) if self._is_passed_over(name))
+        return (*versions, *passed_over, *sorted(id for id in self._ending if not self._is_open(id)))
 
     @contextmanager
     def patience(self, over: Callable[[], None], other_ms: int | None = None) -> Iterator[None]:
@@ -45,6 +54,7 @@ class Semaphores:
         left = [since + PATIENCE_MS - self._context.now_ms() for _, since in self._since_ms.values()]
         # An overdue time is 0 or less, which the filter below takes for none.
         others = [] if other_ms is None else [max(other_ms, 1)]
+        others += [ENDED_CHECK_MS] if self._ending else []
         delay_ms = min((ms for ms in (*left, *others) if ms > 0), default=None)
         timer = None if delay_ms is None else asyncio.get_running_loop().call_later(delay_ms / 1000, over)
         try:
@@ -95,28 +105,35 @@ class Semaphores:
         graphs = (item.buildset.graph for _, item in state.items() if item.buildset is not None)
         return set(layouts.landed.semaphores).union(*(graph.semaphores for graph in graphs if graph is not None))
 
-    def holding(self, before: State, after: State, *, settled: bool, cut: bool = False) -> list[TurnPart]:
+    def holding(
+        self,
+        before: State,
+        after: State,
+        notified: Mapping[str, Open],
+        ended: Collection[str],
+        *,
+        settled: bool = False,
+        cut: bool = False,
+    ) -> list[TurnPart]:
         """Return the writes that make the semaphores what this pipeline holds after the turn; others' holders stay, and
-        playbooks of builds that run.  `settled`: they are known to be as `before` says.  Of a turn that is `cut` none
-        is given up but to another holder of ours: what it was held for is still there until the end."""
-        pieces = list[TurnPart]()
-        before_of, after_of = _by_name(before), _by_name(after)
-        waiters = self._waiting(before, after)
-        names = {*before_of, *after_of, *waiters, *self._configuration.layouts.landed.semaphores}
-        running = _running(after) if names else set()
-
-        def left(holder: SemaphoreHolder) -> bool:
-            # An executor that died could not remove its playbook's place; once the build has ended, the turn does.
-            return self._is_ours(holder) and holder.build != "" and holder.build not in running
-
-        for name in sorted(names):
+        playbooks of builds that run.  `notified`: requests whose workers are told something.  A build that is cancelled
+        keeps its places until its executor has stopped it; `ended`: builds whose end the turn takes up.
+        `settled`: the semaphores are known to be as `before` says.  Of a turn that is `cut` none is given up but to
+        another holder of ours: what it was held for is still there until the end."""
+        pieces, before_of, after_of = list[TurnPart](), _by_name(before), _by_name(after)
+        waiters, landed = self._waiting(before, after), self._configuration.layouts.landed
+        stops = _Stops(before, after, notified, lambda build: build not in ended and self._is_open(build))
+        for name in sorted({*before_of, *after_of, *waiters, *landed.semaphores, *self._with_builds()}):
             address, entry, record = self._place_of(name), self._entry(name), self._record(name)
             holders, line = record.holders, self._line(name, waiters.get(name, ()))
             damaged = entry is not None and readable(entry, SemaphoreRecord) is None
             same = settled and before_of.get(name) == after_of.get(name) and line == record.waiters
-            if same and not damaged and not any(map(left, holders)):
+            own = [holder for holder in holders if self._is_ours(holder)]
+            gone = [holder for holder in own if holder.build and not stops.stays(name, holder)]
+            if same and not damaged and not gone:
                 continue
-            others = tuple(h for h in holders if not self._is_ours(h) or (h.build and not left(h)))
+            replaced = stops.replaced(name, own)
+            others = tuple(h for h in holders if h not in own or (h.build and h not in gone)) + tuple(replaced.values())
             tenant = self._tenant if name in self._configuration.tenant.semaphores else ""
             ours = tuple(
                 SemaphoreHolder(self._pipeline, buildset, job, "", tenant) for buildset, job in after_of.get(name, ())
@@ -125,14 +142,28 @@ class Semaphores:
             # up, so the number of holders neither exceeds the limit nor falls while builds of earlier holders may still
             # run.
             if cut:
-                given_up = [holder for holder in holders if holder not in others + ours]
+                given_up = [holder for holder in holders if holder not in others + ours and holder not in replaced]
                 others += tuple(given_up[sum(holder not in holders for holder in ours) :])
             if set(others + ours) == set(holders) and line == record.waiters and not damaged:
                 continue
             # Other pipelines and executors write the same record, so the turn fails and decides again if it has moved.
             check = At(address.path, entry.version if entry else None)
             pieces.append(TurnPart([address.put(SemaphoreRecord(others + ours, line))], [check]))
+        self._ending = frozenset(stops.ending)
         return pieces
+
+    def _with_builds(self) -> set[str]:
+        """Return the semaphores in which a build of ours has a place of its own."""
+        entries = ((entry, self._read(entry)) for entry in self._entries())
+        return {
+            unescape(entry.path.rpartition("/")[2])
+            for entry, record in entries
+            if any(self._is_ours(holder) and holder.build for holder in record.holders)
+        }
+
+    def _is_open(self, build: str) -> bool:
+        """Return whether the build's request is there: an executor runs it, or will see that it was cancelled."""
+        return any(queue.find(build, self._context.mirror) is not None for queue in self._context.zones())
 
     def given_up(self) -> list[TurnPart]:
         """Return the writes that give up all that the pipeline holds or waits for, whatever the layout says: nobody has
@@ -197,9 +228,58 @@ class Semaphores:
         return holder.pipeline == self._pipeline and holder.tenant in ("", self._tenant)
 
 
+class _Stops:
+    """Decide which places builds keep that a turn finds cancelled, or cancels."""
+
+    def __init__(
+        self, before: State, after: State, notified: Mapping[str, Open], goes_on: Callable[[str], bool]
+    ) -> None:
+        """Take the states around the turn; `goes_on` says whether the executor of a build has not ended it."""
+        # Nobody runs a request that is not claimed: the turn that cancels it deletes it.
+        claimed = {id for id, found in notified.items() if found.locked or found.request.state != "requested"}
+        self._running, self._goes_on = _running(after), goes_on
+        self._stopped = claimed - self._running
+        self._before, self._after = _builds_by_name(before) if self._stopped else {}, _builds_by_name(after)
+        self.ending = set[str]()
+        """Cancelled builds that keep places."""
+
+    def stays(self, name: str, holder: SemaphoreHolder) -> bool:
+        """Return whether the build of a holder still has its place: a playbook's, or of its own after it was
+        cancelled."""
+        # A turn that was cut short may have cancelled a build that the state still has, for whose job it holds another.
+        if self._after.get(name, {}).get((holder.buildset, holder.job)) == holder.build:
+            return False
+        if holder.build in self._running:
+            return True
+        # An executor that died could not remove its playbook's place; once the build has ended, the turn does.
+        if going_on := self._goes_on(holder.build):
+            self.ending.add(holder.build)
+        return going_on
+
+    def replaced(self, name: str, own: Sequence[SemaphoreHolder]) -> dict[SemaphoreHolder, SemaphoreHolder]:
+        """Return place of a job -> the same place, now of its build, for builds that the turn cancels."""
+        builds = self._before.get(name, {})
+        of = {h: builds.get((h.buildset, h.job), "") for h in own if not h.build}
+        found = {holder: replace(holder, build=build) for holder, build in of.items() if build in self._stopped}
+        self.ending |= {holder.build for holder in found.values()}
+        return found
+
+
 def _running(state: State) -> set[str]:
     """Return the ids of the builds that have not ended."""
     return {build.id for _, item in state.items() for build in item.under_way}
+
+
+def _builds_by_name(state: State) -> dict[str, dict[tuple[str, str], str]]:
+    """Return semaphore -> (buildset, job) -> the build that holds a place for it."""
+    found = defaultdict[str, dict[tuple[str, str], str]](dict)
+    names = taken_by(state)
+    for _, item in state.items() if names else ():
+        for build in item.under_way:
+            buildset = build.origin or (item.buildset.id if item.buildset is not None else "")
+            for name in names.get(build.id, ()):
+                found[name][buildset, build.job] = build.id
+    return found
 
 
 def _by_name(state: State) -> dict[str, list[tuple[str, str]]]:

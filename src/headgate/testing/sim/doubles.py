@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
@@ -241,6 +242,8 @@ HOLDING_MAX_S = 300.0
 """Longest time that a playbook waits for its semaphores."""
 
 
+STOPPED_S = 2.0
+"""Longest time that a cancelled build goes on."""
 FAILING_S = 2.0
 """Delay of failing builds, so that passing ones have ended and can stand for others."""
 
@@ -269,6 +272,7 @@ class SimRunner:
             slow_s = FAILING_S if self.world.reusing and self._fails(spec, state) else 0.0
             async with asyncio.timeout(0.1 + self.world.chance.random() + slow_s):
                 await cancel.wait()
+            await asyncio.sleep(STOPPED_S * random.Random(spec.build).random())
             return works.BuildOutcome(build=spec.build, result="CANCELED")
         except TimeoutError:
             pass

@@ -96,6 +96,7 @@ class StoreJudge(WrappedBackend):
         self._map = Map()
         self._pipelines = {name: self._map.tenant(t).pipeline(name) for name, t in world.pipelines.items()}
         self._requests = self._map.executor.unzoned.requests.path + "/"
+        self._locks = self._map.executor.unzoned.locks.path
         self._queues = self._map.tenant("t").pipeline("gate").path + "/queue/"
         shared = len(set(world.pipelines.values())) > 1
         self._semaphore = semaphore_of(self._map, "t", SEMAPHORE, shared=shared)
@@ -157,9 +158,9 @@ class StoreJudge(WrappedBackend):
         """Raise InvariantBroken if more builds run that need the semaphore than may hold it, whatever its record
         says."""
         requests = [decode(entry.value, Request) for entry in self._tree.under(self._requests.rstrip("/"))]
-        run = [
-            one for one in requests if one.wanted != "cancel" and SEMAPHORE in one.meta.get("semaphores", "").split()
-        ]
+        needing = [one for one in requests if SEMAPHORE in one.meta.get("semaphores", "").split()]
+        # The processes of a cancelled build go on until its executor has answered.
+        run = [one for one in needing if one.wanted != "cancel" or f"{self._locks}/{one.id}" in self._tree.entries]
         if len(run) > SEMAPHORE_MAX:
             raise InvariantBroken(f"{len(run)} builds run that need {SEMAPHORE}: {[one.meta['change'] for one in run]}")
 
@@ -226,11 +227,13 @@ class StoreJudge(WrappedBackend):
         return tenant == "t" or (tenant is not None and change_state.change.project in (SHARED, EVIL))
 
     def _is_ready(self, change_state: ChangeState) -> bool:
-        """Return whether the change, and every open change that it needs, has the approvals it waits for."""
+        """Return whether the change, and every open change that it needs, has the approvals it waits for. A change that
+        needs an abandoned one stays out."""
         needed, left = {change_state.change.key}, [change_state]
+        landed = {change.key for change in self._world.landed}
         while left:
             one = left.pop()
-            if not self._world.is_approved(one):
+            if not self._world.is_approved(one) or set(one.change.needs) - landed - self._world.open.keys():
                 return False
             fresh = [key for key in one.change.needs if key in self._world.open and key not in needed]
             needed.update(fresh)
