@@ -23,7 +23,7 @@ from headgate.ports.judge import Judging
 from headgate.ports.observer import Nobody, Observer
 from headgate.recipes import codec
 from headgate.recipes.mirror import Mirror
-from headgate.recipes.requestforms import RequestPlaces
+from headgate.recipes.requestforms import Open, RequestPlaces
 from headgate.recipes.requests import Requests
 from headgate.recipes.stream import Stream
 from headgate.store.store import Store
@@ -164,6 +164,11 @@ class Context:
     def zones(self) -> list[Requests]:
         """Return the build requests of every zone, those without a zone first."""
         return [self.zone(""), *map(self.zone, self.zone_names())]
+
+    def build_request(self, build: str) -> Open | None:
+        """Return the open request of a build, whatever its zone; None if there is none."""
+        found = (queue.find(build, self.mirror) for queue in self.zones())
+        return next((one for one in found if one is not None), None)
 
     def zone_names(self) -> list[str]:
         """Return the names of all zones."""

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from headgate.adapters.logs.manifests import OUTPUT, Manifest
 from headgate.adapters.logs.reader import Content, KeptLogs, missing
 from headgate.ports.logstore import LogStoreError, NotStored
-from headgate.recipes.requestforms import Open
 from headgate.rest import HTTPException, NotFoundException, StreamResponse
 from headgate.services.context import Context
 from headgate.services.nodes.requester import executors
@@ -95,7 +94,7 @@ class RemoteLogs:
         """Yield the job's output from `offset` on, as it is written; a negative offset counts bytes from the end.
         Raise NoLogs."""
         # Until an executor holds the request, nobody has a log; afterwards its holder is the one to ask.
-        while (found := self._under_way(build)) is not None and not found.locked:
+        while (found := self.context.build_request(build)) is not None and not found.locked:
             await self.context.mirror.moved(self.context.mirror.moves)
         home = await self._home(build)
         async for chunk in self._read(f"{home}/stream/{build}?offset={offset}", build):
@@ -115,13 +114,9 @@ class RemoteLogs:
     async def _get(self, url: str, build: str) -> httpx.Response:
         return await self.client.get(url, timeout=TIMEOUT_S, headers=await self.fleet.headers(build))
 
-    def _under_way(self, build: str) -> Open | None:
-        opened = (o for queue in self.context.zones() for o in queue.open(self.context.mirror))
-        return next((o for o in opened if o.request.id == build), None)
-
     async def _home(self, build: str) -> str:
         """Find the URL of the executor that runs the build, or that has its logs still. Raise NoLogs."""
-        running = self._under_way(build)
+        running = self.context.build_request(build)
         urls = {r.data.url: r for r in executors(self.context) if r.data.url}
         if running is not None:
             component = self.context.mirror.get(running.request.owner.component)

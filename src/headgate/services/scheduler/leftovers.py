@@ -222,7 +222,7 @@ class Forsaken:
 
     def _holds(self, holder: SemaphoreHolder, tenant: str) -> bool:
         # A cancelled build may outlive its buildset.
-        if holder.build and any(queue.find(holder.build, self._mirror) for queue in self._context.zones()):
+        if holder.build and self._context.build_request(holder.build) is not None:
             return True
         items = self._map.tenant(holder.tenant or tenant).pipeline(holder.pipeline).item
         names = map(unescape, self._mirror.names(items.path))

@@ -163,7 +163,7 @@ class Semaphores:
 
     def _is_open(self, build: str) -> bool:
         """Return whether the build's request is there: an executor runs it, or will see that it was cancelled."""
-        return any(queue.find(build, self._context.mirror) is not None for queue in self._context.zones())
+        return self._context.build_request(build) is not None
 
     def given_up(self) -> list[TurnPart]:
         """Return the writes that give up all that the pipeline holds or waits for, whatever the layout says: nobody has
