@@ -340,6 +340,7 @@ class Gitea:
         repository.name = name
         del self.world.repositories[old]
         self.world.repositories[repository.full_name] = repository
+        self.world.moved.pop(repository.full_name, None)
         self.world.moved[old] = repository.full_name
 
     def transfer(self, repository: model.FakeGiteaRepository, to: FakeGitHubAccount) -> None:

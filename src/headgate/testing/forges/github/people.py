@@ -267,6 +267,7 @@ class GitHub:
         repository.name = name
         del self.world.repositories[old]
         self.world.repositories[repository.full_name] = repository
+        self.world.moved.pop(repository.full_name, None)
         self.world.moved[old] = repository.full_name
         changes = {"repository": {"name": {"from": old.partition("/")[2]}}}
         self.forge.post.tell(repository, repository.owner, "repository", "renamed", changes=changes)
@@ -276,6 +277,7 @@ class GitHub:
         old, repository.owner = repository.full_name, to
         del self.world.repositories[old]
         self.world.repositories[repository.full_name] = repository
+        self.world.moved.pop(repository.full_name, None)
         self.world.moved[old] = repository.full_name
 
     def remove_fork(self, repository: model.FakeGitHubRepository) -> None:

@@ -170,6 +170,7 @@ class GitLab:
         old, project.path = project.path, path
         del self.world.projects[old]
         self.world.projects[path] = project
+        self.world.moved.pop(path, None)
         self.world.moved[old] = path
 
     def transfer(self, project: model.FakeGitLabProject, path: str) -> dict[str, int]:
