@@ -32,6 +32,7 @@ TASKS = {
     "adapters/process/containers/box.py": "a container ends with its playbook, or ends it",
     "adapters/process/network/sockets.py": "connections end with their listener, questions with the relay",
     "adapters/process/network/networks.py": "listeners end with the network they are in",
+    "adapters/process/phases.py": "the time of those that clean up ends with the phase",
     "adapters/process/processes.py": "a process, its output, its cancellation: one of them ends the others",
     "adapters/process/workspace.py": "checkouts of one build in their group",
     "adapters/process/zygotes/pool.py": "what is begun ahead ends with the pool",

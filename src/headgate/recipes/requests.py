@@ -43,10 +43,11 @@ class Requests:
     def cancel(found: Open) -> tuple[list[At], list[Op]]:
         """Return the checks and operations that cancel a request, for the submitter's own commit: delete it if no
         worker runs it, otherwise ask its worker to stop."""
-        check = At(found.entry.path, found.entry.version)
-        if found.request.state == "requested" and not found.locked:
-            # If a worker claims the request at this moment, the check of its version fails.
-            return [check], [Delete(found.entry.path), Delete(f"{found.places.params}/{found.request.id}")]
+        check, id = At(found.entry.path, found.entry.version), found.request.id
+        if not found.locked:
+            # Nobody runs it, or its worker died. If another worker claims it at this moment, a check fails.
+            unclaimed = At(f"{found.places.locks}/{id}", None)
+            return [check, unclaimed], [Delete(found.entry.path), Delete(f"{found.places.params}/{id}")]
         return [check], [Put(found.entry.path, encode(replace(found.request, wanted="cancel")))]
 
     @staticmethod

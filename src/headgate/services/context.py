@@ -172,10 +172,8 @@ class Context:
 
     def zone_names(self) -> list[str]:
         """Return the names of all zones."""
-        place = self.map.executor.zones
-        below = (place.relative(entry.path) for entry in self.mirror.under(place.path))
         # Zones are known by what is stored for them, so a zone without executors still counts.
-        return [unescape(name) for name in sorted({path.partition("/")[0] for path in below})]
+        return [unescape(name) for name in sorted(self.mirror.names(self.map.executor.zones.path))]
 
     @property
     def merges(self) -> Requests:

@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from headgate.adapters.process.phases import PhaseLimits
 from headgate.config.model import Playbook, RequiredProject
 from headgate.ports.work import CheckoutError
+from headgate.testing.clock import DEADLINE_S
+from tests.waiting import until
 
 from .bench import PROJECT, Alone, Bench
 
@@ -270,6 +272,18 @@ async def test_a_paused_build_can_be_cancelled(tmp_path: Path) -> None:
     books = (bench.script("post", SAYS), replace(bench.script("tidy", SAYS), cleanup=True))
     outcome = await bench.build(cancel=cancel, run=(run,), post_run=books, contact=Alone(pause))
     assert outcome.result == "CANCELED" and said(bench) == ["tidy"]
+
+
+async def test_what_cleans_up_after_a_cancellation_has_one_time_limit_together(tmp_path: Path) -> None:
+    bench, cancel = Bench(tmp_path, limits=PhaseLimits(post_timeout_s=1)), asyncio.Event()
+    run = bench.script("run", f"{SAYS}; sleep 600")
+    endless = [replace(bench.script(f"tidy-{n}", f"{SAYS}; sleep 600"), cleanup=True) for n in range(30)]
+    building = bench.start(run=(run,), post_run=tuple(endless), post_timeout_s=10_000, cancel=cancel)
+    await until("the build runs", lambda: (bench.source.parent / "logs" / bench.id).is_dir() and said(bench) == ["run"])
+    cancel.set()
+    async with asyncio.timeout(DEADLINE_S):
+        assert (await building).result == "CANCELED"
+    assert said(bench)[:2] == ["run", "tidy-0"] and len(said(bench)) < 10
 
 
 @pytest.mark.parametrize(

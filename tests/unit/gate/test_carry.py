@@ -161,14 +161,23 @@ def test_it_keeps_its_semaphore() -> None:
     assert ran(play, "C") == {}, "there is no place left"
     play.merges()
     of = {(name, buildset == origin) for name, buildset, _ in holders(play.state)}
+    assert of == {("one", True)}, "the place of the one that does not go on is its own until it has ended"
+    play.act()
+    of = {(name, buildset == origin) for name, buildset, _ in holders(play.state)}
     assert of == {("one", True), ("two", False)}, "of the one that goes on, and of the one that runs anew"
 
 
-def test_a_place_that_comes_free_is_taken_by_what_runs_anew() -> None:
+def test_what_runs_anew_waits_until_the_one_before_it_has_ended() -> None:
     play, before = locked(1, replace(BOTH, semaphores=(JobSemaphore("one"),)), UNIT)
     assert before["both"] in play.running
     play.merges()
-    assert ran(play, "B")["both"] != before["both"], "the one before it has given up its place"
+    assert before["both"] not in play.running and "both" not in ran(play, "B")
+    play.held = {"one": 1}  # its executor stops it
+    play.act()
+    assert "both" not in ran(play, "B")
+    play.held = {}
+    play.act()
+    assert ran(play, "B")["both"] != before["both"]
 
 
 def test_what_nobody_comes_to_know_of_is_given_up_after_a_while() -> None:

@@ -251,6 +251,36 @@ def test_what_is_cancelled_is_withdrawn_or_its_worker_sees_it() -> None:
     virtual(main())
 
 
+def test_a_request_whose_worker_died_ends_when_it_is_cancelled() -> None:
+    """Perhaps no other worker ever takes it: all are busy, or it was the only one."""
+
+    async def main() -> None:
+        office = Office()
+        await office.submit("r")
+        async with office.store.session("one") as session:
+            claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session)
+            assert claim is not None
+            await office.mirror.reached(f"{PLACES.locks}/r")
+        await office.mirror.gone(f"{PLACES.locks}/r")
+        (found,) = office.requests.open(office.mirror)
+        assert (found.request.state, found.locked) == ("running", False)
+        checks, ops = office.requests.cancel(found)
+        async with office.store.session("two") as other:
+            taken = await office.requests.claim(found, other)
+            assert taken is not None
+            with pytest.raises(Conflict):
+                await office.store.commit(checks, ops)
+            await taken.release()
+        await office.mirror.gone(f"{PLACES.locks}/r")
+        (found,) = office.requests.open(office.mirror)
+        await office.store.commit(*office.requests.cancel(found))
+        await office.mirror.gone(f"{PLACES.requests}/r")
+        assert not await office.store.list(PLACES.params)
+        office.task.cancel()
+
+    virtual(main())
+
+
 async def paused(office: Office, session: Session) -> Claim:
     await office.submit("r")
     claim = await office.requests.claim(waiting(office.requests, office.mirror)[0], session)

@@ -18,8 +18,8 @@ from headgate.adapters.process.cell import Cell, Command
 from headgate.adapters.process.joblog import TOKEN_VARIABLE, EarlySigns, JobLog, PatternsTooLarge
 from headgate.adapters.process.returns import ReturnError, read
 from headgate.adapters.process.workspace import BadPlaybook, Stage, Workspace
-from headgate.base.tasks import run_to_end, unless
-from headgate.config.model import Playbook
+from headgate.base.tasks import end, run_to_end, unless
+from headgate.config.model import FrozenJob, Playbook
 from headgate.gate.state.returns import checked
 from headgate.ports.secrets import SecretError, Secrets
 from headgate.ports.work import CheckoutError, Contact
@@ -87,6 +87,8 @@ class Phases:
     """Secret data that earlier jobs returned."""
     output: joboutput.JobOutput = field(init=False)
     _early: EarlySigns = field(init=False)
+    _cleaned: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    """Set when playbooks that clean up after a cancellation have had their time."""
     _wants_hidden: list[str] = field(init=False, default_factory=list)
     """Returned secrets that are censored; their number is limited, even if the job returns other ones later."""
     _counts: bool = field(init=False, default=False)
@@ -157,8 +159,23 @@ class Phases:
 
     async def _post(self, verdict: PlaybookVerdict) -> None:
         """Run all post-run playbooks, whatever failed, except those nested deeper than pre-run came.  After a cancel,
-        run only those that clean up."""
+        run only those that clean up; they have one time limit together."""
         job = self.workspace.spec.job
+        limit_s = min(_limit_s(job.post_timeout_s, self.limits.post_timeout_s), self.limits.post_timeout_s)
+        ending = asyncio.ensure_future(self._end_cleanup(limit_s))
+        try:
+            await self._post_books(job, verdict)
+        finally:
+            await end(ending)
+
+    async def _end_cleanup(self, limit_s: float) -> None:
+        """Cancel what cleans up, so many seconds after the build is cancelled: until its end, it holds machines and
+        places in semaphores."""
+        await self.cancel.wait()
+        await asyncio.sleep(limit_s)
+        self._cleaned.set()
+
+    async def _post_books(self, job: FrozenJob, verdict: PlaybookVerdict) -> None:
         for index, book in enumerate(job.post_run):
             if book.nesting > verdict.reached or (verdict.result == "CANCELED" and not book.cleanup):
                 continue
@@ -186,10 +203,8 @@ class Phases:
         retry = verdict.result is None and spec.attempt < spec.job.attempts_max
         phase_variables = variables.phase(phase, index, book, verdict.result, will_retry=retry)
         try:
-            # A playbook that cleans up is not cancelled: machines or clouds would keep what the job made there.
-            ended = await self._held(
-                book, phase_variables, limit_s, self.cancel if not book.cleanup else asyncio.Event()
-            )
+            # A playbook that cleans up is not cancelled at once: machines or clouds would keep what the job made there.
+            ended = await self._held(book, phase_variables, limit_s, self._cleaned if book.cleanup else self.cancel)
         except CheckoutError as error:
             ended = PhaseEnd("conflict" if error.conflict else "missing", str(error))
         except (BadPlaybook, SecretError, FileNotFoundError, NotADirectoryError, PermissionError) as error:

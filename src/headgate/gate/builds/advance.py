@@ -246,7 +246,7 @@ def _round(
             id = derived(buildset.id, job.id, "required")
             builds[job.id] = Build(id, job.id, result="FAILURE", voting=job.voting, error=needs.failed)
         elif not needs.waits and job.id not in builds:
-            before = _instead(match, buildset, job, needs.artifacts, permits, world)
+            before = _instead(match, buildset, job, needs.artifacts, world)
             if before is None:
                 continue
             if before.id:
@@ -278,7 +278,6 @@ def _instead(
     buildset: BuildSet,
     job: FrozenJob,
     given: tuple[dict[str, object], ...],
-    permits: Permits,
     world: World,
 ) -> Build | None:
     """Return the carried build that continues as the job's build, or one that stands for it (`reuse.stands_for`):
@@ -288,8 +287,7 @@ def _instead(
     fresh = begun(match.item, buildset, job, 1, world, given) if reusable else None
     if fresh is not None and (continuing := match.of(fresh)) is not None:
         return continuing
-    # The carried build of the job is cancelled in this turn, so the new one may have its place.
-    permits.taken.subtract(match.given_up(job.id))
+    match.rule_out(job.id)
     return stands_for(buildset, job, fresh, world) if fresh is not None else NOTHING
 
 

@@ -49,12 +49,9 @@ class Match:
                 return replace(one.build, voting=fresh.voting, given=fresh.given, work=fresh.work)
         return None
 
-    def given_up(self, job: str) -> tuple[str, ...]:
-        """Return the semaphores that become free because the job has other inputs now, so that no carried build
-        continues for it."""
-        found = [one for one in self.item.carried if one.build.job == job and one.build.id not in self.other]
-        self.other.update(one.build.id for one in found)
-        return tuple(name for one in found if one.build.result is None for name in one.semaphores)
+    def rule_out(self, job: str) -> None:
+        """Note that the job has other inputs now, so that no carried build continues for it."""
+        self.other.update(one.build.id for one in self.item.carried if one.build.job == job)
 
 
 def reset(item: Item, world: World, actions: list[Action]) -> Item:

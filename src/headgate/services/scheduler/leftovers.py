@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from headgate.map.tree import Address, Dir, unescape
 from headgate.recipes.codec import readable
 from headgate.recipes.lock import lock
 from headgate.recipes.mirror import Mirror
+from headgate.recipes.requestforms import Open
 from headgate.recipes.requests import Requests
 from headgate.services.configuration import Tenancy
 from headgate.services.context import Context
@@ -89,16 +90,25 @@ class Leftovers:
 async def ended(context: Context, tenant: str, pipeline: str) -> bool:
     """Return whether nobody works for the pipeline any more. If somebody does, wait a little first."""
     mirror, seen = context.mirror, context.mirror.moves
-    requests = (one.request.meta for queue in (*context.zones(), context.merges) for one in queue.open(mirror))
+    requests = [one for queue in (*context.zones(), context.merges) for one in queue.open(mirror)]
     # Only requests that name an item count: reports may still be under way, and do not depend on the pipeline.
-    if not any(
-        "item" in meta and (meta.get("tenant"), meta.get("pipeline")) == (tenant, pipeline) for meta in requests
-    ):
+    ours = [one for one in requests if _is_of_item(one, tenant, pipeline)]
+    if not ours:
         return True
+    # No worker may ever claim what a dead one left: its zone may have no other.
+    for one in ours:
+        if one.request.wanted == "cancel" and not one.locked:
+            with suppress(Conflict):
+                await context.store.commit(*Requests.cancel(one))
     await mirror.moved(seen)
     # Every move of the mirror ends the wait, and each round looks at all requests; hence the pause.
     await asyncio.sleep(PAUSE_S)
     return False
+
+
+def _is_of_item(found: Open, tenant: str, pipeline: str) -> bool:
+    meta = found.request.meta
+    return "item" in meta and (meta.get("tenant"), meta.get("pipeline")) == (tenant, pipeline)
 
 
 def leftover(context: Context, *places: Dir) -> list[TurnPart]:
@@ -120,9 +130,9 @@ async def disowned(context: Context, tenant: str, pipeline: str, wanted: Collect
     for queue in (*context.zones(), context.merges):
         # The list comes from the store: the mirror may not show yet what a dying holder of the lock requested last.
         for found in await queue.listed():
-            meta = found.request.meta
-            ours = (meta.get("tenant"), meta.get("pipeline")) == (tenant, pipeline) and "item" in meta
-            if not ours or found.request.id in wanted or found.request.wanted == "cancel":
+            if not _is_of_item(found, tenant, pipeline) or found.request.id in wanted:
+                continue
+            if found.request.wanted == "cancel" and found.locked:
                 continue
             try:
                 await context.store.commit(*Requests.cancel(found), guards=[guard])
@@ -222,7 +232,8 @@ class Forsaken:
 
     def _holds(self, holder: SemaphoreHolder, tenant: str) -> bool:
         # A cancelled build may outlive its buildset.
-        if holder.build and self._context.build_request(holder.build) is not None:
+        request = self._context.build_request(holder.build) if holder.build else None
+        if request is not None and request.locked:
             return True
         items = self._map.tenant(holder.tenant or tenant).pipeline(holder.pipeline).item
         names = map(unescape, self._mirror.names(items.path))

@@ -18,6 +18,7 @@ from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.map.tree import Address, unescape
 from headgate.recipes.codec import readable
 from headgate.recipes.requestforms import Open
+from headgate.recipes.requests import Requests
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
 from headgate.services.scheduler.turn import TurnPart
@@ -46,7 +47,8 @@ class Semaphores:
         versions = (entry.version for entry in self._entries())
         # The end of the patience, or of a build whose executor died, changes no record, but has to bring about a turn.
         passed_over = (name for name in sorted(self._since_ms) if self._is_passed_over(name))
-        return (*versions, *passed_over, *sorted(id for id in self._ending if not self._is_open(id)))
+        runs = self._runs() if self._ending else None
+        return (*versions, *passed_over, *sorted(id for id in self._ending if runs is None or not runs(id)))
 
     @contextmanager
     def patience(self, over: Callable[[], None], other_ms: int | None = None) -> Iterator[None]:
@@ -122,7 +124,8 @@ class Semaphores:
         another holder of ours: what it was held for is still there until the end."""
         pieces, before_of, after_of = list[TurnPart](), _by_name(before), _by_name(after)
         waiters, landed = self._waiting(before, after), self._configuration.layouts.landed
-        stops = _Stops(before, after, notified, lambda build: build not in ended and self._is_open(build))
+        runs, deleted = self._runs(), set[str]()
+        stops = _Stops(before, after, notified, lambda build: build not in ended and runs(build))
         for name in sorted({*before_of, *after_of, *waiters, *landed.semaphores, *self._with_builds()}):
             address, entry, record = self._place_of(name), self._entry(name), self._record(name)
             holders, line = record.holders, self._line(name, waiters.get(name, ()))
@@ -142,13 +145,20 @@ class Semaphores:
             # up, so the number of holders neither exceeds the limit nor falls while builds of earlier holders may still
             # run.
             if cut:
-                given_up = [holder for holder in holders if holder not in others + ours and holder not in replaced]
-                others += tuple(given_up[sum(holder not in holders for holder in ours) :])
+                stayed = set(holders) - replaced.keys()
+                given_up = [holder for holder in holders if holder in stayed and holder not in others + ours]
+                others += tuple(given_up[sum(holder not in stayed for holder in ours) :])
             if set(others + ours) == set(holders) and line == record.waiters and not damaged:
                 continue
             # Other pipelines and executors write the same record, so the turn fails and decides again if it has moved.
             check = At(address.path, entry.version if entry else None)
-            pieces.append(TurnPart([address.put(SemaphoreRecord(others + ours, line))], [check]))
+            part = TurnPart([address.put(SemaphoreRecord(others + ours, line))], [check])
+            for found in self._lost({holder.build for holder in gone} - deleted):
+                deleted.add(found.request.id)
+                checks, ops = Requests.cancel(found)
+                part.checks += checks
+                part.ops += ops
+            pieces.append(part)
         self._ending = frozenset(stops.ending)
         return pieces
 
@@ -161,9 +171,15 @@ class Semaphores:
             if any(self._is_ours(holder) and holder.build for holder in record.holders)
         }
 
-    def _is_open(self, build: str) -> bool:
-        """Return whether the build's request is there: an executor runs it, or will see that it was cancelled."""
-        return self._context.build_request(build) is not None
+    def _runs(self) -> Callable[[str], bool]:
+        """Return a function that says whether an executor runs a build."""
+        zones, mirror = self._context.zones(), self._context.mirror
+        return lambda build: any((found := queue.find(build, mirror)) is not None and found.locked for queue in zones)
+
+    def _lost(self, builds: Collection[str]) -> list[Open]:
+        """Return the requests of cancelled builds whose executors died: nobody is to claim them any more."""
+        found = map(self._context.build_request, sorted(builds))
+        return [one for one in found if one is not None and one.request.wanted == "cancel" and not one.locked]
 
     def given_up(self) -> list[TurnPart]:
         """Return the writes that give up all that the pipeline holds or waits for, whatever the layout says: nobody has
@@ -236,7 +252,7 @@ class _Stops:
     ) -> None:
         """Take the states around the turn; `goes_on` says whether the executor of a build has not ended it."""
         # Nobody runs a request that is not claimed: the turn that cancels it deletes it.
-        claimed = {id for id, found in notified.items() if found.locked or found.request.state != "requested"}
+        claimed = {id for id, found in notified.items() if found.locked}
         self._running, self._goes_on = _running(after), goes_on
         self._stopped = claimed - self._running
         self._before, self._after = _builds_by_name(before) if self._stopped else {}, _builds_by_name(after)

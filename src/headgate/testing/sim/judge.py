@@ -206,7 +206,14 @@ class StoreJudge(WrappedBackend):
             or self._tags_without_an_end()
             or self._unanswered()
             or self._waiting()
+            or self._held()
         )
+
+    def _held(self) -> list[str]:
+        """Return the places that are held though nothing runs."""
+        entry = self._tree.entries.get(self._semaphore.path)
+        holders = self._semaphore.decode(entry.value).holders if entry is not None else ()
+        return [f"{one.pipeline} holds {SEMAPHORE} for {one.job}" for one in holders]
 
     def unserved(self) -> list[str]:
         """Return names the honest changes without an end."""

@@ -50,7 +50,7 @@ LOCKED_EVERY = 5
 """Of the seeds with jobs that say `reuse`, one in this many has some that take a semaphore."""
 REUSING = """
 - job: {name: unit, reuse: true}
-- job: {name: both, reuse: true, required-projects: [a, b]}
+- job: {name: both, reuse: true, required-projects: [a, b], semaphore: one}
 - job: {name: after, reuse: true, dependencies: both}
 - project:
     name: ^.*$
