@@ -32,7 +32,7 @@ test: .venv/.dev tests/node/node_modules
 compiled: .venv/.dev
 	-$(BIN)/pytest --collect-only -qq tests > .venv/collected 2>&1
 
-# Half a minute: the unit tests that run no processes and few examples.
+# A quarter of a minute: the unit tests that run no processes and few examples.
 unit: .venv/.dev
 	$(BIN)/pytest -q -n auto -m "not soak and not heavy" tests/unit
 

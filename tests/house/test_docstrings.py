@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import re
 from typing import NamedTuple
 
-from tests.house.sources import WRITTEN, facts, name
+from tests.house.sources import MODULES, SOURCE, WRITTEN, facts, name
 
 VERBS = """
-    Accept Account Act Add Adjust Admit Advance Allow Announce Answer Append Apply Approve Ask Assign Await Base
-    Become Begin Bind Bound Break Bring Build Cache Call Cancel Change Check Choose Claim Close Collect Combine
-    Comment Commit Compare Compile Complete Compress Configure Confine Connect Continue Convert Copy Count Crash
-    Create Cut Decide Declare Decode Decompress Decrypt Define Delete Delimit Deliver Describe Detect Determine
-    Digest Discard Divide Do Draw Drive Drop Encode Encrypt End Enqueue Enter Escape Estimate Examine Excuse Expire
-    Explain Export Extend Fail Fetch Fill Find Fire Flag Follow Force Forget Format Forward Freeze Give Grant Group
-    Hand Handle Have Hear Hold Identify Ignore Imitate Implement Import Indent Index Insert Inspect Install
-    Interfere Join Judge Keep Kill Know Land Launch Learn Lease Leave Lend Let Limit List Listen Load Locate Lock
-    Log Look Lose Make Manage Map Mark Match Measure Merge Mount Move Name Note Notify Number Obey Observe Open
-    Order Own Pack Park Parse Pass Pause Perform Permit Plan Play Poke Post Precede Prepare Print Probe Propose
-    Protect Prove Provide Publish Pull Push Put Query Queue Raise Read Reap Rebuild Record Redirect Reduce Refuse
-    Register Relay Release Remember Remind Remove Rename Render Renew Repair Replace Report Represent Request
-    Require Reserve Reset Resolve Restart Restore Restrict Resume Retry Return Review Revoke Run Say Scan Seal
-    Search See Select Send Serve Set Settle Share Shorten Show Simulate Skip Sort Speak Specify Split Stage Stand
-    Start State Step Stop Store Stream Strike Submit Sum Summarise Supply Sweep Switch Tag Take Talk Tell Test
-    Timeout Track Translate Trust Try Turn Undo Unlink Unregister Upload Use Verify View Vote Wait Wake Warn Watch
-    Withdraw Work Wrap Write Yield
+    Accept Account Act Add Adjust Admit Advance Allow Announce Answer Append Apply Approve Ask Assemble Assign
+    Await Base Become Begin Bind Bound Break Bring Build Cache Call Cancel Carry Change Check Choose Claim Close
+    Collect Combine Comment Commit Compare Compile Complete Compress Compute Configure Confine Connect Continue
+    Convert Copy Count Crash Create Cut Decide Declare Decode Decompress Decrypt Define Delete Delimit Deliver
+    Describe Detect Determine Digest Discard Discover Divide Do Draw Drive Drop Encode Encrypt End Enqueue Enter
+    Escape Estimate Evaluate Examine Excuse Expire Explain Export Extend Fail Fetch Fill Find Fire Flag Follow
+    Force Forget Format Forward Freeze Generate Give Grant Group Hand Handle Have Hear Hold Identify Ignore
+    Imitate Implement Import Indent Index Insert Inspect Install Interfere Join Judge Keep Kill Know Land Launch
+    Lead Learn Lease Leave Lend Let Limit List Listen Load Locate Lock Log Look Lose Make Manage Map Mark Match
+    Measure Merge Model Mount Move Name Note Notify Number Obey Observe Open Order Own Pack Park Parse Pass
+    Pause Perform Permit Plan Play Poke Post Precede Prepare Print Probe Process Propose Protect Prove Provide
+    Publish Pull Push Put Query Queue Raise Read Reap Rebuild Receive Record Redirect Reduce Refuse Register
+    Relay Release Remember Remind Remove Rename Render Renew Repair Replace Report Represent Request Require
+    Reserve Reset Resolve Restart Restore Restrict Resume Retry Return Review Revoke Run Say Scan Seal Search
+    See Select Send Serve Set Settle Shape Share Shorten Show Sign Simulate Skip Sort Speak Specify Split Stage
+    Stand Start State Step Stop Store Stream Strike Submit Sum Summarise Supply Sweep Switch Tag Take Talk Tell
+    Test Timeout Trace Track Translate Trust Try Turn Undo Unlink Unregister Upload Use Verify View Vote Wait
+    Wake Warn Watch Withdraw Work Wrap Write Yield
 """
 """First words of docstrings.  Add yours if it is a verb in the imperative."""
 WORDS = frozenset(VERBS.split())
@@ -38,6 +40,9 @@ FOREIGN = {
     "WebSocketDisconnect", "ZstdError",
 }  # fmt: skip
 """Errors of libraries that docstrings name."""
+
+
+GENERATED = {"etcd_pb2", "inventory_pb2", "runm_pb2"}
 
 
 class Described(NamedTuple):
@@ -57,6 +62,14 @@ def test_docstrings_of_classes_and_functions_open_with_a_verb() -> None:
     assert len(found) > 5000
     fragments = [one for one in found if not one.is_sentence and one.path != "cli/main.py"]
     assert not [f"{one.path} {one.name}: {SENTENCE.split(one.text)[0]}" for one in fragments]
+
+
+def test_docstrings_of_modules_open_with_a_verb_and_end_their_first_line_with_a_full_stop() -> None:
+    modules = [path for path in MODULES if path.stem not in GENERATED and path != SOURCE / "__init__.py"]
+    described = [(path, ast.get_docstring(ast.parse(path.read_text()))) for path in modules]
+    first = [(name(path), text.split("\n", 1)[0]) for path, text in described if text]
+    assert len(first) > 700
+    assert not [one for one in first if one[1].split()[0].rstrip(".,:;") not in WORDS or not one[1].endswith(".")]
 
 
 def test_errors_that_docstrings_name_exist() -> None:

@@ -109,7 +109,7 @@ def test_modules_of_commands_are_called_as_their_command() -> None:
 
 
 def test_paths_of_the_store_are_put_together_in_the_map() -> None:
-    glued = re.compile(r"""f"\{[\w.()]*\.path\}/|\.path \+ "/""")
+    glued = re.compile(r"""f"\{[\w.()]*\._?path\}/|\.path \+ "/""")
     theirs = [SOURCE / part for part in ("map", "recipes", "store", "testing", "adapters/forges")]
     outside = [p for p in WRITTEN if not any(p.is_relative_to(part) for part in theirs)]
     assert not [f"{p.relative_to(SOURCE)}: {m[0]}" for p in outside for m in glued.finditer(p.read_text())]

@@ -1,1 +1,1 @@
-"""The outside world: git, processes, databases."""
+"""Connect Headgate with the outside world: git, processes, databases."""

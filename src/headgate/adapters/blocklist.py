@@ -1,4 +1,4 @@
-"""Addresses that no build reaches."""
+"""List the addresses that no build reaches."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ALWAYS = tuple(
     for text in (
         "0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4",  # this machine, link, multicast
         "198.18.0.0/15",  # builds
-        # A metadata service hands the machine's cloud credentials to whoever asks from that machine, and a build is one
-        # who can.
+        # A metadata service hands the machine's cloud credentials to every program that asks from that machine, and a
+        # build can ask.
         "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",  # metadata of clouds beside 169.254.169.254
         # Without the other notations and tunnels, an IPv6 address could stand for a denied IPv4 address.
         "::/96", "::ffff:0:0/96", "::ffff:0:0:0/96",  # this machine, and IPv4 addresses in other notations

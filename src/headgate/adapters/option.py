@@ -1,4 +1,4 @@
-"""An option of a connection in the settings file, as the drivers declare theirs."""
+"""Describe an option of a connection in the settings file, as the drivers declare theirs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What everything stands on: ids, clocks, errors for people, supervised tasks."""
+"""Provide what all other packages depend on: ids, clocks, errors for people, supervised tasks."""

@@ -1,4 +1,4 @@
-"""Names for things: random where nothing else identifies them, derived where the same input must give the same name."""
+"""Name things: randomly where nothing else identifies them, derived where the same input must give the same name."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ async def communicate(process: asyncio.subprocess.Process, stdin: bytes, out_max
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     output = _Output()
     works = output.all(process.stdout, out_max_bytes), output.ends(process.stderr), _feed(process.stdin, stdin)
-    # Fed and read at the same time: a process that waits for one full pipe would otherwise wait for ever.
+    # Fed and read at the same time: a process that waits for one full pipe would otherwise wait forever.
     await run_until(asyncio.Event(), *works)
     await process.wait()
     return b"".join(output.out), b"".join(output.err)

@@ -1,4 +1,4 @@
-"""Directories and files that are their owner's alone, whoever makes them first."""
+"""Create directories and files that only their owner can access, whichever process makes them first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text for people: what somebody else wrote, made safe for a terminal, a log or a page; and lists of words."""
+"""Write text for people: text of others, made safe for a terminal, a log or a page; and lists of words."""
 
 from __future__ import annotations
 

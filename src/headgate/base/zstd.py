@@ -1,4 +1,4 @@
-"""Zstandard in bounded memory: the module of Python 3.14, or its backport on earlier Pythons."""
+"""Compress with Zstandard in bounded memory: with the module of Python 3.14, or its backport on earlier Pythons."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Commands: the only place that reads arguments and the environment."""
+"""Implement the commands: the only place that reads arguments and the environment."""

@@ -1,4 +1,4 @@
-"""`headgate ansible`: the versions of Ansible that jobs may request."""
+"""Implement `headgate ansible`: install and list the versions of Ansible that jobs may request."""
 
 from __future__ import annotations
 

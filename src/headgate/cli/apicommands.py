@@ -124,7 +124,7 @@ def truth(name: str, without: str, help: str) -> Callable[[F], F]:
         @functools.wraps(command)
         def one(**values: Any) -> Any:
             if values.pop(without):
-                # `--held --not-held` contradicts itself; a default of None tells that nothing was said.
+                # `--held --not-held` contradicts itself; a default of None shows that neither was given.
                 if values[name]:
                     raise click.UsageError(f"--{name} and --{without.replace('_', '-')} exclude each other")
                 values[name] = False

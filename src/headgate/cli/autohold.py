@@ -1,4 +1,4 @@
-"""`headgate autohold`: builds that are kept, with what they used, when they fail."""
+"""Implement `headgate autohold`: keep builds that fail, with what they used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headgate components`: show the processes that take part; pause, stop and forget them."""
+"""Implement `headgate components`: show the processes that take part; pause, stop and forget them."""
 
 from __future__ import annotations
 

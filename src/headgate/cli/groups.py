@@ -1,4 +1,4 @@
-"""Groups of commands: their modules are imported when a command is used, and a misspelt name brings suggestions."""
+"""Define groups of commands that import a command when it is used, and that suggest names for a misspelt one."""
 
 from __future__ import annotations
 

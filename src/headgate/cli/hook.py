@@ -263,7 +263,7 @@ def install_poke(at: Path, text: str) -> Path:
     file = at / "hooks" / POKE
 
     def dress(made: int) -> None:
-        # Whoever can read the hook can poke, so it is for its owner and, in a shared repository, for the group that
+        # Anyone who can read the hook can poke, so it is for its owner and, in a shared repository, for the group that
         # pushes.
         owner, mode = at.stat(), 0o500
         if os.geteuid() == 0:
@@ -336,7 +336,7 @@ def text_of(hooks: int, name: str) -> str | None:
         kind = os.stat(name, dir_fd=hooks, follow_symlinks=False).st_mode
         if not stat.S_ISREG(kind):
             return ""
-        # Whoever may write here can put a FIFO under the name after the check; without O_NONBLOCK this would wait for
+        # Anyone with write access can put a FIFO under the name after the check; without O_NONBLOCK this would wait for
         # ever.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with _open(name, flags, hooks) as found:

@@ -1,4 +1,4 @@
-"""An INI file read with the line of every option, so that errors can name it."""
+"""Read an INI file with the line of every option, so that errors can name it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write the program's own log as text or JSON; a problem that lasts appears once, and then in seldom reminders."""
+"""Write the program's own log as text or JSON; a lasting problem appears once, and then in rare reminders."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def cause_of(record: logging.LogRecord) -> tuple[ProblemCause, str]:
 
 class LastingProblems(logging.Handler):
     """Pass each record to another handler, but repeated warnings and errors as one line: the first in full; after a
-    second, one line with all other places of the same cause; then, seldom, one that begins with `still` and has a
+    second, one line with all other places of the same cause; then, rarely, one that begins with `still` and has a
     count.
 
     `clock_s` returns seconds from any origin; `wake` calls a function after a number of seconds.

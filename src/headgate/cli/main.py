@@ -1,4 +1,4 @@
-"""The command line.  Commands are imported when they are used, so that `headgate --help` is quick."""
+"""Define the command line. Commands are imported when they are used, so that `headgate --help` is quick."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings file: INI, with the sections and names of `zuul.conf` where they exist."""
+"""Read the settings file: INI, with the sections and names of `zuul.conf` where they exist."""
 
 from __future__ import annotations
 
@@ -336,7 +336,7 @@ def _lacks(ini: IniFile, section: str, found: Mapping[str, str]) -> Iterator[str
     own = driver == "queue" and not {"messages", "application_keys"}.isdisjoint(ini.sections)
     if driver == "inventory" and found.get("project") and not found.get("partition"):
         needed, what = "partition", "whose objects it watches"
-    # Whoever records a signed poke could try short secrets on it, without asking any server.
+    # Someone who records a signed poke could try short secrets on it, without asking any server.
     if driver == "git" and 0 < len(found.get("webhook_token", "")) < POKE_SECRET_MIN_CHARS:
         yield (
             f"{ini.at(section, 'webhook_token')}: webhook_token needs {POKE_SECRET_MIN_CHARS} characters or more: "

@@ -183,7 +183,7 @@ def _spec(loaded: LoadedTenant, place: GraphPlace, job: FrozenJob, found: list[P
         tenant=loaded.tenant.name,
         pipeline=pipeline.name,
         item=item.id,
-        # Whoever tries a job wants to see its first failure, not the result of the third attempt.
+        # A person who tries a job wants to see its first failure, not the result of the third attempt.
         job=replace(job, attempts_max=1),
         change=change,
         zuul=variables(item, buildset, job, build, loaded.tenant.name, pipeline),

@@ -1,2 +1,4 @@
-"""Read the configuration language: turn text into checked records. Pure; every error names project, branch, file and
-line."""
+"""Read the configuration language: turn text into checked records.
+
+Pure. Every error names project, branch, file and line.
+"""

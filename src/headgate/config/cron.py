@@ -142,7 +142,7 @@ def next_put_off(found: CronSchedule, moment: datetime, name: str) -> datetime |
     """Return the first moment after `moment` (UTC) with its jitter added, or None.
 
     A moment that lies before `moment` counts if its jitter ends later. So the result depends only on what is given, and
-    whoever asks between the two times misses nothing.
+    a caller that asks between the two times misses nothing.
     """
     first: datetime | None = None
     for one in _all_after(found, moment - timedelta(seconds=found.jitter_s)):

@@ -1,5 +1,7 @@
-"""Build the layouts that chains of changes propose. Configuration of untrusted projects takes effect; that of
-config-projects is only checked."""
+"""Build the layouts that chains of changes propose.
+
+Configuration of untrusted projects takes effect; that of config-projects is only checked.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ LAYOUTS_MAX = 50
 """Number of proposed layouts that are cached, by content."""
 FOLLOWED_MAX = 100
 """Largest number of branches that are exchanged in an existing layout; if more have changed, the layout is built
-anew."""
+from scratch."""
 STATIC = ("semaphore", "section", "provider")
 """Kinds of stanzas for which a proposal is only checked; they take effect once it has landed."""
 

@@ -171,8 +171,8 @@ def any_matches(rules: Iterable[Rule], subject: str) -> bool:
 
 
 def any_whole(rules: Iterable[Rule], subject: str) -> bool:
-    """Return whether any rule of the tenant file matches as a whole. An undecided rule does not match, because there is
-    nobody to whom the error could be shown."""
+    """Return whether any rule of the tenant file matches as a whole. An undecided rule does not match, because no
+    one could see the error."""
     try:
         return any(matches_whole(rule, subject) for rule in rules)
     except Undecided:

@@ -1,5 +1,6 @@
-"""Hold back configuration that was pushed past the gate and whose errors would remove existing definitions. The earlier
-configuration stays in force until the errors are fixed.
+"""Hold back configuration that was pushed past the gate and whose errors would remove existing definitions.
+
+The earlier configuration stays in force until the errors are fixed.
 
 Deliberate removals take effect. A branch is held back if its errors cost it something: an existing stanza can no longer
 be read or is refused, or an existing stanza refers to something that is gone. An error in a new stanza costs nothing

@@ -1,1 +1,1 @@
-"""The gate, without side effects: events change the state, and the state determines the next actions."""
+"""Decide what the gate does, without side effects: events change the state, which determines the next actions."""

@@ -50,7 +50,7 @@ def _concerned(event: TriggerEvent, world: World) -> list[Change]:
 
 def occasioned(state: State, event: TriggerEvent, occasion: Occasion, world: World, actions: list[Action]) -> State:
     """Return the state with an item for the occasion. If the occasion can start nothing, record a failure at once, so
-    that whoever waits for it learns why."""
+    that anyone who waits for it learns why."""
     change = event.change
     # The item may stand here from an earlier time that the event was absorbed.
     after = state if occasion.problem else enqueue(state, change, event.id, world, actions)

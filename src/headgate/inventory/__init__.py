@@ -1,1 +1,1 @@
-"""Objects, their definitions and permissions, and searches for them. Pure: no store, no clock, no randomness."""
+"""Define objects, their definitions, permissions and searches. Pure: no store, no clock, no randomness."""

@@ -185,7 +185,7 @@ def _first_line(error: Exception) -> str:
 def compiled(uuid: str, written: Mapping[str, Any]) -> Definition:  # YAML or JSON
     """Compile `property_definitions`, which map keys to schema, required and permissions.
 
-    Keys that are not named may hold any text.  Raises Invalid, naming the property and what it may say.
+    Keys that are not named may hold any text.  Raise Invalid, naming the property and its valid content.
     """
     properties: dict[str, Any] = {}  # JSON
     required: list[str] = []

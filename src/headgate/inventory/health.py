@@ -1,5 +1,4 @@
-"""Keep track of the health of objects: failures, missed probes, and the time since which an object is given to
-nobody."""
+"""Track the health of objects: failures, missed probes, and the time since which an object is set aside."""
 
 from __future__ import annotations
 
@@ -35,16 +34,16 @@ class ObjectHealth(msgspec.Struct, frozen=True, omit_defaults=True):
     """Number of probes in a row that have failed, counted up to MISSED_MAX."""
     missed_why: str = ""
     since_ms: int = 0
-    """Time since which the object is given to nobody."""
+    """Time since which the object is set aside."""
 
     @property
     def broken(self) -> bool:
-        """Return whether the object is given to nobody until a person declares it well."""
+        """Return whether the object is set aside until a person declares it well."""
         return self.failures >= FAILURES_MAX
 
     @property
     def aside(self) -> bool:
-        """Return whether the object is given to nobody."""
+        """Return whether the object is set aside."""
         return self.broken or self.missed >= MISSED_MAX
 
     @property
@@ -74,7 +73,7 @@ class ObjectHealth(msgspec.Struct, frozen=True, omit_defaults=True):
         return self._now(replace(self, missed=0, missed_why="", seen_ms=seen_ms), now_ms)
 
     def _now(self, later: ObjectHealth, now_ms: int) -> ObjectHealth:
-        """Return the later health with the time since which the object is given to nobody."""
+        """Return the later health with the time since which the object is set aside."""
         return replace(later, since_ms=(self.since_ms if self.aside else now_ms) if later.aside else 0)
 
 

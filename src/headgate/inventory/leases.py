@@ -1,4 +1,4 @@
-"""Leases and quotas: who holds an object, or amounts of its properties, and until when; and the limits on that."""
+"""Decide on leases and quotas: who holds an object, or amounts of its properties, until when, and the limits."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ObjectLease(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def exclusive(self) -> bool:
-        """Return whether the lease takes the whole object, so that nobody else holds any of it."""
+        """Return whether the lease takes the whole object, so that no other lease holds any of it."""
         return not self.amounts
 
     @property

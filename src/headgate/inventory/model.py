@@ -1,5 +1,7 @@
-"""Define what an inventory holds: partitions, types, objects and definitions. They are stored as the protobuf messages
-that other programs know."""
+"""Define what an inventory holds: partitions, types, objects and definitions.
+
+They are stored as the protobuf messages that other programs know.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate's own values as records.
+"""Represent the gate's own values as records.
 
 A value is declared once, in `gate.state.model`. The record of a value names by key the values in it that have places
 of their own, and contains all other members as they are. A member that is added to a value is therefore stored

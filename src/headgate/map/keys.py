@@ -1,4 +1,4 @@
-"""The places of the key store. They are outside the gate's tree, so that removing that tree loses no key."""
+"""Declare the places of the key store, outside the gate's tree, so that removing that tree loses no key."""
 
 from __future__ import annotations
 

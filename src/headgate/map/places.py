@@ -1,4 +1,4 @@
-"""The places. Paths follow the seed map byte for byte.
+"""Declare the places of the gate; their paths follow the seed map byte for byte.
 
 `seed=False` marks additions to that map; `own=True` declares the value of the directory itself.
 """

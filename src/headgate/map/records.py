@@ -1,4 +1,4 @@
-"""The records that are not values of the gate."""
+"""Define the records that are not values of the gate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places of queue workers. Paths follow the seed byte for byte; additions to it are marked."""
+"""Declare the places of queue workers. Paths follow the seed byte for byte; additions to it are marked."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the services need from the outside, as small protocols.  `adapters` has the real ones, `testing` the fakes."""
+"""Declare what the services need from the outside, as small protocols; `adapters` and `testing` implement them."""

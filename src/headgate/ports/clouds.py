@@ -1,6 +1,6 @@
 """Define machines that are made when needed and made ready for builds, and the images they begin with.
 
-A driver keeps nothing between calls, except the transfer of an image that is under way. What it has begun is in
+A driver keeps nothing between calls, except the running transfer of an image. What it has started is in
 `state`, which the launcher stores before it calls again, and in the tags of what it made: after a crash or a lost
 answer, the next caller finds it by them.
 """

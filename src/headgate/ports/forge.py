@@ -88,9 +88,9 @@ class ForgeWatch(Protocol):
         other ref -> object that it names), again whenever something changes there. A yielded sighting has been stored
         when the next one is requested.
 
-        Whoever stores a sighting reads the footers and completes `needs`: a driver fills `bases` and `needs` only with
-        what the forge itself knows. A change state that is `untold` has landed through the gate, and an event for that
-        is due.
+        The code that stores a sighting reads the footers and completes `needs`: a driver fills `bases` and `needs` only
+        with what the forge itself knows. A change state that is `untold` has landed through the gate, and an event for
+        that is due.
         """
         ...
 
@@ -222,7 +222,7 @@ class Shows(Protocol):
 
 def is_tested_on(work: LandRequest, change: Change, head: str) -> bool:
     """Return whether the branch of the change may have this head as the change lands: what the change was tested on, or
-    what the queue has landed since.  Any head will do if it is not known what the change was tested on."""
+    what the queue has landed since.  Any head is accepted if it is not known what the change was tested on."""
     base = work.state.heads.get(change.project, {}).get(f"refs/heads/{change.branch}", "")
     return not base or head == base or head in work.after
 

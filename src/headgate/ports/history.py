@@ -209,11 +209,11 @@ class ResetCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 WILD = frozenset({"project", "pipeline", "branch", "job_name"})
-"""Names in whose values `*` stands for any text."""
+"""Names in whose values `*` matches any text."""
 
 
 class HistoryQuery(msgspec.Struct, frozen=True):
-    """Select rows, latest first. Values of one name are alternatives; in those of `WILD` a `*` stands for any text."""
+    """Select rows, latest first. Values of one name are alternatives; in those of `WILD` a `*` matches any text."""
 
     equal: Mapping[str, Sequence[str | bool]] = {}
     """Keys: project pipeline branch change patchset ref newrev queue_item_uuid uuid job_name result nodeset voting

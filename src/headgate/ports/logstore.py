@@ -1,5 +1,7 @@
-"""Define where logs and artifacts of builds are stored: a few operations that directories and object stores both
-support."""
+"""Define where logs and artifacts of builds are stored.
+
+A few operations that directories and object stores both support are enough.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that have messages or objects instead of changes: events there start pipelines."""
+"""Connect to sources of messages or objects instead of changes: events there start pipelines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening the secrets of projects."""
+"""Open the secrets of projects."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Partitions, progress, policies and the messages that jobs receive: rules of queue workers, without store, clock or
-network."""
+"""Define partitions, progress, policies and messages: rules of queue workers, without store, clock or network."""
 
 from headgate.queueing.message import Failed, Message, Reject, RetryLater, StopWorker, TimeLimit, Vanished
 from headgate.queueing.partitions import QueuePartition

@@ -1,4 +1,4 @@
-"""Message ids and times: version-1 UUIDs in 32 hex digits, ordered by their time, then by their text.
+"""Create and parse message ids and times: version-1 UUIDs in 32 hex digits, ordered by time, then by text.
 
 The time is in ticks: 100 ns since 1582-10-15 00:00 UTC, the `time` field of such a UUID.
 """

@@ -176,7 +176,7 @@ def share_out(
 ) -> dict[str, tuple[QueuePartition, ...]]:
     """Assign like `assign` where workers take only some queues: `takers` maps each worker to its patterns of
     queues; without patterns it takes all. Partitions with the same takers are shared out together; one without a
-    taker is assigned to nobody."""
+    taker is not assigned."""
     groups: dict[tuple[str, ...], list[QueuePartition]] = {}
     able: dict[str, tuple[str, ...]] = {}
     for partition in sorted(set(partitions)):

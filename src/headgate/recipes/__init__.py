@@ -1,1 +1,1 @@
-"""Coordination from the store's few verbs: locks, streams, requests, mirrors, blobs, members."""
+"""Provide coordination on the store's few verbs: locks, streams, requests, mirrors, blobs, members."""

@@ -1,5 +1,7 @@
-"""Track the waiting requests of one queue, and who holds the others, as the mirror changes: a look costs only as
-much as has changed."""
+"""Track the waiting requests of one queue, and who holds the others, as the mirror changes.
+
+A look costs only as much as has changed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of any size in entries of limited size: one pointer, and pieces it names when the value is large.
+"""Store values of any size in entries of limited size: one pointer, and pieces it names when the value is large.
 
 Pieces are named by their content and written before the pointer; the pointer is switched in one operation, so a
 reader finds the old value or the new one.  A crash in between leaves pieces that nobody points to.

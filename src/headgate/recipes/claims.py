@@ -1,4 +1,4 @@
-"""The right of one worker to perform a request, until it answers or its session ends."""
+"""Give one worker the right to perform a request, until it answers or its session ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Records as bytes: JSON an operator can read; above PLAIN_MAX_BYTES compressed, which readers recognise by zstd's
+"""Encode records as bytes.
+
+They are JSON that an operator can read; above PLAIN_MAX_BYTES it is compressed, which readers recognise by zstd's
 magic number.
 
 A type with `to_wire` and `from_wire` has a form of its own that other programs know. When the form of a record

@@ -1,7 +1,7 @@
 """Put the requests of several backlogs in the order in which workers take them.
 
 Within one precedence, places are shared among tenants, and within a tenant among its projects: the next request
-belongs to the tenant with the fewest requests under way; between equals, to the one served longest ago. So a flood
+belongs to the tenant with the fewest running requests; between equals, to the one served longest ago. So a flood
 of requests from one tenant delays the first request of another by no more than one place, however few places there
 are. Workers that have watched a queue for the same time compute the same line.
 """
@@ -50,9 +50,9 @@ def _own_line(backlogs: Sequence[Backlog], share: Share) -> Iterator[Next]:
 
 
 def _in_turn(takers: Sequence[tuple[int, int, Iterator[Next]]]) -> Iterator[Next]:
-    """Yield requests of the takers in turn: from the one with the fewest under way; between equals, from the one
+    """Yield requests of the takers in turn: from the one with the fewest running; between equals, from the one
     served longest ago; then the oldest; until none has anything left. Each taker is the number of its requests
-    under way, the turn in which it was last served, and its own line."""
+    running, the turn in which it was last served, and its own line."""
     # A taker that was just served comes behind all that were served earlier.
     turns = count(1 + max((served for _, served, _ in takers), default=0))
     firsts = ((taken, served, next(rest, None), n, rest) for n, (taken, served, rest) in enumerate(takers))

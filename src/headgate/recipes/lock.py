@@ -1,4 +1,4 @@
-"""Locks of every kind, from one idea: a fair line of ephemeral contenders, oldest first.
+"""Provide locks of every kind from one idea: a fair line of ephemeral contenders, oldest first.
 
 The holder gets a guard. Put it into every commit made under the lock, and the store itself refuses commits of a
 process that has lost the lock. `read_lock` and `write_lock` on one path are one read/write lock, and `semaphore` is

@@ -1,4 +1,4 @@
-"""A local copy of a subtree, kept right by one recursive watch: reading it costs no request."""
+"""Keep a local copy of a subtree current by one recursive watch: reading it costs no request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Mirror:
         wait_s = 0.1
         while True:
             try:
-                # Only Unavailable passes by itself. Any other error needs a person, and ends whoever runs the mirror.
+                # Only Unavailable passes by itself. Any other error needs a person, and ends the task of the mirror.
                 watch = self._store.watch(self.prefix)
                 async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
                     async for change in watch:

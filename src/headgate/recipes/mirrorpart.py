@@ -1,4 +1,4 @@
-"""Changes in one part of a mirror, for readers that watch only that part."""
+"""Follow changes in one part of a mirror, for readers that watch only that part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of a request, and the paths of its parts."""
+"""Define the records of a request, and the paths of its parts."""
 
 from __future__ import annotations
 

@@ -84,14 +84,15 @@ class Requests:
 
     def left(self, mirror: Mirror) -> dict[str, list[Entry]]:
         """Return the results that nobody waits for: path of the result -> the entries of the result and of the
-        parameters."""
+        parameters; and cancelled requests whose workers died, in case that no other worker ever takes them."""
         found: dict[str, list[Entry]] = {}
         for place in (self.places.params, self.places.result_data, self.places.results):
             for entry in mirror.under(place):
                 name = entry.path.removeprefix(f"{place}/").split("/")[0]
                 found.setdefault(name, []).append(entry)
         wanted = (self.places.requests, self.places.waiters)
-        return {
+        dead = (one for one in self.open(mirror) if one.request.wanted == "cancel" and not one.locked)
+        return {one.entry.path: [one.entry] for one in dead} | {
             self._of(self.places.result_data, name): entries
             for name, entries in found.items()
             # Results of pauses have names of the form `<request>.<suffix>`.

@@ -1,4 +1,4 @@
-"""A queue of events: ordered entries that name their bodies.
+"""Queue events: ordered entries that name their bodies.
 
 The consumer of an event deletes it in the commit that records the consequences, so an event takes effect exactly
 once.

@@ -1,1 +1,1 @@
-"""The processes: each does one thing, stops promptly on an event, and may run in any number."""
+"""Run the processes: each does one thing, stops promptly on an event, and may run in any number."""

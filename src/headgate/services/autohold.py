@@ -1,4 +1,4 @@
-"""Autohold: executors hold everything that failed builds used, and a scheduler releases it in time.
+"""Hold everything that failed builds used, on executors, until a scheduler releases it in time.
 
 The store alone decides at any moment what is held. Executors and launchers compare themselves with it, so that none of
 them needs to remember.

@@ -287,8 +287,8 @@ def conf_of(text: str, path: str) -> SystemConf:
 
 
 class Tenancy(Mapping[str, Configuration]):
-    """Name -> configuration in effect, always as the mirror shows them.  Nothing until a scheduler wrote the file, but
-    for whoever has read it.  A tenant keeps its object while it is one: what it comes to changes in it."""
+    """Name -> configuration in effect, always as the mirror shows them.  Nothing until a scheduler wrote the file,
+    except in the process that has read it.  A tenant keeps its object while it exists: its contents change."""
 
     def __init__(
         self,
@@ -335,7 +335,7 @@ class Tenancy(Mapping[str, Configuration]):
     def parsed(self, conf: SystemConf) -> TenantFile:
         """Return what a file says.  Raises ConfigErrors, also for one tenant that cannot be loaded."""
         found = parse_tenant_file(conf.text, conf.path, self._connections)
-        # A file that is read anew takes effect as a whole or not at all; only at the start may single tenants be
+        # A file that is read again takes effect as a whole or not at all; only at the start may single tenants be
         # missing.
         if found.refused:
             raise ConfigErrors(tuple(error for errors in found.refused.values() for error in errors))

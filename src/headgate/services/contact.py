@@ -32,7 +32,7 @@ log = logging.getLogger("headgate.executor")
 DROP_ATTEMPTS_MAX = 20
 PATIENCE_S = PATIENCE_MS / 1000
 PLAYBOOKS = ""
-"""Stands for the pipeline under which playbooks of a project wait, whatever pipelines their builds belong to."""
+"""Stands for the pipeline under which playbooks of a project wait, regardless of the pipelines of their builds."""
 EVENT_DATA_MAX_BYTES = 10_000
 """Size limit of data in an event; larger data lies apart from the event, because every process mirrors events."""
 Hold = Callable[[str | None, str, Sequence[str]], Awaitable[str]]
@@ -145,7 +145,7 @@ class PlaybookSemaphores:
         records = [readable(entry, SemaphoreRecord) for entry in entries]
         line = [waiter for record in records if record is not None for waiter in record.waiters]
         own = [waiter.ticket for waiter in line if self._own(waiter)]
-        # The smallest ticket: whoever waits for several semaphores keeps its place in the line of all of them.
+        # The smallest ticket: a project that waits for several semaphores keeps its place in every line.
         return min(own, default=max((waiter.ticket for waiter in line), default=0) + 1)
 
     def _own(self, waiter: Waiter) -> bool:

@@ -247,7 +247,7 @@ class Courier:
         """Deliver the reports; return the answers that pipelines wait for. Raise the reporter's errors."""
         name, answers = event.body.rpartition("/")[2], list[Op]()
         for number, outgoing in enumerate(event.event.messages):
-            # A forge's votes lie before the landing in the same entry, and were told above.
+            # A forge's votes lie before the landing in the same entry, and were delivered above.
             if outgoing.land is not None and self.lander is not None and self._session is not None:
                 answers += await self.lander.land(outgoing, outgoing.land, self._session)
             else:

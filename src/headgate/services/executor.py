@@ -1,4 +1,4 @@
-"""The executor: runs builds, as many at a time as its limit and the load of its machine allow."""
+"""Run builds, as many at a time as the executor's limit and the load of its machine allow."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class Executor:
         words = ": ".join(text for text in (outcome.result or "to be tried again", outcome.error) if text)
         log.info("build %s: %s", outcome.build, words)
         if claim.request.waited:
-            # Whoever runs a build by hand reads the answer itself, and no pipeline waits.
+            # The caller that runs a build by hand reads the answer itself, and no pipeline waits.
             await claim.complete([], msgspec.json.encode(outcome))
             return
         large, small = apart(outcome.data, outcome.secret), outcome
@@ -201,7 +201,7 @@ class Executor:
             small = replace(outcome, data={}, secret=None)
             both = outcome.secret is not None
             answer = replace(answer, outcome=small, apart=claim.result_path, both=both)
-        # One commit ends the request and tells the pipeline, so no crash lets the build run again after it was told.
+        # One commit ends the request and tells the pipeline, so no crash lets the build run again after that.
         await claim.complete(results(self._context, meta).append(answer), large)
         self._context.observer.done(
             WorkDone(
@@ -222,8 +222,8 @@ class Executor:
     async def _outcome(self, claim: Claim, worker: RequestWorker) -> BuildOutcome:
         """Return the outcome, also for a build that cannot be read. Raise StoreError, or any unexpected error."""
         id = claim.request.id
-        # What depended on it has seen it pause, and its machines went with its executor: it begins anew, in another
-        # attempt.
+        # What depended on it has seen it pause, and its machines went with its executor: it begins again, in
+        # another attempt.
         if claim.request.state == "paused":
             return BuildOutcome(build=id, error="its executor was lost while it was paused")
         try:

@@ -143,7 +143,7 @@ class Membership:
     def wanted(self) -> str:
         """Return the desired state: running, paused or stopped."""
         if self._wanted or self.session is None:
-            # Whoever wants to stop the process itself precedes what people ordered for the component.
+            # A wish to stop the process itself precedes what people ordered for the component.
             return self._wanted or "running"
         entry = self.context.mirror.get(self._desired_path)
         desired = readable(entry, DesiredState) if entry is not None else None
@@ -165,8 +165,8 @@ class Membership:
     async def serve(self, body: Body, stop: asyncio.Event) -> None:
         """Run `body` until `stop`, or until the store demands that it stops. Raise TooOld.
 
-        A store that is out of reach, a lost session, a lost lock: what the component held is dropped, and it joins anew
-        once the store answers.  So it does after whatever else it failed with: the process goes on.
+        When the store is out of reach, or the session or a lock is lost, the component drops what it held, and joins
+        again once the store answers.  It does so after any other failure, too: the process goes on.
         """
         wait_s, context, waits = REJOIN_FIRST_S, self.context, False
         while not stop.is_set():

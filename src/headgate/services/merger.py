@@ -1,4 +1,4 @@
-"""The merger: does the requested git work, several pieces at a time."""
+"""Do the requested git work, several pieces at a time."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ async def ask(
     place, mirror = context.map.results.management, context.mirror
     path = place.inside(fresh())
     events = stream.append(request(path))
-    # Under the lease, the place disappears with whoever waits.
+    # Under the lease, the place disappears with the process that waits.
     waiting = Put(path, place.encode(ManagementResult(False)), session.lease)
 
     async def submit() -> None:
@@ -93,7 +93,7 @@ def _state(entry: Entry | None) -> TenantState:
 async def shut(context: Context, session: Session, tenant: str, pipeline: str, queue: str) -> bool:
     """Return whether nothing may land from this queue now, as the store (not the mirror) has it."""
     path = context.map.events.tenant(tenant).state.path
-    # The mirror may be behind a closing that somebody was told is in force.
+    # The mirror may be behind a closing that was confirmed to somebody.
     entry = await answered(session, lambda: context.store.get(path))
     return closing_of(_state(entry).closings, pipeline, queue) is not None
 

@@ -136,7 +136,7 @@ class Quarantine:
         return self.put(id, "report", subject, error, tenant, queue.requests, f"{queue.params}/{id}", value, tries=1)
 
     def _full(self) -> bool:
-        """Return whether so many reports are set aside that another one would be dropped."""
+        """Return whether too many reports are set aside to keep another one."""
         full = sum(one.kind == "report" for one in self.all().values()) >= REPORTS_MAX
         if full:
             log.error("%d undeliverable reports are set aside already: dropping one", REPORTS_MAX)

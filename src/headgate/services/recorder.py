@@ -1,4 +1,4 @@
-"""The recorder: moves finished buildsets, and people's actions, from the store into the history database."""
+"""Move finished buildsets, and people's actions, from the store into the history database."""
 
 from __future__ import annotations
 

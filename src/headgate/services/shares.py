@@ -92,9 +92,9 @@ class FairSharing:
         held = sum((backlog.held for backlog in backlogs), Counter[str]())
         # The mirror may not show our latest claims yet.
         held[me] = max(held[me], running)
-        # Whoever is full is no rival; this process counts in any case, since it would else never take anything.
+        # A full process is no rival; this process counts in any case, since it would else never take anything.
         peers = {path: record for path, record in records.items() if path == me or _free(record, held[path])}
-        # Forgetting only begins the delays anew.
+        # Forgetting only restarts the delays.
         if len(self._seen) > SEEN_MAX:
             self._seen.clear()
         return FairOrder(me, peers, held, self.takes, self._seen, asyncio.get_running_loop().time())

@@ -105,7 +105,7 @@ class Pace:
         if project is not None:
             self._rests = [one for one in self._rests if one.until_s > now_s]
             ends += [one.until_s for one in self._rests if one.project == project]
-        # One project leaves half of the beginnings to others, even if there are none yet: whoever comes need not wait.
+        # One project leaves half of the beginnings to others, even if there are none yet: a newcomer need not wait.
         room = self._max if project is None else max(1, self._max // 2)
         return min(ends) - now_s if len(ends) >= room else 0.0
 
@@ -122,7 +122,7 @@ class Pace:
 
 class RequestWorker:
     """Work on requests with `do`, called for each claim. When the loop is cancelled, claimed requests are given
-    back; when asked to stop, it takes no more and ends after the last."""
+    back; when asked to stop, it takes no further ones and ends after the last."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class RequestWorker:
         able: Callable[[Open], bool] = lambda found: True,
     ) -> None:
         """Make a worker. `tries_max` limits the attempts at work that raises an error. `queues`: those it takes
-        requests of, asked anew each time; `looked_at`: prefixes of all that decides what it takes; `owner` is written
+        requests of, asked each time; `looked_at`: prefixes of all that decides what it takes; `owner` is written
         into what it takes. What it is not `able` to do it leaves to others.
 
         `beginning_max`: how many pieces of work may begin at once, of one project half as many; 0: any number.  A
@@ -174,7 +174,7 @@ class RequestWorker:
         if self._parked >= PARKED_MAX:
             yield
             return
-        # Whoever waits needs no processor, so another one may begin.
+        # Work that waits needs no processor, so other work may begin.
         self.begun(claim)
         self._parked += 1
         self._begun += begun
@@ -244,7 +244,7 @@ class RequestWorker:
                 # A request waits, so it is worth asking whether the machine can take it.
                 return wait_s
             order, soonest_s = self._sharing.order(backlogs, running), None
-            # Requests further back are nobody's turn, so a long line costs no more.
+            # Requests further back do not get a turn, so a long line costs nothing extra.
             for found in islice(chain([first], waiting), order.free):
                 left_s = self._pace.wait_s(_project(found)) or order.delay_s(found)
                 if left_s > 0:
@@ -298,7 +298,7 @@ class RequestWorker:
     async def _given_up(self, claim: Claim) -> None:
         """Give the claim up. If it is unknown whether the answer was written, the lock may be gone, and this changes
         nothing."""
-        # A pause, because whoever takes it next would probably meet the same problem.
+        # A pause, because the next worker to take it would probably meet the same problem.
         await asyncio.sleep(RETRY_S)
         try:
             await claim.release()

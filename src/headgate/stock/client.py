@@ -1,4 +1,4 @@
-"""A client of `headgate.inventory.v1`: its methods are those of the definitions, its answers their messages."""
+"""Call `headgate.inventory.v1`: methods are named as in its definitions, and answers are its messages."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SERVICE = pb.DESCRIPTOR.services_by_name["Inventory"]
 CALL_MAX_S = 30.0
 PAGE_MAX = 1_000
 LOOK_INTERVAL_S = 1.0
-"""Between two looks whether a lease's turn has come."""
+"""Time between two checks whether a lease's turn has come."""
 GRACE_S = 60
-"""A lease whose asker has gone waits so much longer."""
+"""Time for which a lease keeps waiting after its requester has stopped asking."""
 END_S = 30.0
 """Time for which ending a lease is repeated while the service does not answer."""
 PASSING = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED")
@@ -142,7 +142,7 @@ class Stock:
         self._end(lease.id)
 
     def _end(self, id: str) -> None:
-        """End a lease. While the service is away this is repeated, because otherwise nobody could use the object."""
+        """End a lease. While the service is away this is repeated, because otherwise the object would stay in use."""
         until_s = time.monotonic() + END_S
         while True:
             try:
@@ -195,7 +195,7 @@ def _bytes(message: Message) -> bytes:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Raise StockRefused for what gRPC raises inside; whoever has a channel has gRPC."""
+    """Raise StockRefused for what gRPC raises inside; a caller with a channel has gRPC installed."""
     import grpc
 
     try:

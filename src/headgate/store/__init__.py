@@ -1,1 +1,1 @@
-"""A tree of small values with atomic commits, sessions and watches; it does not depend on the gate."""
+"""Store a tree of small values, with atomic commits, sessions and watches, without depending on the gate."""

@@ -1,4 +1,4 @@
-"""A whole tree as one file with a line of JSON for each entry, oldest first: for backups, and to move to another store.
+"""Write a whole tree to one file of JSON lines, oldest entry first: for backups, and to move to another store.
 
 The first line identifies the file, the last one counts its entries, so that a truncated file is detected. Rows of the
 history may follow the entries. Entries under leases belong to processes and are left out. Numbered children are

@@ -1,4 +1,4 @@
-"""The specification of a store, as a pure value.  Every backend is compared with this, step by step."""
+"""Specify a store, as a pure value.  Every backend is compared with this, step by step."""
 
 from __future__ import annotations
 

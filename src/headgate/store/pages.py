@@ -1,4 +1,4 @@
-"""Entries in the pages of an SQLite file: what is in memory does not grow with them."""
+"""Read entries in the pages of an SQLite file: the memory used does not grow with their number."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StorePages(WatchedTree):
         return found
 
     def foresee(self, paths: Sequence[str]) -> None:
-        """Read what is about to be asked for, many at a time.  Raises Unavailable, Corrupt."""
+        """Read what callers are about to need, many at a time.  Raises Unavailable, Corrupt."""
         missing = [path for path in paths if path not in self._cached]
         # Only full groups: SQLite then prepares one statement and reuses it, and `get` reads the few that are left.
         for start in range(0, len(missing) - FORESEEN + 1, FORESEEN):

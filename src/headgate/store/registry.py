@@ -1,4 +1,4 @@
-"""The kinds of stores, in one place: a new one is a row here, and a module that has `connect`."""
+"""List the kinds of stores in one place: a new one is a row here, and a module that has `connect`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store in one SQLite file: durable when `commit` returns, readable by other processes while it runs.
+"""Keep the tree in one SQLite file: durable when `commit` returns, readable by other processes while it runs.
 
 One process owns the file and writes; it reads from pages, and its watches come from what it writes.  Commits that
 arrive while the disk is busy go into the next transaction together.
@@ -116,7 +116,7 @@ class SqliteBackend:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._leases = Leases(self._expired)
         self._ended = set[types.Lease]()
-        """Ended leases that may still have entries: writes that were under way when the lease ended, or entries that
+        """Ended leases that may still have entries: writes that were in progress when the lease ended, or entries that
         could not be deleted."""
         self._waiting: _Queue = []
         self._writer: asyncio.Task[None] | None = None
@@ -216,7 +216,7 @@ class SqliteBackend:
             self._writer = asyncio.ensure_future(self._write())
 
     def _leave(self) -> None:
-        """Delete the entries of ended leases before anything else is written; no write is under way."""
+        """Delete the entries of ended leases before anything else is written; no write is in progress."""
         if not self._ended:
             return
         # A waiting commit may still write under an ended lease; such a lease is looked at again in the next round.
@@ -244,7 +244,7 @@ class SqliteBackend:
                     self.tree.writing()
                     await loop.run_in_executor(self._thread, self._persist, staged)
                     self.tree.apply(staged)
-            # The whole batch has failed, and whatever the error is, its callers must not wait for ever. A Conflict with
+            # The whole batch has failed, and whatever the error is, its callers must not wait forever. A Conflict with
             # one of its commits may be unfounded then, but its caller reads again.
             except Exception as error:
                 if not isinstance(error, apsw.Error | OSError):

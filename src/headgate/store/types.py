@@ -1,4 +1,4 @@
-"""The vocabulary of the store: entries, checks, operations, changes, errors. It does not depend on the gate."""
+"""Define the vocabulary of the store: entries, checks, operations, changes, errors. It does not depend on the gate."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Shipped with the product: what is needed to test it, and programs built on it."""
+"""Test Headgate, and programs built on it: what both need is shipped with the product."""

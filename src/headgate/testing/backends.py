@@ -245,7 +245,7 @@ class SimLink(WrappedBackend):
             return await asyncio.shield(late)
         if fault is SimFault.DEATH:
             self.died.set()
-            # The request may have arrived: whoever starts next finds its effect, or does not.
+            # The request may have arrived: the process that starts next finds its effect, or does not.
             if self._chance.random() < 0.5:
                 await ask()
             raise Dead

@@ -1,6 +1,7 @@
-"""Configurations nobody would write, to see that the loader answers all of them with a layout and errors.
+"""Make configurations nobody would write, to see that the loader answers all of them with a layout and errors.
 
-`python -m headgate.testing.fuzz SECONDS` goes on for so long; one that makes it crash is printed, with its seed.
+`python -m headgate.testing.fuzz SECONDS` runs for that long; it prints a configuration that crashes the loader, and
+its seed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""A store that refuses what must never be written: by a writer the map does not name, or without the guard of the lock
-that the map says it is written under."""
+"""Refuse writes to a store that must never happen.
+
+These are writes by a writer that the map does not name, and writes without the guard of the lock that the map
+requires for them.
+"""
 
 from __future__ import annotations
 

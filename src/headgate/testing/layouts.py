@@ -1,4 +1,4 @@
-"""Configurations for plays, without a word of configuration."""
+"""Build configurations for plays, without a word of configuration."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ async def pieces(*content: bytes) -> AsyncGenerator[bytes, None]:
 
 
 async def read_all(store: LogStore, key: str, start: int = 0, end: int | None = None) -> bytes:
-    """Raise NotStored, LogStoreError."""
+    """Return the bytes of a file, or of a range of it. Raise NotStored, LogStoreError."""
     return b"".join([piece async for piece in store.read(key, start, end)])
 
 

@@ -1,13 +1,13 @@
-"""A month of sixty repositories that share a queue, through the gate itself, in simulated time: what `reuse` spares.
+"""Simulate a month of sixty repositories that share a queue, through the gate itself, to see what `reuse` saves.
 
 The gate's decisions are the real ones (`gate.absorb`, `gate.decide`); mergers and machines answer after a while that
-depends on nothing but the seed.  Beside `reuse` everything is the policy of the reference: one queue, each change
-tested on all ahead of it, and anew whenever something ahead fails; a window that shrinks by failures.
+depends on nothing but the seed.  Apart from `reuse`, everything is the policy of the reference: one queue, each change
+tested on all ahead of it, and again whenever something ahead fails; a window that shrinks by failures.
 
 The repositories have the shape of a platform of many repositories with an integrated gate, as OpenStack's: some
 services that one large job tests together; libraries beneath them; clients and plugins, each of which uses a few of
-these.  How often one is used, and how often one changes, are power laws: who is used much is used more (preferential
-attachment), and the n-th busiest repository has an n-th of the changes of the busiest (Zipf).
+these.  How often one is used, and how often one changes, are power laws: a repository that many use is used by more
+(preferential attachment), and the n-th busiest repository has an n-th of the changes of the busiest (Zipf).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The gate as a play: people act, mergers and jobs answer, and the stage shows what the gate made of it.  Pure."""
+"""Play the gate on a stage: people act, mergers and jobs answer, and the stage shows what the gate did.  Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real repositories to propose changes to, as a person would: with git."""
+"""Make real repositories, and propose changes to them with git, as a person would."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Pages, the REST API, and live logs, from the mirror and the history."""
+"""Serve pages, the REST API, and live logs, from the mirror and the history."""

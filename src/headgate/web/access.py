@@ -206,7 +206,7 @@ class Access:
         """Return whether somebody may read what belongs to no tenant.
 
         The root of the API says who may; where it says nothing, everybody may as long as everybody may read every
-        tenant, and else whoever may read one.
+        tenant, and otherwise those who may read one.
         """
         root = self.rules().root
         if bearer is not None and self._reads_root(bearer, root):

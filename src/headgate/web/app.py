@@ -1,4 +1,4 @@
-"""The ASGI application: REST under /api, live status and logs, pages."""
+"""Build the ASGI application: REST under /api, live status and logs, pages."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 async def _readable(site: Site, connection: Connection, handler: Handler) -> None:
     """Refuse anything of a tenant to those who may not read it, except the pages, which hold nothing.
 
-    Websockets pass, too: whoever streams a log names the token in the first message.
+    Websockets pass, too: clients that stream a log send the token in the first message.
     """
     tenant = connection.path_params.get("tenant")
     if tenant is None or handler.opt.get(OPEN) or connection.scope["type"] == "websocket":

@@ -260,7 +260,7 @@ class BuildLogs:
         return root if root.is_dir() else None
 
     async def _stored(self, build: str) -> Manifest | None:
-        """Raise 503 when the store does not answer and no executor has the logs."""
+        """Return what the store has of a build. Raise 503 when it does not answer and no executor has the logs."""
         if self.stored is None:
             return None
         try:
@@ -277,7 +277,7 @@ class BuildLogs:
         return self.stored.file(found, path.lstrip("/")) if found is not None and self.stored is not None else None
 
     async def _relayed(self, build: str, path: str, request_headers: Mapping[str, str]) -> logfiles.Answer:
-        """Raise NoLogs."""
+        """Relay a file from an executor. Raise NoLogs."""
         if self.remote is None:
             raise NoLogs(f"build {build}: its logs are not here")
         answer = await self.remote.relayed(build, quote(path.lstrip("/")), request_headers)

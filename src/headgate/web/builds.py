@@ -1,4 +1,4 @@
-"""Builds and buildsets as the API tells of them: those under way, those that ended, and where their logs are."""
+"""Show builds and buildsets as the API does: those under way, those that ended, and where their logs are."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Builds:
 
     @classmethod
     def of(cls, site: Site, tenant: str, request: HttpRequest) -> Builds:
-        """Raise 404."""
+        """Return the builds of a tenant. Raise 404."""
         site.tenant(tenant)
         return cls(site, tenant, site.root or str(request.base_url).rstrip("/"))
 

@@ -209,6 +209,6 @@ def _project(source: TenantProject) -> Json:
 def _ours(job: FrozenJob) -> Json:
     found: Json = msgspec.to_builtins(job)
     for book in (book for phase in ("pre_run", "run", "post_run") for book in found.get(phase, [])):
-        # The frozen job carries the secrets' data; whoever may read the tenant may see their names only.
+        # The frozen job carries the secrets' data; readers of the tenant may see only their names.
         book["secrets"] = [{"name": secret["name"], "data": "REDACTED"} for secret in book.get("secrets", [])]
     return {**found, "voting": job.voting}

@@ -107,8 +107,7 @@ def over(context: Context, build: str) -> Callable[[], bool]:
     """Return a function that says whether no executor runs the build any more."""
 
     def gone() -> bool:
-        paths = (queue.places.requests for queue in context.zones())
-        return all(context.mirror.get(f"{path}/{build}") is None for path in paths)
+        return context.build_request(build) is None
 
     return gone
 

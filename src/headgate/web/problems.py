@@ -117,7 +117,7 @@ class AccountShape(msgspec.Struct, frozen=True, kw_only=True):
     connection: str
     region: str
     nodes: tuple[str, ...]
-    """Machines that are written down there."""
+    """Machines that are recorded there."""
     strange: tuple[str, ...]
     """Some that have our tag, and that another installation made."""
     lacking: bool

@@ -189,7 +189,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._place.unread_until_s = self._admission.now() + connections.STALL_MAX_S
-        self.transport.pause_reading()  # whoever does not read is not answered: pings, too, have answers
+        self.transport.pause_reading()  # a peer that does not read gets no answers: pings, too, have answers
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -277,7 +277,7 @@ def _configured(app: Any) -> uvicorn.Config:  # ASGI
         http=HttpProtocol,
         ws=WebSocketProtocol,
         ws_max_size=WEBSOCKET_MESSAGE_MAX_BYTES,
-        # Whoever connects could otherwise claim any address and escape the limits for each peer.
+        # Peers could otherwise claim any address and escape the limits for each peer.
         proxy_headers=False,
         server_header=False,
         log_level="warning",

@@ -140,17 +140,13 @@ class LoginSessions:
     lasts_s: int = 28_800
     returning: dict[object, str] = field(default_factory=dict)
     """Requests that return from a provider and are being verified -> their peers."""
-    _path: str = field(init=False, default="")
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_path", self.context.map.logins.path)
 
     def place(self, scheme: str, host: str) -> PageOrigin:
         return place_of(self.root, scheme, host)
 
     def of(self, name: str) -> Login | None:
         """Return a login that has not ended."""
-        entry = self.context.mirror.get(f"{self._path}/{name}")
+        entry = self.context.mirror.get(self.context.map.logins.inside(name))
         login = self._login(entry.value) if entry is not None else None
         return login if login is not None and login.until_ms > self.context.now_ms() else None
 
@@ -169,7 +165,7 @@ class LoginSessions:
             )
         # Never the value from before the login: an attacker may have planted that one in the browser.
         value = secrets.token_urlsafe(32)
-        path = f"{self._path}/{named(value)}"
+        path = self.context.map.logins.inside(named(value))
         ended: list[Op] = [Delete(one) for one in self._over(login, before)]
         await self.context.store.commit([], [Put(path, self.context.map.logins.encode(login)), *ended])
         with suppress(TimeoutError):
@@ -181,7 +177,7 @@ class LoginSessions:
 
     def _over(self, login: Login, before: str) -> list[str]:
         """Return the sessions that end as somebody logs in."""
-        entries = list(self.context.mirror.under(self._path))
+        entries = list(self.context.mirror.under(self.context.map.logins.path))
         known = [(entry.path, self._login(entry.value)) for entry in entries]
         now_ms = self.context.now_ms()
         dead = [path for path, one in known if one is None or one.until_ms <= now_ms]
@@ -189,7 +185,7 @@ class LoginSessions:
         # By person: whoever logs in without end ends only their own sessions.
         theirs = [path for path, one in alive if (one.who, one.authenticator) == (login.who, login.authenticator)]
         most = [path for path, _ in alive[: max(0, len(alive) + 1 - LOGINS_MAX)]]
-        own = f"{self._path}/{named(before)}" if before else ""
+        own = self.context.map.logins.inside(named(before)) if before else ""
         replaced = [path for path, _ in alive if path == own]
         return list(dict.fromkeys([*replaced, *theirs[: max(0, len(theirs) + 1 - OF_ONE_MAX)], *most, *dead]))[
             :ENDED_MAX
@@ -197,7 +193,7 @@ class LoginSessions:
 
     async def end(self, value: str) -> None:
         """Have nobody be logged in by this any more.  Raise StoreError."""
-        path = f"{self._path}/{named(value)}"
+        path = self.context.map.logins.inside(named(value))
         if self.context.mirror.get(path) is not None:
             await self.context.store.commit([], [Delete(path)])
             # Logging out is answered only once this process, too, refuses the cookie.

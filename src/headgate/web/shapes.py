@@ -1,5 +1,6 @@
-"""Define the shapes of the API's answers. Names and units are those of Zuul's API; members that only Headgate has are
-marked.
+"""Define the shapes of the API's answers.
+
+Names and units are those of Zuul's API; members that only Headgate has are marked.
 """
 
 from __future__ import annotations

@@ -268,7 +268,7 @@ class Shots:
         if not spent.may(time.monotonic()) and known is not None and known.loaded == loaded:
             return known
         found = self._made(configured, spent)
-        # The first status names the jobs whose estimates are missing; the second has what the history said of them.
+        # The first status names the jobs whose estimates are missing; the second has them from the history.
         if await self.estimates.learn():
             found = self._made(configured, spent)
         return found

@@ -247,7 +247,7 @@ class Site:
         await outcome_of(self, self.context.map.events.tenant(tenant).management.stream, work, besides)
 
     def pipeline(self, tenant: str, name: str) -> None:
-        """Raise 404 when there is none of this name, 422 while that is not known."""
+        """Require that a pipeline exists. Raise 404 when none has this name, 422 while that is not known."""
         configured = self.tenant(tenant)
         known = configured.layouts.landed.pipelines
         if name not in known:

@@ -92,7 +92,7 @@ def frozen(chain: list[Job], attached: dict[str, Any]) -> FrozenJob | None:
 
 @dataclass
 class Oracle:
-    """The rules of config-language (roles: errata), for a chain of jobs with one variant each."""
+    """Check where roles and playbooks come from, for a chain of jobs with one variant each."""
 
     books: list[dict[str, Any]] = field(default_factory=list)
     lists: dict[bool, list[tuple[str, str, bool]]] = field(default_factory=lambda: {True: [], False: []})

@@ -1,4 +1,4 @@
-"""Machines that are kept ready: as many as the label says, where nobody waits for the room (nodes §1.10)."""
+"""Machines that are kept ready: as many as the label says, where nobody waits for the room."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Versions of Ansible beside Headgate: each with a Python of its own, for the jobs that ask for it."""
+"""Install versions of Ansible beside Headgate, each with its own Python, for the jobs that ask for them."""

@@ -91,8 +91,8 @@ def _current(environments: versions.Environments, version: str) -> versions.Envi
 
 @contextmanager
 def _alone(path: Path, say: Say) -> Iterator[int]:
-    """Raise OSError."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # whoever can read it could lock it
+    """Hold the lock. Raise OSError."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # a user who can read it could lock it
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -115,7 +115,7 @@ def _make(environments: versions.Environments, version: str, wheels: Path | None
     complete = False
     try:
         place.mkdir(mode=MODE)
-        # mkdir is subject to the umask of whoever runs this.
+        # mkdir is subject to the umask of the user who runs this.
         place.chmod(MODE)
         tmp = place / "tmp"
         tmp.mkdir()
@@ -180,7 +180,7 @@ def _seal(place: Path, mark: versions.EnvironmentMark) -> None:
         file.write(msgspec.json.encode(mark))
         file.flush()
         os.fsync(file.fileno())
-    # The mark must not reach the disk before the files that it vouches for.
+    # The mark must not reach the disk before the files whose completeness it states.
     os.sync()
     fresh.chmod(0o644)
     fresh.rename(place / versions.MARK)

@@ -1,1 +1,1 @@
-"""Drivers of forges: each is a package beside this one, and a row in `registry`."""
+"""Drive forges: each driver is a package beside this one, and a row in `registry`."""

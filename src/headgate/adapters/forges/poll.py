@@ -1,6 +1,6 @@
-"""One look at a project: its branches and tags, and those of its changes that may have moved.
+"""Look once at a project: at its branches and tags, and at those of its changes that may have moved.
 
-For forges whose changes have numbers, and that say of an open one whether anything about it moved.
+This is for forges whose changes have numbers, and that report whether anything about an open change moved.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Calls of a forge's REST API: counted, within the budget, conditional, and with refusals explained.
+"""Call a forge's REST API: calls are counted, kept within the budget and conditional; refusals are explained.
 
-Nothing sleeps: whoever must wait is told for how long.  Redirections lead to renamed repositories and stay on the host;
-nothing of the environment (proxies, `.netrc`) is added.
+Nothing sleeps: a caller that must wait learns for how long.  Redirections lead to renamed repositories and stay on the
+host; nothing of the environment (proxies, `.netrc`) is added.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class Rest(ABC):
         if answer.status == 304 and known is not None:
             self.calls["unchanged"] += 1
             self._known.move_to_end((key.who, url))
-            # Decoded anew each time: callers may change what they
+            # Decoded again each time: callers may change what they
             # receive. An answer 304 has no `link`, so the old one holds.
             return ForgeResponse(200, msgspec.json.decode(known.body), {**answer.headers, "link": known.link})
         return answer
@@ -211,7 +211,7 @@ class Rest(ABC):
             elsewhere = not location or urlsplit(place)[:2] != urlsplit(self._api)[:2]
         except ValueError:
             elsewhere = True
-        # Following it would hand our token to whoever the redirection names.
+        # Following it would hand our token to the host that the redirection names.
         if elsewhere:
             raise NotThere("it is at another host now")
         self.calls["rest"] += 1

@@ -1,4 +1,4 @@
-"""Looking at one forge: known states are compared with present ones, at the start, at hints, and at intervals.
+"""Watch one forge: compare known states with present ones, at the start, at hints, and at intervals.
 
 Each project has a look of its own: one that must wait, or cannot be looked at, holds up no other.
 """
@@ -166,7 +166,7 @@ class Watching:
         """See `ports.forge.Watch`."""
         self._projects = dict(projects)
         # Hints must be answered even if their project has left all
-        # tenants; otherwise their records would stay for ever.
+        # tenants; otherwise their records would stay forever.
         for project in self._followed.keys() - projects.keys():
             self._elsewhere += [hint for hint, _ in self._followed.pop(project).hints]
             self._elsewhere_stirred.set()

@@ -1,1 +1,1 @@
-"""Plain git: speculative merging in bare repositories, and a merge queue driven by `git push` alone."""
+"""Drive plain git: merge speculatively in bare repositories, and run a merge queue by `git push` alone."""

@@ -74,7 +74,7 @@ async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref
         if head and made == commit:
             return head
         before, made = await replay(mirror, state, project, branch)
-    # The branch has moved such that the state cannot be made again; the caller takes that as moved and tests anew.
+    # The branch has moved such that the state cannot be made again; the caller takes that as moved and tests again.
     except (MergeConflict, LostCommit):
         return ""
     # Merging is deterministic, so the two mergers differ: in their git, or in the identity that they write.
@@ -100,7 +100,7 @@ async def configuration(
 
 async def _texts(mirror: MirrorRepository, branch: str, commit: str, paths: tuple[str, ...]) -> dict[str, str]:
     why = f"the configuration of the branch {branch} cannot be read"
-    # A head that moved, or was refused a few times, may come with a later attempt; for ever, it would hold up all work.
+    # A head that moved, or was refused a few times, may come with a later attempt; endless ones would block all work.
     if await mirror.missing([commit]) and not mirror.refusals.is_sure(commit):
         raise RemoteError(("fetch",), 1, f"{why}: {commit} cannot be had: {mirror.refusals.why(commit) or 'it moved'}")
     try:

@@ -1,4 +1,4 @@
-"""Running git: work on objects uses our configuration alone, calls to a remote use the user's as well."""
+"""Run git: work on objects uses our configuration alone, calls to a remote use the user's as well."""
 
 from __future__ import annotations
 

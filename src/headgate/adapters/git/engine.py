@@ -1,4 +1,4 @@
-"""The git work of mergers: merge chains, read files, land, report.  Failures of the world are answers."""
+"""Do the git work of mergers: merge chains, read files, land, report.  Failures of the world are answers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class GitEngine:
         self._root, self._connections, self._who = root, connections, who
         self._mirrors: dict[str, MirrorRepository] = {}
         self._open: OrderedDict[str, MirrorRepository] = OrderedDict()
-        """The most recently used repositories, in order of use."""
+        """The most recently used repositories, the latest use last."""
         self._merging = asyncio.Semaphore(MERGES_MAX)
         self._reviewer = Reviewer(self.mirror)
         bound_packs()

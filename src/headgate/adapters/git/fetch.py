@@ -144,7 +144,7 @@ def _unlocked(error: GitError) -> bool:
         if stale:
             file.unlink()
     except FileNotFoundError:
-        # Whoever held the lock has released it meanwhile; another attempt succeeds.
+        # The holder of the lock has released it meanwhile; another attempt succeeds.
         return True
     return stale
 

@@ -1,4 +1,4 @@
-"""A connection to plain git: changes are refs, and whoever pushes them proposes, approves, abandons."""
+"""Connect to plain git: changes are refs, and people propose, approve and abandon by pushing them."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class _WatchedProject:
         if self.away_since:
             log.info("%s can be read again, after %.0f s", self.project, time.monotonic() - self.away_since)
             self.away_since, self.failures = 0.0, 0
-        # `failures` grows here too: a ref that keeps moving, or cannot be had, is looked at less and less often.
+        # `failures` grows here too: a ref that keeps moving, or cannot be fetched, is looked at less and less often.
         if late and not more:
             return self._pause_s()
         self.failures = 0
@@ -238,7 +238,7 @@ class _ForgePoll:
         if followed.deletion_error:
             log.warning("%s: refs below %s cannot be removed: %s", followed.project, RECHECK, followed.deletion_error)
             return min(wait_s, DOUBTED_S) if wait_s is not None else DOUBTED_S  # so that the page shows it
-        # What is gone from the server, or names another commit by now, needs no deletion any more.
+        # What is gone from the server, or names another commit now, needs no deletion any more.
         followed.answered = {}
         return wait_s
 
@@ -261,7 +261,7 @@ class _ForgePoll:
                 log.warning("%s: nobody is told that %s approves nothing: %s", followed.project, ref, error)
             except (GitError, OSError, pygit2.GitError) as error:
                 # The note could not be written this time; the ref becomes
-                # an orphan again at the next look, and is told then.
+                # an orphan again at the next look, and is reported then.
                 del followed.notified_orphans[ref]
                 return followed.read_failed(error)
         return wait_s

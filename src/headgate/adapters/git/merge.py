@@ -5,7 +5,7 @@
 - `cherry-pick`, `rebase`: the commits of the change on top of the branch, along their first parents.  A merge commit
   among them becomes one commit with all it brought to its first parent, what was made in the merge included (as
   `git cherry-pick -m 1`).  Commits that were empty from the start stay; those that become empty go.  `rebase` leaves a
-  change that is on top of the branch already as it is; `cherry-pick` makes its commits anew.
+  change that is on top of the branch already as it is; `cherry-pick` makes its commits again.
 
 Of a change that is built on another one, only what it adds to that is merged, as whatever commit that has landed.
 """

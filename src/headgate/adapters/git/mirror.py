@@ -1,4 +1,4 @@
-"""A bare copy of one repository, in which merging is done."""
+"""Keep a bare copy of one repository, in which merging is done."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ NEAR_MAX = 50
 
 
 class MirrorRepository:
-    """Keep a bare copy. Whoever pushes holds `exclusive`; merging needs no lock, because objects are only added and
+    """Keep a bare copy. A push holds `exclusive`; merging needs no lock, because objects are only added and
     never collected."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """Keep notes on commits: reports, with a section for each pipeline, and remarks of people, a line each.
 
 Notes with remarks of two writers are merged by keeping the lines of both, as git's `cat_sort_uniq` does.  A reader has
-to find out who wrote a line, since whoever may push the ref may write anything.
+to find out who wrote a line, since anybody who may push the ref may write anything.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Pushing: a tested commit becomes the head of its branch; what people are told becomes a note on their commit.
+"""Push tested commits to the heads of their branches, and messages to people as notes on their commits.
 
 A landing is three things: the branch advances, the note says so, the refs of the change go: its proposal and its
 approval; and so for all changes that land together.  They are pushed in one step where the remote can do that, else in
 this order, each only if its ref is still where it was seen: so it is the remote that refuses to land what was withdrawn
-a moment ago.  Whoever asks again after an interruption does what is left.
+a moment ago.  A repeated request after an interruption does what is left.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Step(NamedTuple):
 
 async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[str, str]) -> bool:
     """Advance each branch from where it is `expected` to the tested commit, end the changes, write their notes; all
-    only while every change is still proposed and, where that is asked for, approved.
+    only while every change is still proposed and, where required, approved.
 
     True: a branch has moved, nothing was pushed.  What was done before is not done again.  Raises Shut, GitError,
     OSError.
@@ -96,7 +96,7 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[st
     change_refs = {ref: commit for part in parts for ref, commit in _change_refs(part).items()}
 
     async def once() -> bool:
-        # Read anew at each attempt: a lost race means that something here has changed.
+        # Read again at each attempt: a lost race means that something here has changed.
         refs = await mirror.remote.refs(*branches, *change_refs, VETOES, NOTES)
         left = await _left(mirror, parts, refs)
         # Only after `_left`: a push whose answer was lost must be
@@ -106,7 +106,7 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[st
         if left and work.withheld:
             raise GitImpossible(("push",), 1, work.withheld)
         held = [step for part in left for step in _held(part)]
-        # Gives people a reason in words; the push repeats the check with leases, since refs may move meanwhile.
+        # Gives people a readable reason; the push repeats the check with leases, since refs may move meanwhile.
         _may_land(left, held, refs)
         moves = [_Step(branch, refs[branch], branches[branch]) for branch in dict.fromkeys(map(_branch, left))]
         if any(step.seen != expected.get(step.ref) for step in moves):

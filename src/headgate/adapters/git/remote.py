@@ -133,7 +133,7 @@ def _loose(path: Path) -> bytes | None:
         # The oldest form of a symbolic ref, which git still reads.
         if path.is_symlink():
             return b"ref: " + os.fsencode(os.readlink(path))
-        # Without O_NONBLOCK, opening a FIFO that somebody put there would block for ever.
+        # Without O_NONBLOCK, opening a FIFO that somebody put there would block forever.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None

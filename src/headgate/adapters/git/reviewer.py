@@ -123,7 +123,7 @@ async def alone(mirror: MirrorRepository, commit: str) -> tuple[str, tuple[gitwo
 
 
 def _commit(mirror: MirrorRepository, id: str) -> gitwork.ReviewCommit:
-    """Raise GitImpossible."""
+    """Return the commit for reviewers. Raise GitImpossible."""
     parts = mirror.parts(id)
     message = decoded(parts.original, parts.original.message)
     author = decoded(parts.original, parts.original.author)
@@ -168,7 +168,7 @@ class Reviewer:
             return _failed(work, str(error))
 
     async def _having(self, project: str, connection: str, ref: str, commit: str) -> MirrorRepository:
-        """Raise GitImpossible if the commit cannot be fetched."""
+        """Return the mirror with the commit. Raise GitImpossible if the commit cannot be fetched."""
         mirror = self._mirror(project, connection)
         if await mirror.bring({ref: commit}):
             raise GitImpossible(("fetch",), 1, f"{ref} does not name {commit[:12]} any more")

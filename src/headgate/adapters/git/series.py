@@ -230,7 +230,7 @@ class Stacked(NamedTuple):
     bases: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
     arrived: bool = False
-    """Whether its branch contains it, whoever pushed it there."""
+    """Whether its branch contains it; anybody may have pushed it there."""
 
 
 async def stacked(

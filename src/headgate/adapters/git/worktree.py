@@ -41,7 +41,7 @@ async def work_tree(
     """
     heads = dict(refs) if branch in refs else {**refs, f"refs/heads/{branch}": commit}
     absent = await mirror.missing(heads.values())
-    # One branch whose commit cannot be had must not keep builds from all the others.
+    # One branch whose commit cannot be fetched must not keep builds from all the others.
     known = {ref: oid for ref, oid in heads.items() if oid not in absent}
     # A thread cannot be cancelled; the caller removes `dest`, and the thread must not write there afterwards.
     if not await run_to_end(asyncio.to_thread(_begin, mirror, known, branch, commit, files, dest)):

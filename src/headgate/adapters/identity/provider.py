@@ -1,4 +1,4 @@
-"""An OpenID provider: its metadata, its keys, and the claims that it makes about people."""
+"""Represent an OpenID provider: its metadata, its keys, and the claims that it makes about people."""
 
 from __future__ import annotations
 
@@ -128,9 +128,9 @@ class IdentityProvider:
             over.set_result(None)
 
     async def _read(self) -> ProviderMetadata:
-        """Raise ProviderAway, ValueError."""
+        """Read the metadata. Raise ProviderAway, ValueError."""
         metadata = await self._fetched(self.issuer.rstrip("/") + DISCOVERY)
-        # Required by OpenID Connect Discovery: another issuer could otherwise vouch with its keys.
+        # Required by OpenID Connect Discovery: another issuer could otherwise sign with its keys.
         if metadata.get("issuer") != self.issuer:
             raise ValueError(
                 f"it says that it is the issuer {str(metadata.get('issuer'))[:200]!r}: write that into issuer_id"
@@ -149,7 +149,7 @@ class IdentityProvider:
         )
 
     def _place(self, metadata: Json, name: str) -> str:
-        """Raise ValueError for an unusable address."""
+        """Return an address from the metadata. Raise ValueError for an unusable one."""
         url = metadata.get(name)
         if not isinstance(url, str) or not safe(url):
             raise ValueError(f"its {name} is {str(url)[:100]!r}, which is not an https address")
@@ -161,7 +161,7 @@ class IdentityProvider:
         return f"{published.authorization}{'&' if '?' in published.authorization else '?'}{urlencode(query)}"
 
     async def exchanged(self, published: ProviderMetadata, code: str, verifier: str, redirect: str) -> tuple[str, str]:
-        """Return the identity token and the access token that the code stands for. Raise ProviderAway, NotBelieved."""
+        """Return the identity token and the access token for this code. Raise ProviderAway, NotBelieved."""
         body = {
             "grant_type": "authorization_code",
             "code": code,
@@ -188,7 +188,7 @@ class IdentityProvider:
         return answer
 
     async def _fetched(self, url: str) -> Json:
-        """Raise ProviderAway."""
+        """Fetch JSON. Raise ProviderAway."""
         status, answer = await self._request("GET", url)
         if status != 200:
             raise ProviderAway(f"{url} answers {status}")
@@ -245,7 +245,7 @@ def usable(found: list[Any]) -> dict[str, jwt.PyJWK]:  # JSON
 
 
 def _mapping(url: str, status: int, body: bytes) -> Json:
-    """Raise ValueError."""
+    """Decode a JSON object. Raise ValueError."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as error:

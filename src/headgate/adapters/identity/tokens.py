@@ -1,4 +1,4 @@
-"""Bearer tokens: JSON web tokens, as the sections `[auth NAME]` of the settings say they are signed."""
+"""Verify bearer tokens: JSON web tokens, signed as the sections `[auth NAME]` of the settings say."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def authenticator(
 def _provider(
     options: Mapping[str, str], wrong: Callable[[str], UserError], trust: ssl.SSLContext | None
 ) -> IdentityProvider:
-    """Raise UserError."""
+    """Return the provider of a section. Raise UserError."""
     for option in ("issuer_id", "keys_url"):
         if options.get(option) and not safe(options[option]):
             raise wrong(f"{option} of driver {OPENID} is an https address (http only of this machine)")

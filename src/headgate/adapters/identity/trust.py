@@ -1,4 +1,4 @@
-"""The certificate authorities that a client trusts."""
+"""Load the certificate authorities that a client trusts."""
 
 from __future__ import annotations
 

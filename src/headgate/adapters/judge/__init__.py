@@ -1,1 +1,1 @@
-"""Proposed configuration judged apart from the loop that serves everybody."""
+"""Judge proposed configuration apart from the loop that serves everybody."""

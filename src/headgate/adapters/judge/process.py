@@ -1,7 +1,7 @@
-"""A process that judges proposals: it follows the layouts of tenants, and for each question is forked once.
+"""Judge proposals in a process that follows the layouts of tenants, and forks once for each question.
 
 The fork sees all that the process knows, and is killed when it takes too long or too much; nothing else is lost then.
-What goes in (frames on standard input) comes of the process that began this one, and is trusted to be pickled; what
+What goes in (frames on standard input) comes from the process that started this one, and is trusted to be pickled; what
 comes out is JSON of one type.  When the input ends, so does everything here.
 """
 
@@ -187,7 +187,7 @@ class Court:
         fork.answer += found
         if not found:
             self._end(fork, "")
-        # Judged by what arrives and not by what is announced: the text of a proposal decides how much is said.
+        # Judged by what arrives and not by what is announced: the text of a proposal decides the size of the answer.
         elif len(fork.answer) > ANSWER_MAX_BYTES:
             self._end(fork, MEMORY)
 

@@ -1,7 +1,7 @@
-"""Judges proposals in a process of their own, so that none of them can hold up anybody else.
+"""Judge proposals in a process of their own, so that none of them can hold up anybody else.
 
-The process is begun when it is first needed.  It is told of a layout what it does not know yet, then asked; a few
-questions are judged at a time, one of each project, those first whose project waited longest.
+The process starts when it is first needed.  It receives the parts of a layout that it does not know yet, then the
+question.  A few questions are judged at a time, one of each project; the project that waited longest is first.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class ApartJudge:
         try:
             await waiter
         except asyncio.CancelledError:
-            # The turn was given in the same moment: it has to be passed on, or a place is lost for good.
+            # The turn was given in the same moment: it has to be passed on, or a place is lost forever.
             if waiter.done() and not waiter.cancelled():
                 self._leave(project)
             else:

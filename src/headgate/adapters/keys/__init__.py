@@ -1,1 +1,1 @@
-"""Keys of projects, and what they encrypt."""
+"""Keep the keys of projects, and encrypt with them."""

@@ -1,4 +1,4 @@
-"""The key store: a pair of keys a project, the private half encrypted with a password that the store never sees."""
+"""Store a pair of keys per project, the private half encrypted with a password that the store never sees."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class KeyStore:
     async def put(
         self, connection: str, project: str, pairs: tuple[KeyPair, ...], known: tuple[KeyPair, ...] = ()
     ) -> None:
-        """Store pairs in place of the known ones. Raise SecretError when the store has others by now."""
+        """Store pairs in place of the known ones. Raise SecretError when the store has others now."""
         place = self._place(connection, project)
 
         async def body(txn: Txn) -> None:

@@ -1,4 +1,4 @@
-"""Encrypt with RSA-4096, OAEP, SHA-1: what `!encrypted/pkcs1-oaep` stands for; seal bytes of any size."""
+"""Encrypt with RSA-4096, OAEP, SHA-1: the scheme of `!encrypted/pkcs1-oaep`; seal bytes of any size."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Logs and artifacts that stay: where they are kept, how they get there, and how they are read and removed."""
+"""Keep logs and artifacts: store, upload, read and remove them."""

@@ -1,4 +1,4 @@
-"""A log store in a bucket of S3, or of what speaks like it."""
+"""Store logs in a bucket of S3, or of a service with the same interface."""
 
 from __future__ import annotations
 

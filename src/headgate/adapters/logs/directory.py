@@ -1,4 +1,4 @@
-"""A log store that is a directory, which machines may share."""
+"""Store logs in a directory, which machines may share."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class LogDirectory:
                 await asyncio.to_thread(self._delete, checked_key(key).split("/"))
 
     def _delete(self, parts: list[str]) -> None:
-        """Raise OSError."""
+        """Delete the file and empty directories above. Raise OSError."""
         *above, name = parts
         try:
             with Directory.at(self.root) as root, root.below(*above) as place:
@@ -164,7 +164,7 @@ class LogDirectory:
 
 
 def _listed(entry: os.DirEntry[str], key: str) -> StoredLog | None:
-    """Raise OSError."""
+    """Return the entry as a stored file. Raise OSError."""
     try:
         found = entry.stat(follow_symlinks=False)
     except FileNotFoundError:

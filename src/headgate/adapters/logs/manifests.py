@@ -131,7 +131,7 @@ def written(manifest: Manifest) -> bytes:
 
 
 def parsed(content: bytes) -> Manifest:
-    """Raise ValueError."""
+    """Decode the manifest. Raise ValueError."""
     return msgspec.json.decode(content, type=Manifest)
 
 

@@ -1,4 +1,4 @@
-"""Logs in the log store, complete or as far as they are uploaded."""
+"""Read logs in the log store, complete or as far as they are uploaded."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class _Due:
 
 @dataclass(slots=True)
 class _Parts:
-    """Track how much of the output of a build under way is in the store."""
+    """Track how much of the output of a running build is in the store."""
 
     offset: int = 0
     parts: list[manifests.OutputPart] = field(default_factory=list)
@@ -241,11 +241,11 @@ class Uploads:
             await self._without_parts(build)
 
     async def _without_parts(self, build: str) -> None:
-        """Raise LogStoreError."""
+        """Delete the parts of the output. Raise LogStoreError."""
         await self._store.delete([part.key async for part in self._store.keys(manifests.parts_of(build))])
 
     async def _known(self, build: str) -> manifests.Manifest | None:
-        """Raise LogStoreError."""
+        """Return the stored manifest. Raise LogStoreError."""
         try:
             return manifests.parsed(
                 b"".join([piece async for piece in self._store.read(manifests.manifest_key(build))])
@@ -254,7 +254,7 @@ class Uploads:
             return None
 
     async def _file(self, build: str, path: str) -> manifests.KeptFile:
-        """Raise LogStoreError, UnreadableFile."""
+        """Store one file. Raise LogStoreError, UnreadableFile."""
         size, kind = await asyncio.to_thread(self._local.kind, build, path)
         return await self._stored(build, path, kind, size, self._local.pieces(build, path))
 
@@ -315,7 +315,7 @@ class Uploads:
                 log.warning("build %s: what it writes is on this disk alone for now: %s", build, error)
 
     async def _part(self, build: str, so_far: _Parts) -> None:
-        """Raise LogStoreError."""
+        """Upload the next part. Raise LogStoreError."""
         if so_far.lost is None:
             so_far.lost = await self._lost_runs(await self._known(build), own=False)
         found = await asyncio.to_thread(self._local.output, build, so_far.offset, PART_SIZE_MAX_BYTES)

@@ -79,7 +79,7 @@ class DiskRoom:
         place = self._less_than(ROOM_BYTES)
         if place is not None:
             return f"the disk of {place} is full: less than {ROOM_BYTES // 1_000_000} MB are free"
-        # The build that filled the disk has freed it by now; without this pause, its next attempt could begin here at
+        # The build that filled the disk has freed it since; without this pause, its next attempt could begin here at
         # once.
         if self._now_s() < self._gone_s + SHY_S:
             return "a disk of builds was full a moment ago"

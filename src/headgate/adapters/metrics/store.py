@@ -1,4 +1,4 @@
-"""A store with measurements, which reports since when it has been unreachable."""
+"""Measure a store, and report since when it has been unreachable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces of a change's way through a pipeline.
+"""Trace a change's way through a pipeline.
 
 Every process adds the spans of what it did; the trace and its root are named after the item, so that nothing about
 traces is kept in the store or passed along.

@@ -1,1 +1,1 @@
-"""Where the machines of jobs come from."""
+"""Provide the machines of jobs."""

@@ -1,4 +1,4 @@
-"""Reach machines that are there over ssh, and learn their host keys from the first answer."""
+"""Connect to existing machines over ssh, and learn their host keys from the first answer."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Running builds as processes of this machine."""
+"""Run builds as processes of this machine."""

@@ -188,7 +188,7 @@ class Agent:
     No playbook can read the keys of its machines: it has the agent's socket.  The agent runs as the build's user,
     outside of every sandbox, and is the same for all playbooks, so a base job may exchange the operator's key for one
     of the build's own (`ssh-add`, `ssh-add -d`).  What a playbook with secrets adds is removed when it has ended: all
-    but the keys that signed before it began, since whoever knows a public key can add it without the private one, or
+    but the keys that signed before it began, since anyone who knows a public key can add it without the private one, or
     put it into the comment of another.
     """
 

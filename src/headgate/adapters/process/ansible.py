@@ -1,4 +1,4 @@
-"""Playbooks of Ansible: found, configured, given an inventory."""
+"""Find Ansible, and configure it and its inventory for the playbooks of a build."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Cells:
         return [*self._lacks, *self._networks.lacks]
 
     async def _as_root(self) -> None:
-        """Raise OSError with the reason why builds can have no users of their own."""
+        """Prepare users for builds, as root. Raise OSError with the reason if builds can have none of their own."""
         numbers = users.numbers_of_root(self._wanted, Path("/proc/self/uid_map").read_text())
         if numbers is None:
             raise OSError("the users that [executor] build_users names do not exist here (/proc/self/uid_map)")
@@ -153,7 +153,7 @@ class Cells:
         self.spaces = NOWHERE_ELSE
 
     async def _tried(self, found: users.Users) -> None:
-        """Raise OSError."""
+        """Try whether a build can have a user. Raise OSError."""
         if not found_program(users.PROGRAM):
             raise OSError(f"the program {users.PROGRAM} is not installed; install the package util-linux")
         try:
@@ -175,7 +175,7 @@ class Cells:
 
     @asynccontextmanager
     async def opened(self, build: str, machines: Reached, container: Container | None = None) -> AsyncIterator[Cell]:
-        """Raise NoUser, OSError."""
+        """Open a cell for a build. Raise NoUser, OSError."""
         await self.begin()
         async with AsyncExitStack() as stack:
             user = None
@@ -372,7 +372,7 @@ class Cell:
         return self._user_space
 
     async def _network(self, *, trusted: bool) -> Network:
-        """Raise OSError."""
+        """Return the network of the kind, opened at first use. Raise OSError."""
         kind = self._networks.kind(trusted=trusted)
         if kind not in self._open:
             self._open[kind] = await self._stack.enter_async_context(
@@ -381,7 +381,7 @@ class Cell:
         return self._open[kind]
 
     async def _give(self, command: Command, owner: int) -> None:
-        """Raise OSError."""
+        """Give the places of a command to their owner. Raise OSError."""
         places = [place for place in (*command.writable, *command.private) if self._given.get(place) != owner]
         self._given |= dict.fromkeys(places, owner)
         await _chown(self._keeper, self._networks.user, owner, places)

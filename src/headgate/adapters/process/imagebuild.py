@@ -1,4 +1,4 @@
-"""Images that are built from a file of the proposed tree, and cached by their sources.
+"""Build images from a file of the proposed tree, and cache them by their sources.
 
 Each step is a command like those of the job itself, in the same network, limits and container: a file decides no more
 than its job could do.  What the steps wrote is one layer above the image they began from.  Its key is the image, the

@@ -1,4 +1,4 @@
-"""The container of a build: which image its job is to run in, and whether it may."""
+"""Decide which image the job of a build runs in, and whether it may."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`job-output.json`: what each playbook of a build did, for programs (rest-api.md); and the list of what is kept."""
+"""Write `job-output.json`: what each playbook of a build did, for programs (rest-api.md); and list what is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The playbooks of one build in their order, pre-run, run and post-run, and their results."""
+"""Run the playbooks of one build in order, pre-run, run and post-run, and judge their results."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class Phases:
             await end(ending)
 
     async def _end_cleanup(self, limit_s: float) -> None:
-        """Cancel what cleans up, so many seconds after the build is cancelled: until its end, it holds machines and
+        """Cancel the cleanup this many seconds after the build is cancelled: until it ends, it holds machines and
         places in semaphores."""
         await self.cancel.wait()
         await asyncio.sleep(limit_s)
@@ -177,6 +177,12 @@ class Phases:
 
     async def _post_books(self, job: FrozenJob, verdict: PlaybookVerdict) -> None:
         for index, book in enumerate(job.post_run):
+            if self._cleaned.is_set():
+                verdict.result = "CANCELED"
+                self.joblog.say(
+                    f"the time to clean up is over; not run: {', '.join(one.path for one in job.post_run[index:])}"
+                )
+                return
             if book.nesting > verdict.reached or (verdict.result == "CANCELED" and not book.cleanup):
                 continue
             limit_s = _limit_s(job.post_timeout_s, self.limits.post_timeout_s)

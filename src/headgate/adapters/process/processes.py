@@ -1,4 +1,4 @@
-"""Commands of builds: started, their output copied, ended with everything they began."""
+"""Start commands of builds, copy their output, and end them with everything they began."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data a job returns: `headgate-return` for executables, the same file for Ansible's `zuul_return`."""
+"""Read the data that a job returns: from `headgate-return` of executables, or Ansible's `zuul_return`, in one file."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def parse(arguments: list[str]) -> dict[str, Any]:
     """Parse the arguments. Raise ValueError."""
     if len(arguments) == 2 and arguments[0] == "--json":
         with sys.stdin.buffer if arguments[1] == "-" else open(arguments[1], "rb") as file:
-            # One byte more than allowed, so that too much is told from just enough.
+            # One byte more than allowed, to distinguish too much from just enough.
             found = returns.parsed(file.read(returns.DATA_SIZE_MAX_BYTES + 1))
         if not isinstance(found, dict):
             raise ValueError("the JSON must be an object")

@@ -1,4 +1,4 @@
-"""Running one build: check out, playbooks, result, collect; whatever goes wrong is a result with its reason."""
+"""Run one build: check out, playbooks, result, collect; whatever goes wrong is a result with its reason."""
 
 from __future__ import annotations
 

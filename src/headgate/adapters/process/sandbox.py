@@ -207,7 +207,7 @@ class Sandbox:
         yield from ("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
         if network.cut:
             yield "--unshare-net"
-        # bubblewrap keeps the capabilities of a root user unless it is told otherwise.
+        # bubblewrap keeps the capabilities of a root user unless instructed otherwise.
         if os.geteuid() == 0 or network.spaces:  # root of this machine, or of the command's user namespace
             yield from ("--cap-drop", "ALL")
         if user is not None:

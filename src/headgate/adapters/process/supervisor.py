@@ -1,4 +1,4 @@
-"""Starts the commands of builds and ends everything they began: a program of its own, standard library only.
+"""Start the commands of builds, and end everything they began: a separate program, standard library only.
 
 The keeper forks one supervisor a command.  A supervisor is the reaper of its command's descendants: whatever daemonizes
 comes to it, and when the command has ended, or nobody waits for it any more, it kills until it has no children left.

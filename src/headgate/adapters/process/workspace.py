@@ -1,4 +1,4 @@
-"""The directory of one build: repositories at the state to be tested, playbooks, roles, and variables."""
+"""Prepare the directory of one build: repositories at the state to be tested, playbooks, roles, and variables."""
 
 from __future__ import annotations
 

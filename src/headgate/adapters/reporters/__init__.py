@@ -1,1 +1,1 @@
-"""Reports to people: as mail, as calls of webhooks, as messages in chats."""
+"""Report to people: by mail, by calls of webhooks, by messages in chats."""

@@ -1,4 +1,4 @@
-"""Reports as messages in chats, through the library apprise: Slack, Matrix, Teams, and whatever else it knows."""
+"""Report as messages in chats, through the library apprise: Slack, Matrix, Teams and every other chat it knows."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Reports as documents of Elasticsearch or OpenSearch: one of the buildset, one of each of its builds.
+"""Report as documents of Elasticsearch or OpenSearch: one of the buildset, one of each of its builds.
 
-They go in one bulk request, whose ids come of the report: told again, each document is written again in its place.
+They go in one bulk request, whose ids derive from the report: if it is sent again, it replaces its documents.
 Names that pipelines and jobs choose stand in the body alone, never in an address.
 """
 
@@ -159,8 +159,8 @@ def _took(content: bytes) -> None:
 
 
 def index_of(pattern: str, report: QueueReport) -> str:
-    """Return the index of a report: the parts of its own time, and names that the server takes.  A report that is told
-    again has the same."""
+    """Return the index of a report: the parts of its own time, and names that the server accepts.  A report
+    that is sent again has the same index."""
     at = datetime.fromtimestamp(report.at_ms / 1000, UTC)
     named = _PARTS.sub(lambda found: at.strftime(found[0]), pattern).replace("{tenant}", report.tenant)
     # Elasticsearch rejects upper case and names that begin with `_`, `-` or `+`; those that begin with `.` are for its

@@ -1,4 +1,4 @@
-"""Reports as mail."""
+"""Report by mail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports as messages of MQTT, for whoever listens at the broker.
+"""Report as messages of MQTT, to all subscribers at the broker.
 
 The message is JSON with the members that the reference's has, as far as a report knows them.  Each report has a
 connection of its own, which is over when the broker has taken it: nothing is kept open for pipelines that are silent.
@@ -84,7 +84,7 @@ class MqttReporter:
     """See `ports.reporter.Reporter`.  A message has the same `id` however often it is sent."""
 
     def __init__(self, broker: Broker) -> None:
-        """Raise MqttUnusable."""
+        """Import the library. Raise MqttUnusable."""
         try:
             import aiomqtt
         except ImportError as error:

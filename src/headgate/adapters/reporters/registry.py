@@ -1,4 +1,4 @@
-"""The drivers of reporters, in one place: a new one is a row here, and a module that has `connect`.
+"""List the drivers of reporters in one place: a new one is a row here, and a module that has `connect`.
 
 What its pipelines may say is a row of `config.drivers`.
 """
@@ -148,5 +148,5 @@ REPORTERS: dict[str, ReporterDriver] = {
 
 
 async def connect(driver: str, given: ReporterOptions) -> Reporter:
-    """Raise UserError for what is wrong with the section."""
+    """Connect the reporter. Raise UserError for what is wrong with the section."""
     return await cast(_Module, importlib.import_module(REPORTERS[driver].module)).connect(given)

@@ -1,7 +1,7 @@
-"""Reports as calls of a webhook: signed JSON.
+"""Report as calls of a webhook: signed JSON.
 
-The address is the operator's alone.  No redirection is followed, so that nobody else, whoever answers there included,
-chooses what this machine talks to; and nothing of the environment (proxies, `.netrc`) is added.
+The address is the operator's alone.  No redirection is followed, so that nobody else, not even the server, chooses
+what this machine talks to; and nothing of the environment (proxies, `.netrc`) is added.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The history of builds in an SQL database."""
+"""Keep the history of builds in an SQL database."""

@@ -1,4 +1,4 @@
-"""Buildsets and builds that ended, for people to look up.  SQLite by default, any database SQLAlchemy speaks."""
+"""Keep ended buildsets and builds for people to look up: in SQLite, or any database that SQLAlchemy supports."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class HistoryError(Exception):
 
 
 class SqlHistory(SqlFlakiness, SqlThroughput):
-    """Record and query the history in one thread. Raise HistoryError if the database is not one of ours; a server
-    that rejects the connection is waited for."""
+    """Record and query the history in one thread. Raise HistoryError if the database is not one of ours; wait for
+    a server that rejects the connection."""
 
     def __init__(self, dburi: str) -> None:
         self._thread, self._opened = ThreadPoolExecutor(1, thread_name_prefix="history"), False

@@ -1,4 +1,4 @@
-"""The tables of the history, and the way from every earlier form of them."""
+"""Define the tables of the history, and the way from every earlier form of them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Measure how quickly changes come to an end, and what that takes: sum over the latest buildsets alone, altogether or
-slot by slot of time."""
+"""Measure how quickly changes get through pipelines, and what that takes.
+
+Sums cover only the latest buildsets, in total or for each slot of time.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ TAKEN_OUT = frozenset({"DEQUEUED", "NO_JOBS", "CANCELED"})
 
 
 class SqlThroughput(ABC):
-    """Answer how quickly changes come to an end, for a history that selects buildsets and asks the database."""
+    """Answer how quickly changes get through pipelines, for a history that selects buildsets and asks the database."""
 
     @abstractmethod
     async def _rows(self, query: Query) -> list[Row]:

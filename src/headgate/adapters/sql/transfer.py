@@ -1,4 +1,4 @@
-"""The whole history, row by row: to a file, and from a file into the database of another kind."""
+"""Export the whole history to a file, row by row, and import it into the database of another kind."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The only access to files that a job can write."""
+"""Give the only access to files that a job can write."""

@@ -1,4 +1,4 @@
-"""The files that a job leaves for the log place: taken out of its reach first, and only then trusted."""
+"""Collect the files that a job leaves for the log place: taken out of its reach first, and only then trusted."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class _Collection:
             return "its name has characters that cannot be shown"
         if directory:
             return "" if depth > 1 else f"it lies more than {DEPTH_MAX} directories deep"
-        # Whoever may link to a file need not be able to read it: the executor would publish it.
+        # A user who may link to a file need not be able to read it: the executor would publish it.
         if found.st_nlink > 1 and found.st_uid != self.owner:
             return "it is a link to a file of somebody else"
         if found.st_size > self.left_bytes:
@@ -176,11 +176,11 @@ def _copied(here: Directory, name: str, there: Directory, fresh: str, found: os.
     """Copy the file unchanged, up to its size when it was examined. Raise Strange, OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with here.reading(name) as source, open(os.open(fresh, flags, 0o644, dir_fd=there.fd), "wb") as place:
-        # The name may lead to another file by now, whose size and links nobody has looked at.
+        # The name may lead to another file now, whose size and links nobody has looked at.
         if not os.path.samestat(os.fstat(source.fileno()), found):
             raise Strange("it was changed while it was taken")
         left_bytes = found.st_size
-        # A job that still runs could append for ever; the size was charged before.
+        # A job that still runs could append forever; the size was charged before.
         while left_bytes > 0 and (piece := source.read(min(left_bytes, PIECE_SIZE_BYTES))):
             place.write(piece)
             left_bytes -= len(piece)

@@ -1,4 +1,4 @@
-"""Directories that a job can write, held by their descriptors: no link is followed and nothing special is opened.
+"""Hold directories that a job can write by descriptors: no link is followed and nothing special is opened.
 
 A name is looked up in a directory that is held, one at a time, so what a job renames or replaces meanwhile leads
 nowhere else.  What is read must be a regular file, and is read without waiting.

@@ -18,8 +18,8 @@ _OTHERWISE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.E
 
 
 def unshare(tree: Path, shares: Iterable[Path]) -> None:
-    """Copy the objects in `shares` into the repository at `tree`, where no job has written yet.  Whoever has the
-    directories may pack their objects anew meanwhile, but lets none go.  Raises OSError."""
+    """Copy the objects in `shares` into the repository at `tree`, where no job has written yet.  The owners
+    of the directories may repack their objects meanwhile, but remove none.  Raises OSError."""
     own = tree / ".git/objects"
     for share in shares:
         for _ in range(PASSES_MAX):

@@ -1,6 +1,6 @@
-"""Directories that one process works in at a time, and holds for as long as it lives.
+"""Hold directories that one process works in at a time, for as long as that process lives.
 
-The hold is a lock of the kernel, which gives it back whatever becomes of its owner: what nobody holds was left behind.
+The hold is a lock of the kernel, which releases it however its owner ends: what nobody holds was left behind.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def left(path: Path, *, ours: bool = False) -> Iterator[bool]:
 
 
 def _made(path: Path) -> int:
-    """Raise OSError."""
+    """Make and hold the directory. Raise OSError."""
     for _ in range(TRIES_MAX):
         try:
             path.mkdir(parents=True)

@@ -1,1 +1,1 @@
-"""`headgate check`: find everything that is wrong with a configuration before it is in use."""
+"""Implement `headgate check`: find everything that is wrong with a configuration before it takes effect."""

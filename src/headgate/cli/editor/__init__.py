@@ -1,1 +1,1 @@
-"""`headgate lsp`: answer editors while somebody writes a configuration."""
+"""Implement `headgate lsp`: answer editors while somebody writes a configuration."""

@@ -1,4 +1,4 @@
-"""`headgate lsp`: a language server for editors."""
+"""Implement `headgate lsp`: start a language server for editors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The language server protocol, spoken over standard input and output."""
+"""Speak the language server protocol over standard input and output."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Editor:
 
     def _tell(self, path: Path) -> None:
         problems = self._session.problems(path)
-        # An editor keeps diagnostics until it is told otherwise, so files without problems must be published as empty.
+        # An editor keeps diagnostics until it receives others, so files without problems must be published as empty.
         for gone in self._shown.get(path, set()) - set(problems):
             problems[gone] = []
         self._shown[path] = {where for where, found in problems.items() if found}

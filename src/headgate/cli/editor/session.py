@@ -1,4 +1,4 @@
-"""The tenants with the texts in the editor: what is wrong, what a word means, where it is defined."""
+"""Load the tenants with the texts in the editor: find errors, explain words, and locate definitions."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Identity: whom the servers admit, and what commands show to prove who calls."""
+"""Determine whom the servers admit, and what commands show to prove who calls."""

@@ -1,4 +1,4 @@
-"""Issuers of tokens, from the settings."""
+"""Build the issuers of tokens from the settings."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class TokenFile:
     def _guarded(self, file: int) -> None:
         """Make the file readable by its owner alone. Raise UserError."""
         found = os.fstat(file)
-        # Whoever owns the file knows the token, or can replace it with one that they know.
+        # The owner of the file knows the token, or can replace it with one that they know.
         if found.st_uid not in (os.geteuid(), 0):
             raise self._wrong(f"it belongs to the user with id {found.st_uid}, who could name any token: remove it")
         # An operator may let a group read the file that the settings name, but nobody else may write it.

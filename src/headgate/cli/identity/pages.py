@@ -326,7 +326,7 @@ def _strangers(base: str, settings: Settings) -> set[int]:
     at = urlsplit(base)
     if not _is_here(at.hostname or ""):
         return set()
-    # Besides this user: root, and whoever owns the files, as Headgate usually has a user of its own.
+    # Besides this user: root, and the owner of the files, as Headgate usually has a user of its own.
     trusted = {os.geteuid(), 0, *_owner(settings.path), *_owner(settings.state_dir), *_owner(token_file(settings).path)}
     return owners(at.port or (443 if at.scheme == "https" else 80)) - trusted
 

@@ -1,1 +1,1 @@
-"""`headgate inventory`: the service, and commands that talk to it."""
+"""Implement `headgate inventory`: the service, and commands that talk to it."""

@@ -1,4 +1,4 @@
-"""YAML that people write: partitions, providers, objects, definitions."""
+"""Read the YAML that people write: partitions, providers, objects, definitions."""
 
 from __future__ import annotations
 

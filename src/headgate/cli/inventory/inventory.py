@@ -1,4 +1,4 @@
-"""`headgate inventory`."""
+"""Define the group of commands `headgate inventory`, and the options that all of them share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases, quotas and health: `headgate inventory lease …`, `quota …`, `health …`."""
+"""Implement `headgate inventory lease`, `quota` and `health`."""
 
 from __future__ import annotations
 

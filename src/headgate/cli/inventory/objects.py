@@ -1,4 +1,4 @@
-"""Objects: list, get, create, set, delete, history; for one type, or for all."""
+"""Implement the commands on objects: list, get, create, set, delete, history; for one type, or for all."""
 
 from __future__ import annotations
 

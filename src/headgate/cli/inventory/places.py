@@ -1,4 +1,4 @@
-"""Partitions, types, definitions."""
+"""Implement the commands on partitions, types and definitions."""
 
 from __future__ import annotations
 

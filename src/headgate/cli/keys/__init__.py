@@ -1,1 +1,1 @@
-"""Keys of projects, and encrypting with them."""
+"""Manage the keys of projects, and encrypt values with them."""

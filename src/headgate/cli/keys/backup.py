@@ -1,4 +1,4 @@
-"""The export of the reference's keys: one JSON object, `{"keys": {PATH: RECORD}}`, as its admin command writes it.
+"""Read an export of the reference's keys: one JSON object `{"keys": {PATH: RECORD}}`, as its admin command writes.
 
 Keys of secrets lie at `/keystorage/CONNECTION/PREFIX/NAME/secrets`, where NAME is the project's whole name in URL
 quoting; a record holds versions, each a PEM that is encrypted with the password of the reference's key store.

@@ -1,4 +1,4 @@
-"""`headgate keys`: the key pairs of projects; `headgate encrypt`: values that only they open."""
+"""Implement `headgate keys`: show, export, import and delete the key pairs of projects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machines on which Headgate itself runs, from the settings and the registry."""
+"""List the machines on which Headgate itself runs, from the settings and the registry."""
 
 from __future__ import annotations
 

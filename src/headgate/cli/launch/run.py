@@ -1,4 +1,4 @@
-"""`headgate run`: every component in one process; `headgate scheduler | merger | executor | web`: one kind."""
+"""Implement `headgate run`, with every component in one process, and `headgate scheduler` and others, with one kind."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ class _Heard:
 
 def _first_then(loop: asyncio.AbstractEventLoop, first: Callable[[], None], stop: asyncio.Event) -> Callable[[], None]:
     def on_signal() -> None:
-        # The handler replaces itself: whoever sends the signal twice does not want to wait for builds.
+        # The handler replaces itself: a person who sends the signal twice does not want to wait for builds.
         loop.add_signal_handler(signal.SIGTERM, stop.set)
         first()
 

@@ -1,1 +1,1 @@
-"""Commands that need no running Headgate: the repositories are enough."""
+"""Implement the commands that need no running Headgate, because they read the repositories themselves."""

@@ -266,7 +266,7 @@ def _loaded(tenant: Tenant, found: Sequence[Files | str], budgets: Budgets) -> L
 
 def described(path: Path) -> dict[str, Connection]:
     """Read the `[connection NAME]` sections of any INI file, and ignore its other sections. Raise UserError."""
-    # Any INI file must be readable, whoever wrote it for what: sections may repeat, and `%` means nothing.
+    # Any INI file must be readable, whatever program it is for: sections may repeat, and `%` means nothing.
     parser = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
     try:
         parser.read_string(path.read_text(), str(path))

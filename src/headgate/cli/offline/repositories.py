@@ -1,4 +1,4 @@
-"""Configuration files read straight from directories: work trees, bare repositories, or neither."""
+"""Read configuration files from directories: work trees, bare repositories, or neither."""
 
 from __future__ import annotations
 

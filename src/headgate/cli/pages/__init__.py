@@ -1,1 +1,1 @@
-"""Generated reference pages."""
+"""Generate reference pages."""

@@ -1,1 +1,1 @@
-"""`headgate queue`: message queues, with the commands for servers and for workers."""
+"""Implement `headgate queue`: message queues, with the commands for servers and for workers."""

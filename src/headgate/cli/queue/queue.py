@@ -1,4 +1,4 @@
-"""The group of commands."""
+"""Define the group of commands `headgate queue`."""
 
 from __future__ import annotations
 

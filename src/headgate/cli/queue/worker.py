@@ -1,4 +1,4 @@
-"""`headgate worker`: runs jobs on the messages of queues."""
+"""Implement `headgate worker`: run jobs on the messages of queues."""
 
 from __future__ import annotations
 

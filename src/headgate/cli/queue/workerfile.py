@@ -1,4 +1,4 @@
-"""The settings file of a queue worker: INI, with the sections and names of the original qdo, and further ones."""
+"""Read the settings file of a queue worker: INI, with the names of the original qdo, and further ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every option of the settings file of a queue worker: its kind, its default, and what it is for."""
+"""Declare every option of the settings file of a queue worker: its kind, its default, and its purpose."""
 
 from __future__ import annotations
 

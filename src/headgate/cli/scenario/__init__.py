@@ -1,1 +1,1 @@
-"""The scenarios of `headgate demo`."""
+"""Play the scenarios of `headgate demo`."""

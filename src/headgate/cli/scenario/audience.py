@@ -1,4 +1,4 @@
-"""A message server and a worker beside the demo: the worker prints the events of the gate."""
+"""Run a message server and a worker beside the demo; the worker prints the events of the gate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headgate demo`: run a gate on four small repositories, from nothing, in a directory of its own."""
+"""Implement `headgate demo`: run a gate on four small repositories in a directory that the demo creates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The repositories of the demonstration: one with configuration, three with code that depends on each other."""
+"""Define the demo's repositories: one with configuration, three with code that depends on each other."""
 
 from __future__ import annotations
 

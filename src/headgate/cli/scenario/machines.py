@@ -1,4 +1,4 @@
-"""Demonstrate an inventory of machines: two for one job (`headgate inventory demo`), and two that are burned in."""
+"""Show an inventory of machines: two for one job (`headgate inventory demo`), and two that are burned in."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Stores by their URLs, and `headgate store`: the whole tree to a file and back."""
+"""Open stores by URL, and implement `headgate store`: write the whole tree to a file, and restore it."""

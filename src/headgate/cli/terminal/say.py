@@ -13,7 +13,7 @@ from headgate.base.texts import visible
 
 # Otherwise a name from outside could contain the marks, and colour, hide or forge what is printed.
 _NONCE = secrets.token_hex(8)
-"""Nobody else's text has a style: it does not know this."""
+"""Random part of the marks: text from elsewhere cannot contain it, so it has no style."""
 _MARK = re.compile(f"\ue000{_NONCE}((?:\x1b\\[[0-9;]*m)*)\ue001")
 
 

@@ -1,4 +1,4 @@
-"""Lines for a terminal: their width, their styles, and where they are cut."""
+"""Measure, style and cut lines for a terminal."""
 
 from __future__ import annotations
 

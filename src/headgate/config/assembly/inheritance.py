@@ -223,5 +223,5 @@ def _labels(
 
 
 def _digest(value: Any) -> str:
-    # Equal content must have one digest in every process: with another one, machines would be made anew.
+    # Equal content must have one digest in every process: with another one, machines would be replaced.
     return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:16]

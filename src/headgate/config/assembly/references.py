@@ -1,5 +1,7 @@
-"""Find references to undefined names and forbidden references. The stanza stays in the layout; freezing it reports the
-error, too."""
+"""Find references to undefined names and forbidden references.
+
+The stanza stays in the layout; freezing it reports the error, too.
+"""
 
 from __future__ import annotations
 

@@ -1,2 +1,1 @@
-"""Define the facts that forges report about changes, and for each driver the keys that select changes by these
-facts."""
+"""Define the facts that forges report about changes, and for each driver the keys that select changes by them."""

@@ -27,7 +27,7 @@ def footers(message: str) -> Iterator[str]:
 
 def _names_in(line: str) -> list[str]:
     """Return the names in one footer: every URL, without surrounding punctuation, or else the names in it. A line that
-    has neither is returned as one name that nobody has, so that it is reported as unknown."""
+    has neither is returned as one name that no change has, so that it is reported as unknown."""
     # In Markdown, `[text](address)`, an address may also be the text.
     if addresses := _URL.findall(line.replace("](", " ")):
         return [one.rstrip(_AROUND) for one in addresses]

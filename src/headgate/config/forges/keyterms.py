@@ -1,5 +1,4 @@
-"""Define the keys of drivers: the form of each value, and the predicate that decides whether it holds for a change or
-an event."""
+"""Define the keys of drivers: the form of each value, and whether it holds for a change or an event."""
 
 from __future__ import annotations
 
@@ -201,7 +200,7 @@ def hindering(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -
                 part = _part(value, rejects, seen, holds=True)
                 yield found if isinstance(found, str) else f"{seen.change.key} {_is(name, part)}"
         except UNDECIDED as error:
-            # Whoever chooses the text must not come in because the pattern takes too long to match.
+            # The author of the text must not get in because the pattern takes too long to match.
             yield f"{seen.change.key}: {name}: {error}"
 
 

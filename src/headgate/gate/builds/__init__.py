@@ -1,1 +1,1 @@
-"""Decide which jobs run on which base, what becomes of their builds, and what people read of them."""
+"""Decide which jobs run on which base, what happens to their builds, and what people read about them."""

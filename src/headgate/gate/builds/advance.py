@@ -73,7 +73,7 @@ class Permits:
             return False
         self.taken.update(names)
         if names:
-            # Whoever takes a place goes to the end of every line, so that nobody is served twice before others.
+            # An item that takes a place goes to the end of every line, so that none is served twice before others.
             self.tickets.pop(project, None)
         return True
 

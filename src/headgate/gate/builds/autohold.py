@@ -15,7 +15,7 @@ RESULTS = frozenset({"FAILURE", "RETRY_LIMIT", "POST_FAILURE", "TIMED_OUT"})
 EVERY = ".*"
 """The filter that every ref passes."""
 FORGOTTEN_S = 86_400
-"""Time for which a request that holds no more builds is still shown, after the last of them was given back."""
+"""Time for which a request that no longer holds builds is still shown, after the last of them was given back."""
 
 
 class HeldBuild(msgspec.Struct, frozen=True, omit_defaults=True):

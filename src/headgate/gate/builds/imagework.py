@@ -74,7 +74,7 @@ def _without(job: FrozenJob, retained: set[str]) -> FrozenJob:
 
 def said_of_images(pipeline: Pipeline, kind: str) -> ImageNews:
     """Return what the `zuul` reporter of this kind says. In a pipeline before review it says nothing: otherwise,
-    whoever proposes a change could choose the image of other people's machines."""
+    the author of a change could choose the image of other people's machines."""
     hows: tuple[Any, ...] = pipeline.reports.get(kind, {}).get(ZUUL, ()) if pipeline.post_review else ()
     validated = [how["image-validated"] for how in hows if isinstance(how.get("image-validated"), bool)]
     built = any(how.get("image-built") is True for how in hows)

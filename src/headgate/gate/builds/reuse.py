@@ -82,7 +82,7 @@ def reused(item: Item, buildset: BuildSet, world: World) -> Mapping[str, Build] 
     if before is None:
         # While the history cannot be searched, everything is run: that is dearer, but never wrong.
         return {} if world.beside.away else None
-    # Only failed patchsets save jobs. Whoever has a good one tested again gets a full run.
+    # Only failed patchsets save jobs. A good one that is tested again gets a full run.
     if all(build.result in FINAL_GOOD for build in before.builds.values()):
         return {}
     same = {job.id for job in buildset.jobs if _is_same(before.builds.get(job.name), works.get(job.id, ""))}

@@ -185,8 +185,8 @@ def why_not(state: State, change: Change, world: World) -> tuple[str, ...]:
 def refused_with(
     state: State, change: Change, event: str, problems: tuple[str, ...], world: World, actions: list[Action]
 ) -> State:
-    """Return the state after the people of a change are told that it does not come in; the same state if they know
-    already, or will be told later."""
+    """Return the state after the people of a change are informed that it does not come in; the same state if they
+    know already, or will be informed later."""
     note, now_ms = refusal(change, problems, world), world.now_ms
     known = next((one for one in state.refusals if one.key == change.key), None) or OutsideRefusal(
         change.key, "", event
@@ -206,7 +206,7 @@ def refused_with(
 
 def corrected(state: State, world: World, actions: list[Action]) -> State:
     """Return the state after outdated comments on refusals are corrected, or scheduled to be. Every turn compares the
-    last comment with the current state, because no event may tell of the difference."""
+    last comment with the current state, because there may be no event about the difference."""
     # The report of an item that has left says all there is to say about its changes.
     ended = {key for one in actions if isinstance(one, Record) and not one.refused for key in one.item.keys}
     later, inside = _later(state, world), state.live_keys
@@ -268,7 +268,7 @@ def _with_comment(
     """Return the refusal after this comment, which is reported if the pipeline comments on changes there."""
     pipeline, mark = world.pipeline, _mark(note)
     if speaks(pipeline, change.connection):
-        # With the time of the last comment, the same text can be told again after another one.
+        # With the time of the last comment, the same text can be posted again after another one.
         id = derived(one.event, pipeline.name, change.key, kind, mark, str(one.told_ms))
         work = ReportRequest(change=change, pipeline=pipeline.name, note=note)
         actions.append(Report(id, work, pipeline.precedence, kind=kind))

@@ -37,8 +37,8 @@ def enqueue(
     answered: bool = False,
 ) -> State:
     """Return the state with `change` in the queue it belongs to, or refused with a report when it cannot be tested at
-    all. `exempt`: this patchset need not meet the pipeline's requirements, now or later. `answered`: tell whoever
-    brings it if it does not meet them."""
+    all. `exempt`: this patchset need not meet the pipeline's requirements, now or later. `answered`: inform the
+    person who brings it if it does not meet them."""
     if foreign(world.pipeline, change) or not takes_part(change, world):
         return state
     if unfit(change, world) and not exempt:
@@ -93,7 +93,7 @@ def _without_parts(state: State, item: Item, world: World, actions: list[Action]
 
 
 def _present(state: State, change: Change, world: World) -> tuple[Queue, Item] | None:
-    """Return the queue and the item that have the change: with whichever patchset, unless each is tested by itself; for
+    """Return the queue and the item that have the change: with any patchset, unless each is tested by itself; for
     a branch, with this update of it.  Return None if there is none, or if the item grows (`_grows`)."""
     known = ((q, i, one) for q, i in state.items() if i.live and (one := i.of(change.key)) is not None)
     # Where old patchsets stay, each patchset is an item of its own.
@@ -123,8 +123,8 @@ def _succeed(state: State, queue: Queue, item: Item, successor: Successor) -> St
 
 def _unfit(state: State, change: Change, event: str, world: World, actions: list[Action], *, answered: bool) -> State:
     """Return the state for a change that may not come in now. If the change meets the pipeline's requirements but not
-    those of its forge, it is remembered, to come in once it meets them, and its people are told what is missing. What
-    the pipeline requires is told only to those who tried to bring the change in (`answered`)."""
+    those of its forge, it is remembered, to come in once it meets them, and its people learn what is missing. What the
+    pipeline requires is reported only to those who tried to bring the change in (`answered`)."""
     change_state = world.change_states.get(change.key)
     if change_state is None or change_state.change.commit != change.commit or not change_state.open:
         return state
@@ -226,8 +226,8 @@ def _all_present(state: State, change: Change, world: World) -> bool:
 def _refuse(
     state: State, change: Change, event: str, problems: tuple[str, ...], world: World, actions: list[Action]
 ) -> State:
-    """Return the state after its people are told why it is refused; the history records a refusal when it is new, not
-    when it is repeated."""
+    """Return the state after its people are informed why it is refused; the history records a refusal when it is new,
+    not when it is repeated."""
     after = refused_with(state, change, event, problems, world, actions)
     # The same state means that its people know already, so a repeated event adds no row to the history.
     if after is not state:

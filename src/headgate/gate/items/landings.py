@@ -1,8 +1,8 @@
 """Land one repository after the other, and raise alarms about circles that landed only in part.
 
 Changes of an item that are in one repository land in one step.  With several repositories, each step is tried before
-the first, and once that one has landed there is no way back: the rest lands, possibly after another test, or people are
-told which part has landed and which has not.
+the first, and once that one has landed there is no way back: the rest lands, possibly after another test, or people
+learn which part has landed and which has not.
 """
 
 from __future__ import annotations

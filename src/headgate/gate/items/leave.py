@@ -62,7 +62,7 @@ def _is_strange(item: Item, world: World) -> bool:
 
 
 def dismiss(queue: Queue, item: Item, found: Unready, world: World, actions: list[Action]) -> Queue:
-    """Return the queue without an item whose change may not land. People are told why, unless they withdrew it
+    """Return the queue without an item whose change may not land. People learn why, unless they withdrew it
     themselves."""
     item = replace(item, problem=found.why)
     match found.obstacle:

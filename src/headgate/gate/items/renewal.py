@@ -115,7 +115,7 @@ def reconfigured(state: State, world: World, actions: list[Action]) -> State:
     for queue in state.queues:
         for item in queue.items:
             out = [one for one in item.changes if not takes_part(one, world)]
-            # Its push may have happened already; the answer decides what becomes of it.
+            # Its push may have happened already; the answer decides what happens to it.
             if not item.live or _is_landing(item):
                 continue
             if _apart(item, out, world) and not any(_closes_itself(one, world) for one in out):

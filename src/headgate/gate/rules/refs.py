@@ -86,7 +86,7 @@ def is_known(change: Change, world: World) -> bool:
 
 
 def section(pipeline: str, change: Change) -> str:
-    """Return the heading under which a pipeline tells of a change, or of a ref: several may name one commit."""
+    """Return the heading under which a pipeline reports on a change, or on a ref: several may name one commit."""
     return pipeline if change.is_change else f"{pipeline}, {change.ref}"
 
 

@@ -253,7 +253,7 @@ class Deferred(msgspec.Struct, frozen=True):
 
 
 class OutsideRefusal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent a patchset that was refused, with what its people were told."""
+    """Represent a patchset that was refused, with what was reported to its people."""
 
     key: str
     commit: str

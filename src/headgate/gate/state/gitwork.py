@@ -111,7 +111,7 @@ class PatchRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="patch")
     connection: str
     ref: str
     commit: str
-    """Commit to fetch: whoever has it has both files."""
+    """Commit to fetch: it brings both files."""
     old: str
     new: str
     part: int = 0

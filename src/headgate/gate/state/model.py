@@ -1,4 +1,4 @@
-"""The state of a pipeline: queues of items, each with one buildset, its job graph and builds.  Frozen values.
+"""Define the state of a pipeline: queues of items, each with one buildset, its job graph and builds.  Frozen values.
 
 A turn examines every item, and most have not changed, so properties that depend on one object alone are cached in it.
 """

@@ -270,7 +270,7 @@ class Course(msgspec.Struct, frozen=True, omit_defaults=True):
     resumed_ms: int = 0
 
     def fit(self) -> Course:
-        """Return the course with no more machines than people read, each in one line."""
+        """Return the course with at most as many machines as people read, each in one line."""
         few = tuple(line(one, MACHINE_SIZE_MAX) for one in self.machines[:MACHINES_MAX])
         return self if few == self.machines else msgspec.structs.replace(self, machines=few)
 

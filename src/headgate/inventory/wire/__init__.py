@@ -1,1 +1,1 @@
-"""The messages on the wire and in the store; the `_pb2` modules are made of the `.proto` files by `make proto`."""
+"""Define the messages on the wire and in the store; `make proto` generates the `_pb2` modules from `.proto` files."""

@@ -1,1 +1,1 @@
-"""Places of the inventory in the store."""
+"""Declare the places of the inventory in the store."""

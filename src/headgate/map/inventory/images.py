@@ -1,4 +1,4 @@
-"""Images that jobs build: their files, their uploads, and orders for them."""
+"""Declare the images that jobs build: their files, their uploads, and orders for them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Messages in SQL, and the client of the message API."""
+"""Keep messages in SQL, and call the message API."""

@@ -1,4 +1,4 @@
-"""Messages of all applications: kept in SQL, posted in groups, ordered by ids that only grow."""
+"""Keep messages of all applications in SQL: they are posted in groups, and ordered by ids that only grow."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class MessageBoard:
         counted = nullcontext() if queue == DEAD_LETTERS else self._account.taken(app, drafts)
         with counted:
             posted, replayed = await self._write(MessagePost(app, queue, tuple(drafts), key, digest), app)
-        # After the commit: whoever is woken reads the database at once.
+        # After the commit: readers that are woken read the database at once.
         for partition in {QueuePartition(queue, one.partition) for one in posted if not one.deliver_at}:
             self.signal.notify(app, partition)
         if any(one.deliver_at for one in posted):
@@ -273,7 +273,7 @@ class MessageBoard:
             group = self._waiting.group()
             try:
                 answers = await loop.run_in_executor(self._threads[1], self._answers, [one.work for one in group])
-            # Whatever it is: a caller without an answer would wait for ever.
+            # All exceptions: a caller without an answer would wait for ever.
             except Exception as error:
                 answers = [error] * len(group)
             for write, answer in zip(group, answers, strict=True):

@@ -1,5 +1,7 @@
-"""The few operations on SQL databases that messages need, alike on SQLite and PostgreSQL. One thread uses each
-database."""
+"""Perform the few operations on SQL databases that messages need, alike on SQLite and PostgreSQL.
+
+One thread uses each database.
+"""
 
 from __future__ import annotations
 
@@ -216,7 +218,7 @@ class SqliteDatabase:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Raise DatabaseDown for errors of SQLite."""
+    """Translate errors of SQLite. Raise DataRefused for data that the database rejects, DatabaseDown for others."""
     try:
         yield
     except (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError) as error:

@@ -33,7 +33,7 @@ class MessageLease(msgspec.Struct, frozen=True, omit_defaults=True):
     """Describe what a worker has leased."""
 
     lease: str
-    """Name of the lease; whoever presents it counts as the holder."""
+    """Name of the lease; a worker that presents it counts as the holder."""
     partition: int
     epoch: int
     """Grows by one with every holder."""

@@ -1,4 +1,4 @@
-"""Messages that are not due yet: they are kept aside, and delivered when their time comes.
+"""Keep messages that are not due yet aside, and deliver them when their time comes.
 
 A message gets its place in its partition when it is delivered, as if it were posted at that moment: so readers of a
 partition that follow its order miss nothing and need not look back. Messages that are due at the same time keep the

@@ -1,4 +1,4 @@
-"""Leases of partitions for workers over HTTP: who holds which until when, and how far each group has processed it.
+"""Lease partitions to workers over HTTP: record who holds which until when, and how far each group has processed it.
 
 A lease is one row, which every write of its holder checks: a holder that lost the lease writes nothing. As with
 other workers, messages that were fetched by a holder that did not come back are handed out again one by one, to
@@ -46,7 +46,7 @@ def take(database: Database, wanted: holders.LeaseRequest, moment: holders.Lease
             marks = ", ".join("?" * len(values))
             database.execute(f"insert into lease values ({marks}) on conflict do nothing", values)
         head, epoch, _, id, _ = strand[0]
-        # Whoever presents the name counts as the holder, so nobody must be able to guess it.
+        # A worker that presents the name counts as the holder, so nobody must be able to guess it.
         token, taken = secrets.token_hex(16), "update lease set epoch = ?, worker = ?, expires_ms = ?, token = ?"
         whose = (epoch + 1, wanted.worker, holders.until(moment, wanted.ttl_s))
         # Two servers may see the same free strand; the epoch lets one of them win, and its rows of lower priority
@@ -107,7 +107,7 @@ def _held(database: Database, app: str, name: str, token: str, now_ms: int) -> _
     queue = queues.find(database, app, name)
     columns = "crew, partition, epoch, worker, ticks, id, ahead_ticks, ahead_id, ahead_epoch"
     sql = f"select {columns} from lease where queue = ?"
-    # Locked: another server could otherwise lease the partition anew before this transaction has written what the
+    # Locked: another server could otherwise lease the partition again before this transaction has written what the
     # holder reports.
     valid = f"{sql} and token = ? and expires_ms > ?{database.for_update}"
     rows = database.execute(valid, (queue.id, token, now_ms))

@@ -97,8 +97,8 @@ def _notifications(url: str) -> Iterator[str | None]:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Raise DatabaseDown for errors of PostgreSQL, and DataRefused for those that undo the whole transaction and leave
-    the database as it is."""
+    """Translate errors of PostgreSQL. Raise DataRefused for those that undo the whole transaction and leave the
+    database as it is, DatabaseDown for others."""
     try:
         yield
     except (psycopg.DataError, psycopg.IntegrityError, DeadlockDetected, SerializationFailure) as error:

@@ -105,7 +105,7 @@ def _update(database: Database, app: str, known: QueueRecord, wanted: QueueRecor
 
 
 def _bound(database: Database, queue: int, wanted: QueueRecord) -> None:
-    # Deleted and written anew, because a queue without limits has no row.
+    # Deleted and written again, because a queue without limits has no row.
     database.execute("delete from bounded where queue = ?", (queue,))
     if wanted.messages_max or wanted.bytes_max:
         values = (queue, wanted.messages_max, wanted.bytes_max, wanted.full)

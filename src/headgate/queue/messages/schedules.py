@@ -1,4 +1,4 @@
-"""Schedules: messages that the server posts again and again.
+"""Keep schedules: messages that the server posts again and again.
 
 A schedule moves on to its next time in the transaction that posts the message: however many servers there are, and
 whatever ends them, there is one message for each time.

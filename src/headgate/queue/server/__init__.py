@@ -1,1 +1,1 @@
-"""The message server: the API over HTTP, an application of its own."""
+"""Serve messages: the API over HTTP, an application of its own."""

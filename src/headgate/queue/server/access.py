@@ -95,7 +95,7 @@ class ApplicationKeys:
             known = self._app_of.get(_hashed(key.strip())) if scheme.lower() in ("application", "bearer") else None
             if known is None:
                 raise _unknown("this is not a key of any application: Authorization: Application KEY")
-            # Said apart from an unknown key: only somebody who has the key learns that it was once valid.
+            # Distinguished from an unknown key: only somebody who has the key learns that it was once valid.
             if self._now_s() >= self._until.get(_hashed(key.strip()), math.inf):
                 raise _unknown("this key was good for a time that is over: ask for the one that has taken its place")
             yield f"app:{known}"

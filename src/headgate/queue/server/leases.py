@@ -1,4 +1,4 @@
-"""Routes of workers that speak HTTP: take a partition, fetch, say what became of it, give it back."""
+"""Serve workers that speak HTTP: they take a partition, fetch messages, report outcomes, and give it back."""
 
 from __future__ import annotations
 

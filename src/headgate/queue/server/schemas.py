@@ -1,4 +1,4 @@
-"""The shapes in the API's description, as JSON Schema."""
+"""Define the shapes in the API's description, as JSON Schema."""
 
 from __future__ import annotations
 

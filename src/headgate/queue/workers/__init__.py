@@ -1,1 +1,1 @@
-"""Workers: they share the partitions of an application among them and run jobs on the messages, in order."""
+"""Share the partitions of an application among its workers, and run jobs on the messages, in order."""

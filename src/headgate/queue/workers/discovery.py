@@ -1,4 +1,4 @@
-"""Discovery of new queues: one worker at a time records the queues that the server lists."""
+"""Discover new queues: one worker at a time records the queues that the server lists."""
 
 from __future__ import annotations
 

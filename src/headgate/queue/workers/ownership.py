@@ -1,4 +1,4 @@
-"""Ownership of a partition: its progress, and the guard that every commit to it carries."""
+"""Own a partition: hold its progress, and the guard that every commit to it carries."""
 
 from __future__ import annotations
 

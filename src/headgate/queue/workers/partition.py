@@ -1,4 +1,4 @@
-"""One partition: its messages in order, each tried as often as its policy says, its progress recorded along the way."""
+"""Process one partition: its messages in order, each as often as its policy says, recording progress along the way."""
 
 from __future__ import annotations
 

@@ -197,8 +197,8 @@ class PartitionSharing:
         """Give everything back once the running jobs have ended, or after `within_s` seconds."""
         for runner, _ in self._runners.values():
             runner.leave()
-        # Said after the runners were asked to leave: others now wait for these partitions and take each as soon as it
-        # is free.
+        # Announced after the runners were asked to leave: others now wait for these partitions and take each as soon as
+        # it is free.
         await self._say_leaving()
         tasks = [task for _, task in self._runners.values()]
         if tasks:

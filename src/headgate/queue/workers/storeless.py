@@ -1,4 +1,4 @@
-"""`headgate worker` without a store: it leases partitions from the message server, which records the progress."""
+"""Run `headgate worker` without a store: it leases partitions from the message server, which records the progress."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class QueueWorker:
                 async with self.store.session(f"queue-worker@{self.host}", ttl_s=self.ttl_s) as session:
                     await self._live(session, stop)
                     return
-            # Its partitions went with the session; the next one takes a share anew.
+            # Its partitions went with the session; with the next one, it takes a share again.
             except (SessionLost, GuardLost) as lost:
                 log.warning("%s; joining anew", lost)
                 self._remember()
@@ -171,7 +171,7 @@ class WorkerSite:
 
     def knows_the_key(self, request: HttpRequest) -> bool:
         presented = request.headers.get("authorization", "")
-        # Without a credential nobody is let in: an empty header would otherwise equal it.
+        # Without a credential nobody is admitted: an empty header would otherwise equal it.
         return bool(self.credential) and hmac.compare_digest(presented.encode(), self.credential.encode())
 
 
@@ -214,7 +214,7 @@ async def control(site: WorkerSite, request: HttpRequest) -> Response[dict[str, 
     try:
         wanted = msgspec.json.decode(await request.body(), type=PartitionChange)
         partition: QueuePartition = parse_partition(wanted.partition)
-        # Checked here, where somebody can be told: the owner could only log it and drop the request.
+        # Checked here, where the caller gets an answer: the owner could only log it and drop the request.
         parse_last(wanted.seek or "")
     except (ValueError, RecursionError) as error:
         return _refused(400, str(error))

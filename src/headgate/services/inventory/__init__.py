@@ -1,1 +1,1 @@
-"""The inventory service: objects in the store, indexes that find them, and a gRPC interface."""
+"""Serve the inventory: objects in the store, indexes that find them, and a gRPC interface."""

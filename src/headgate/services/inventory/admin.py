@@ -1,5 +1,7 @@
-"""Change what objects depend on: partitions, types and definitions. Each change is one commit, recorded in the
-journal."""
+"""Change what objects depend on: partitions, types and definitions.
+
+Each change is one commit, recorded in the journal.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Cache what objects depend on: partitions, types and definitions. Each is read once, kept, and checked again by every
-commit."""
+"""Cache what objects depend on: partitions, types and definitions.
+
+Each is read once, kept, and checked again by every commit.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Order the matches of a query: index by index, each in its own order, so that the cost of a page depends on its size
-only."""
+"""Order the matches of a query: index by index, each in its own order.
+
+So the cost of a page depends on its size only.
+"""
 
 from __future__ import annotations
 

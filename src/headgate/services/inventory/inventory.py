@@ -1,4 +1,4 @@
-"""The inventory as a whole: its operations for callers, independent of the protocol."""
+"""Perform the operations of the inventory for callers, independent of the protocol."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ class Inventory:
         """
         query = await self._questions.query(caller, any)
         if not revision:
-            # What is in the store now must be known here before changes since now can be told.
+            # What is in the store now must be known here before changes since now can be reported.
             revision = await self.journal.now()
             await self.journal.wait_for(revision)
         async for commits, reached in self.journal.follow(revision, quiet_s=quiet_s):

@@ -148,7 +148,7 @@ class Journal:
         after `quiet_s` without any."""
         while True:
             reached = self._revision
-            # A commit may be known before its moment: it is told once the moment is reached, and not twice.
+            # A commit may be known before its moment: it is reported once the moment is reached, and not twice.
             commits = [one for one in self.since(revision) if one.revision <= reached]
             revision = max(revision, reached)
             yield commits, revision

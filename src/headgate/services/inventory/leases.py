@@ -1,7 +1,7 @@
 """Give objects, or parts of their capacity, to people in order, for a time, and never more than there is.
 
 Every change of a lease is one commit that checks the ledger and writes it, so that it takes all existing leases into
-account. Machines of launchers are given by these (`launched`); everything else is given by whichever server looks
+account. Machines of launchers are given by these (`launched`); everything else is given by the server that looks
 first.
 """
 
@@ -139,7 +139,7 @@ class ObjectLeasing:
             raise Unmet(why)
         pool = Pool(self.inventory)
         for other in book.line(now_ms):
-            # Whoever has something could keep it for ever otherwise.
+            # The holder could keep it for ever otherwise.
             if longer.object in {one.object.uuid for one in await pool.candidates(other)}:
                 raise Unmet(f"somebody waits for {longer.name}: it is not extended; ask for another lease")
 

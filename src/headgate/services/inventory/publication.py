@@ -44,7 +44,7 @@ WORDS = {
 def queue_of_partition(name: str) -> str:
     """Return the queue of a partition's changes: named after it, if queues can be."""
     queue = f"inventory-{name}"
-    # Queues of message servers have at most so many characters; the digest keeps cut names apart.
+    # Names of queues have at most this many characters on message servers; the digest keeps cut names apart.
     if len(queue) <= 50 and re.fullmatch(r"[A-Za-z0-9._-]+", queue):
         return queue
     return f"{re.sub(r'[^A-Za-z0-9._-]', '-', queue)[:40]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -1,1 +1,1 @@
-"""Machines for builds: executors ask, a launcher claims them from the inventory, prepares and cleans them."""
+"""Provide machines for builds: executors ask, a launcher claims them from the inventory, prepares and cleans them."""

@@ -111,7 +111,7 @@ class Assigning:
         )
 
     def _no_room(self, request: NodeRequest, most: int) -> bool:
-        """Return whether the project's limit forbids so many more machines now."""
+        """Return whether the project's limit forbids that many more machines now."""
         whose, many = (request.tenant, request.project), len(request.nodes)
         room = self._rooms.get(whose)
         return 0 <= most < self._used[whose] + many or (

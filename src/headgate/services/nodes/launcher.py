@@ -1,4 +1,4 @@
-"""The launcher: one process at a time claims machines for builds, prepares, hands over, cleans.
+"""Claim machines for builds, prepare them, hand them over and clean them, in one process at a time.
 
 Everything it knows is in the store, and it only compares: a claim whose request is gone is cleaned, a request without
 claims gets some, claims not handed over are prepared.  So a launcher that dies is followed by one that goes on.
@@ -122,7 +122,7 @@ class LauncherTerm:
         return {*self._book.taken, *(entry.path.rpartition("/")[2] for entry in claims)}
 
     async def _look(self) -> None:  # noqa: C901 - one rule after the other
-        # An error of a task ends the term: its successor compares anew, so nothing has to be undone.
+        # An error of a task ends the term: its successor compares again, so nothing has to be undone.
         for key in [key for key, task in self._tasks.items() if task.done()]:
             self._tasks.pop(key).result()
         revision = self._inventory.journal.revision

@@ -99,7 +99,7 @@ def partly(wait: NodeWait, held: int | None, now_ms: int) -> NodeWait:
     """
     if held is None:
         return wait
-    # Progress begins the time anew: whoever gets more machines does not give up.
+    # Progress restarts the time: a request that gets more machines does not give up.
     if not held or held > wait.held or not wait.held_ms:
         return replace(wait, held=held, held_ms=now_ms if held else 0)
     kept_s = (now_ms - wait.held_ms) / 1000

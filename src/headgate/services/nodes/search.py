@@ -77,7 +77,7 @@ class MachineFinder:
             provider = await self._provider(one.object)
             if provider is None or provider.kind not in KINDS:
                 continue
-            # A slot on an executor's host is of use only to builds on that host.
+            # A slot on an executor's host is useful only to builds on that host.
             own = provider.properties.get("host") if provider.kind == LOCAL else None
             if own and host not in (None, own):
                 continue

@@ -1,1 +1,1 @@
-"""The scheduler: moves events, keeps configurations, runs the turns of pipelines."""
+"""Move events, keep configurations, run the turns of pipelines."""

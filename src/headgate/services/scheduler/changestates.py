@@ -303,8 +303,8 @@ class Needed:
     def retold(
         self, found: Iterable[ChangeState], own: Mapping[str, ChangeState], now: Mapping[str, ChangeState]
     ) -> list[TriggerEvent]:
-        """Return the events with which changes come in again that were told of when what they need was not known.
-        `own`: as they were told of; `now`: those of them that stand otherwise by now."""
+        """Return events that bring in changes again which were reported when what they need was not known.
+        `own`: the changes as reported; `now`: those of them that have changed since."""
         known, fresh = self._all.now(), {one.change.key for one in found}
         unknown = {key for key in fresh if key not in known}
         now_ms = self._context.now_ms()

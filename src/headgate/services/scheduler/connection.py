@@ -1,4 +1,4 @@
-"""One connection: observations become events, which are moved on to the tenants they concern."""
+"""Turn the observations of one connection into events, and move these on to the tenants they concern."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class ConnectionRunner:
         if found := await self._needed.looked_up(change_states):
             now = {one.change.key: one for one in change_states}
             proposed = {one.change.key for one in events if one.kind is EventKind.PROPOSED}
-            # What this very sighting proposes is told of anyway, and now with what it needs.
+            # What this sighting itself proposes is reported anyway, and now with what it needs.
             before = {key: one for key, one in self._change_states.now().items() if key not in proposed}
             events += tuple(self._needed.retold(found, before, now))
         return replace(sighting, change_states=(*found, *change_states), events=events)

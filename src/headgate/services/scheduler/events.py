@@ -55,7 +55,7 @@ def _with(event: Apart, plain: bytes) -> Apart:
 
 
 def _returned(event: BuildEnded | BuildPaused, plain: bytes) -> tuple[dict[str, Any], Sealed | None]:
-    """Raise ValueError."""
+    """Decode the returned data and secret data. Raise ValueError."""
     if event.both:
         return decode(plain, tuple[dict[str, Any], Sealed])
     return decode(plain, dict[str, Any]), None

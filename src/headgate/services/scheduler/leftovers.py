@@ -87,7 +87,7 @@ class Leftovers:
                     await moves.moved(seen)
 
 
-async def ended(context: Context, tenant: str, pipeline: str) -> bool:
+async def ended(context: Context, tenant: str, pipeline: str, guard: At) -> bool:
     """Return whether nobody works for the pipeline any more. If somebody does, wait a little first."""
     mirror, seen = context.mirror, context.mirror.moves
     requests = [one for queue in (*context.zones(), context.merges) for one in queue.open(mirror)]
@@ -99,7 +99,7 @@ async def ended(context: Context, tenant: str, pipeline: str) -> bool:
     for one in ours:
         if one.request.wanted == "cancel" and not one.locked:
             with suppress(Conflict):
-                await context.store.commit(*Requests.cancel(one))
+                await context.store.commit(*Requests.cancel(one), guards=[guard])
     await mirror.moved(seen)
     # Every move of the mirror ends the wait, and each round looks at all requests; hence the pause.
     await asyncio.sleep(PAUSE_S)
@@ -257,7 +257,7 @@ class Unwanted:
 
     def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
         answers = (entry for entry in mirror.under(self._map.results.management.path) if entry.lease is None)
-        # An answer with a lease is still waited for; it disappears with the session of whoever waits.
+        # An answer with a lease is still waited for; it disappears with the session of the process that waits.
         return {entry.path: [entry] for entry in (*answers, *self._desired_states(mirror))}
 
     def _desired_states(self, mirror: Mirror) -> Iterator[Entry]:

@@ -1,4 +1,4 @@
-"""One pipeline, driven by the holder of its lock."""
+"""Drive one pipeline, as the holder of its lock."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class PipelineRunner:
             seen = stirs.moves
             if not await self._turn(guard):
                 if not self._state.queues and self._configuration.current() and self._without:
-                    if not await ended(self._context, self.tenant, self.name):
+                    if not await ended(self._context, self.tenant, self.name, guard):
                         continue
                     log.info("%s/%s: nothing is left of it: %s", self.tenant, self.name, self._without)
                     pieces = [*self._semaphores.given_up(), *leftover(self._context, self._place, self._events)]
@@ -257,7 +257,7 @@ class PipelineRunner:
     def _absorb(
         self, state: State, event: Event, world: World, actions: list[Action], outcomes: dict[str, ManagementResult]
     ) -> State:
-        """Return the state with the event taken up; add to `outcomes` what to tell whoever waits, by place."""
+        """Return the state with the event taken up; add to `outcomes` what to tell those who wait, by place."""
         waits = isinstance(event, Answer) or (isinstance(event, TriggerEvent) and event.change.occasion is not None)
         if (why := self._without) and not waits:
             outcomes |= {event.result: ManagementResult(False, why)} if isinstance(event, ForPipeline) else {}
@@ -328,7 +328,7 @@ class PipelineRunner:
         return self._change_states.counted(), rest, self._semaphores.versions()
 
     async def _to_tell(self, actions: list[Action]) -> dict[str, Open]:
-        """Return, by id, the requests whose workers are to be told something, even if not in the mirror yet."""
+        """Return, by id, the requests whose workers are to be notified, even if not in the mirror yet."""
         context, found = self._context, dict[str, Open]()
         fresh = {action.id for action in actions if isinstance(action, Run)}
         for action in actions:

@@ -132,7 +132,7 @@ def _is_small(layouts: TenantLayouts, request: LayoutRequest, most_bytes: int) -
     # A proposal may touch thousands of files; the number is known before any of them is read.
     if len(request.files or ()) > FILES_MAX or sum(len(text) for text, _ in fresh) > READ_MAX_BYTES:
         return False
-    # Only new lines count: whoever changes one line of a long file does not wait for the rest.
+    # Only new lines count: a change of one line of a long file does not wait for the rest.
     more = (Counter(text.splitlines()) - Counter(had.splitlines()) for text, had in fresh)
     new = "".join(f"{line}\n" for lines in more for line in lines.elements())
     return len(new) <= most_bytes and not _COSTLY.search(new)

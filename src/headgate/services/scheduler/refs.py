@@ -26,7 +26,7 @@ WriteEvents = Callable[[Iterable[TriggerEvent]], list[Op]]
 
 class Protections:
     """Store the branch protection of one connection. The commit that stores a change also has every tenant of the
-    project read its configuration anew."""
+    project read its configuration again."""
 
     def __init__(self, context: Context, connection: str, tenants: Mapping[str, frozenset[str]]) -> None:
         """Make a store of protections. `tenants` maps each tenant to the canonical names of its projects."""

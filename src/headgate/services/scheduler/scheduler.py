@@ -1,4 +1,4 @@
-"""The scheduler as a component: connections, tenants, pipelines and the sweep, divided among the schedulers that live.
+"""Run the scheduler: connections, tenants, pipelines and the sweep, divided among the schedulers that live.
 
 Every scheduler computes the same division from the same registry.  Views may differ for a moment: each work is done
 under its lock, so the division decides only who stands in line for it.
@@ -174,7 +174,7 @@ class Scheduler:
                 return ()
 
     def _rights(self) -> _Rights:
-        """Return who reads what, worked out anew only when the tenant file says something else."""
+        """Return who reads what, determined again only when the tenant file says something else."""
         # Equality of all tenants is cheaper than working everything out, and most stirs concern layouts and members.
         tenants = self.tenants.tenants()
         if self._known_rights is None or self._known_rights.tenants != tenants:

@@ -1,4 +1,4 @@
-"""Semaphores as one pipeline holds them: their records are written by its turns, and have places of others, too."""
+"""Hold semaphores for one pipeline: its turns write their records, which have places of others, too."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Semaphores:
         cut: bool = False,
     ) -> list[TurnPart]:
         """Return the writes that make the semaphores what this pipeline holds after the turn; others' holders stay, and
-        playbooks of builds that run.  `notified`: requests whose workers are told something.  A build that is cancelled
+        playbooks of builds that run.  `notified`: requests whose workers are notified.  A build that is cancelled
         keeps its places until its executor has stopped it; `ended`: builds whose end the turn takes up.
         `settled`: the semaphores are known to be as `before` says.  Of a turn that is `cut` none is given up but to
         another holder of ours: what it was held for is still there until the end."""
@@ -152,13 +152,12 @@ class Semaphores:
                 continue
             # Other pipelines and executors write the same record, so the turn fails and decides again if it has moved.
             check = At(address.path, entry.version if entry else None)
-            part = TurnPart([address.put(SemaphoreRecord(others + ours, line))], [check])
             for found in self._lost({holder.build for holder in gone} - deleted):
                 deleted.add(found.request.id)
                 checks, ops = Requests.cancel(found)
-                part.checks += checks
-                part.ops += ops
-            pieces.append(part)
+                # Parts of their own, as there may be many; before the record, so that no place is free too early.
+                pieces.append(TurnPart(ops, checks))
+            pieces.append(TurnPart([address.put(SemaphoreRecord(others + ours, line))], [check]))
         self._ending = frozenset(stops.ending)
         return pieces
 
@@ -215,7 +214,7 @@ class Semaphores:
         took = {project for project, b in buildsets if any(one not in held for one in b.semaphores)}
 
         def one(project: str) -> Waiter:
-            # Whoever has taken a place takes a new ticket, so that a busy project goes behind those that have none.
+            # A project that has taken a place gets a new ticket, so that a busy one goes behind those that have none.
             ticket = newest if project in took else tickets.get(project, newest)
             return Waiter(ticket, self._tenant, self._pipeline, project)
 

@@ -1,4 +1,4 @@
-"""One tenant: its events are moved on to its pipelines, and its configuration is read again when it changes."""
+"""Move the events of one tenant on to its pipelines, and read its configuration again when it changes."""
 
 from __future__ import annotations
 

@@ -298,7 +298,7 @@ def in_force(
     held: dict[str, dict[str, HeldConfiguration]] = {}
     for project, branch in sorted(configuration.unfit(fresh, protections)):
         read, known = now[project][branch], before.held.get(project, {}).get(branch)
-        # The same content keeps its time and commit, so its author is told only once.
+        # The same content keeps its time and commit, so its author is informed only once.
         same = known is not None and known.digest == read.digest
         own = known if known is not None and same else HeldConfiguration(read.commit, read.digest, context.now_ms())
         held.setdefault(project, {})[branch] = own

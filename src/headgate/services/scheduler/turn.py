@@ -1,11 +1,11 @@
-"""A pipeline's turn: absorb what happened, decide, record it all.
+"""Take a pipeline's turn: absorb what happened, decide, record it all.
 
 Normally one commit.  A turn too large for one is several, cut only where every prefix is a state the next turn can
-go on from: what nobody points to yet, then whole items, then whole builds (whose answers must find them known), then
-what is told of those that leave (told again it is the same), then the queues, each event's end, and what nobody wants
-any more.  A queue that is new is there before the pipeline's record names it, and that names it before the one beside
-it changes, which may be what it was made for.  Requests that a cut leaves to nobody are cancelled by whoever takes
-over.
+go on from: first what nothing points to yet, then whole items, then whole builds (whose answers must find them known),
+then reports of those that leave (a repeated report changes nothing), then the queues, each event's end, and what is not
+needed any more.  A new queue is there before the pipeline's record names it, and that names it before the queue beside
+it changes, which may be what it was made for.  Requests that a cut leaves without an owner are cancelled by the
+scheduler that takes over.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class PipelineTurn:
     ) -> list[TurnPart]:
         """Return what to commit, in order.
 
-        `ends`: what ends the events, and what is published of the turn.  `reported`: what people wait for, told before
-        an item is gone, as it can be told again.
+        `ends`: what ends the events, and what is published of the turn.  `reported`: what people wait for, reported
+        before an item is gone, as it can be reported again.
         """
         place = self.map.tenant(self.tenant).pipeline(self.pipeline)
         actions = _lasting(actions)
@@ -110,7 +110,7 @@ class PipelineTurn:
         cancelled = {action.id for action in actions if isinstance(action, Cancel)}
         past = Bygone(self.tenant, self.pipeline, self.now_ms, self.notified, self.outcomes)
         out = [TurnPart([op]) for op in diff.fresh]
-        if self.remembers:  # first: told again, it is the same, but once it is gone nobody knows of it
+        if self.remembers:  # first: to report it twice does no harm, but once gone it is unknown
             out += [TurnPart(self.map.history.stream.append(one)) for one in past.superseded(before, after, actions)]
         builds = {
             id: TurnPart(self._build(ops, run := runs.get(id), id in cancelled), item=run.spec.item if run else "")
@@ -270,7 +270,7 @@ class PipelineTurn:
         return replace(ended, proposers=known.proposers, approvers=approvers(known))
 
     def _word(self, action: Cancel | Resume) -> TurnPart:
-        """Return the word that tells whoever does the request to stop or go on; empty if nobody does it now."""
+        """Return the word that tells the worker of the request to stop or go on; empty if it has none now."""
         found = self.notified.get(action.id)
         if found is None:
             return TurnPart()

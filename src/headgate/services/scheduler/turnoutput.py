@@ -71,7 +71,7 @@ def turn_events(
 ) -> list[PublishedEvent]:
     """Return what happened in a turn: items enqueued, reset, builds finished; then the ends of items.
 
-    The events are in the order of the queues.  Of jobs that run once a change has left, only their builds are told.
+    The events are in the order of the queues.  Of jobs that run once a change has left, only builds are published.
     `log_url`: where the logs of a tenant's build are.
     """
 
@@ -283,7 +283,7 @@ def _reported(before: State, after: State, actions: Sequence[Action], world: Wor
     earlier = _earlier(before, now)
     for item in now.values():
         was = earlier(item)
-        # Of a disabled pipeline only results are told, to its `disabled` reporters.
+        # Of a disabled pipeline only results are reported, to its `disabled` reporters.
         if world.disabled or not item.live or item.epilogue:
             continue
         if was is None and item.id in present:

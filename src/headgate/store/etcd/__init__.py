@@ -1,4 +1,4 @@
-"""The tree in etcd."""
+"""Keep the tree in etcd."""
 
 import os
 

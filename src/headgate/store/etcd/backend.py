@@ -285,7 +285,7 @@ class Watch:
                 if response.fragment:
                     continue
                 changes = [change for event in events if (change := self._change(event)) is not None]
-                # Every change up to here is passed on below, whatever becomes of the connection.
+                # Every change up to here is passed on below, even if the connection breaks.
                 self._seen = max([self._seen, *(event.kv.mod_revision for event in events)])
                 events = []
                 for change in changes:

@@ -1,5 +1,7 @@
-"""Make a commit one transaction of etcd: compare the versions, then write everything or report the versions that
-differ."""
+"""Make a commit one transaction of etcd.
+
+It compares the versions, then writes everything or reports the versions that differ.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ class EtcdCommits:
 
     async def settle(self) -> None:
         """Make sure that no earlier commit of unknown outcome can still take effect. Every commit checks the
-        version of the fence, and this call changes it: a commit that is still under way then fails and is made
+        version of the fence, and this call changes it: a commit that is still in flight then fails and is made
         again. Raise Unavailable.
 
         No commit expects the fence to be missing: so a late commit fails even after the fence has expired. A fence
@@ -62,7 +64,7 @@ class EtcdCommits:
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         check_commit(checks, ops)
-        # Sorted, so that two commits that append to the same parents cannot wait for each other for ever.
+        # Sorted, so that two commits that append to the same parents cannot wait for each other forever.
         parents = sorted({op.parent for op in ops if isinstance(op, Append)})
         async with AsyncExitStack() as lines:
             for parent in parents:
@@ -105,7 +107,7 @@ class EtcdCommits:
     async def _try(self, transaction: pb.TxnRequest) -> pb.TxnResponse:
         try:
             return await self._link.ask("KV/Txn", transaction, pb.TxnResponse, once=True)
-        except BaseException:  # cancellation, too: the request is under way
+        except BaseException:  # cancellation, too: the request is in flight
             self._unsure = True
             raise
 

@@ -153,7 +153,7 @@ class EtcdLink:
 
     def unanswered(self, channel: aio.Channel, waited_s: float = 0.0) -> None:
         """Switch to the next server, once, however many callers report this one at the same time. `waited_s` is how
-        long its answer was awaited in vain; the next servers get more time."""
+        long the caller waited without an answer; the next servers get more time."""
         number = self._channels.index(channel)
         if waited_s:
             self._silent = number
@@ -188,7 +188,7 @@ class EtcdLink:
         others = [wait for wait, n in waits.items() if n != self._silent]
         done = set[asyncio.Task[None]]()
         try:
-            # The server that did not answer may well accept connections, and often is the first to.
+            # The server that did not answer may still accept connections, and often is the first to.
             if others and len(others) < len(waits):
                 done, _ = await asyncio.wait(others, timeout=ELSEWHERE_S, return_when=asyncio.FIRST_COMPLETED)
             if not done:

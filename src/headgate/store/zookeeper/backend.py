@@ -1,4 +1,4 @@
-"""The tree in ZooKeeper, 3.6 or newer. Reads go to one server, and see everything that this process has written."""
+"""Keep the tree in ZooKeeper, 3.6 or newer. Reads go to one server, and see all that this process has written."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class ZooKeeperBackend:
         self._closed = True
         await self._sweeper.stop()
         for view in self._views.values():
-            # Wakes whoever waits for the view or for its changes, to find the backend closed.
+            # Wakes callers that wait for the view or for its changes, to find the backend closed.
             view.loaded.set()
             view.tree.gap()
         await end(*self._keepers.values())
@@ -143,7 +143,7 @@ class ZooKeeperBackend:
     # --- connections
 
     async def _attached(self, link: connection.ZooKeeperLink) -> None:
-        """Make sure that no request on an earlier connection is still under way."""
+        """Make sure that no request on an earlier connection is still in flight."""
         await link.call(jute.Do.SYNC, jute.text(self.address.chroot or "/"))
         try:
             # Counters are read here before any node is, for the reason that `ZooKeeperCommits._learn` gives.
@@ -208,7 +208,7 @@ class ZooKeeperBackend:
             async with asyncio.timeout(ANSWER_S):
                 return await link.multi(jute.Do.MULTI, parts)
         except (connection.ZooKeeperConnectionLost, TimeoutError) as error:
-            # The sync on the next connection (`_attached`) shows that nothing of this one is under way any more.
+            # The sync on the next connection (`_attached`) shows that nothing of this one is in flight any more.
             link.abort("an answer did not come")
             raise Unavailable(f"{self.address}: the outcome of a commit is unknown: {error or 'no answer'}") from error
 
@@ -288,7 +288,7 @@ class ZooKeeperBackend:
         del self._views[view.prefix]
         await end(self._keepers.pop(view.prefix))
         link = self._session.present
-        # While the keeper ended, another caller may have begun a view here, which needs the watch.
+        # While the keeper ended, another caller may have started a view here, which needs the watch.
         if link is not None and view.prefix not in self._views:
             where = self.address.chroot + view.prefix or "/"
             link.call(jute.Do.REMOVE_WATCHES, jute.text(where) + jute.number(jute.ANY_WATCH))

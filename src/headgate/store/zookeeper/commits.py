@@ -34,7 +34,7 @@ Send = Callable[[Sequence[jute.ZooKeeperOperation]], Awaitable[ZooKeeperMultiRes
 
 
 class ZooKeeperCommits:
-    """Write commits; `read` reads nodes, the newest if asked for, and `state` is the zxid last seen where it reads."""
+    """Write commits; `read` reads nodes, the newest on request, and `state` is the zxid last seen where it reads."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ZooKeeperCommits:
         self._address, self._facts, self._views, self._read, self._state = address, facts, views, read, state
         self._emptied: list[tuple[str, int]] = []
         self._making: dict[str, asyncio.Event] = {}
-        """Node that a commit under way makes -> event that is set once the commit has ended."""
+        """Node that a commit in progress makes -> event that is set once the commit has ended."""
 
     def take_emptied(self) -> list[tuple[str, int]]:
         """Return the paths that commits have left without data since the last call, each with its zxid."""
@@ -246,7 +246,7 @@ class Sweeper:
                 log.debug("%s is in use again; %d other nodes are looked at later", refused[0], len(again))
         self._facts.forget(good)
         for path, noted in due.items():
-            # A node that was emptied again meanwhile has been noted anew, and has to wait its whole time.
+            # A node that was emptied again meanwhile has been noted again, and has to wait its whole time.
             if path not in again and self._due[path] is noted:
                 del self._due[path]
         # Directories exist only for what is below them, so they empty from the bottom up.

@@ -333,7 +333,7 @@ async def _begin(link: ZooKeeperLink, address: ZooKeeperAddress, root: jute.ZooK
     parts += [
         jute.create(address.chroot + path, None, 0, jute.acl(address.user)) for path in (LEASES, BIRTHS, *_COUNTERS)
     ]
-    # Another process may have begun the same tree first: then this fails as a whole, and the next read finds its mark.
+    # Another process may have made the same tree first: then this fails as a whole, and the next read finds its mark.
     if jute.Code.NO_AUTH in (await link.multi(jute.Do.MULTI, parts)).answers:
         raise StoreError(f"{address}: we may not write here; the ACL of {address.chroot or '/'} is for somebody else")
 

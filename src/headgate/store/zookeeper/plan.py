@@ -1,4 +1,4 @@
-"""A commit as one multi: pure.  What it takes for granted of nodes the multi proves, or it fails as a whole."""
+"""Plan a commit as one multi; pure.  The multi proves what the plan assumes of nodes, or fails as a whole."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ class Plan:
     def _count(self, counter: str) -> None:
         if counter not in self._counters:
             self._counters[counter] = len(self.parts)
-            # Any version will do: two processes that count here at the same time do not conflict.
+            # Any version is accepted: two processes that count here at the same time do not conflict.
             self.parts.append(jute.put(self._at(counter), None, -1))
 
     def _at(self, path: str) -> str:

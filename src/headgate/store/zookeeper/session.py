@@ -276,7 +276,7 @@ class ZooKeeperLeaseTerm:
     async def multi(self, parts: Sequence[ZooKeeperOperation]) -> connection.ZooKeeperMultiResult:
         """Send a multi on the lease's connection. Raise SessionLost; Unavailable if nothing was sent;
         ZooKeeperConnectionLost if the outcome is unknown. In the last case, and if the servers can be reached,
-        everything under way has been applied or dropped by then."""
+        everything in flight has been applied or dropped by then."""
         link = await self._connected()
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -329,7 +329,7 @@ class ZooKeeperLeaseTerm:
         self._saw(reply.zxid)
 
     async def _connected(self) -> connection.ZooKeeperLink:
-        # A second connection would take the session away from the first, and break what is under way there.
+        # A second connection would take the session away from the first, and break what is in flight there.
         async with self._connecting:
             if self._link is not None and not self._link.lost.done():
                 return self._link

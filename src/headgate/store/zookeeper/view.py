@@ -1,5 +1,6 @@
-"""A copy of a subtree on the servers, kept current by one recursive watch: events name the changed nodes, and one
-read fetches their contents.
+"""Keep a copy of a subtree on the servers current by one recursive watch.
+
+Events name the changed nodes, and one read fetches their contents.
 
 Changes become visible commit by commit: only once everything that events have named is read, and no further event
 arrived meanwhile. After a lost connection, the servers are asked what has changed since; everything else is not
@@ -58,7 +59,7 @@ class View:
         self._parents: set[str] = set()
         """Nodes below which a child was created, as far as the servers have reported it."""
         self._own: dict[str, int] = {}
-        """Paths that commits under way will write; with a slash at the end, a path right below it."""
+        """Paths that commits in progress will write; with a slash at the end, a path right below it."""
         self._since = 0
         """The zxid up to which every event was seen, while the watch is not set."""
         self._stirred, self._calm = asyncio.Event(), asyncio.Event()
@@ -103,7 +104,7 @@ class View:
         self._stirred.set()
 
     def begin(self, paths: list[str]) -> None:
-        """Note that a commit of this process is under way: its answer says what it writes, so nothing needs to be
+        """Note that a commit of this process is in flight: its answer says what it writes, so nothing needs to be
         read."""
         for path in paths:
             self._own[path] = self._own.get(path, 0) + 1

@@ -1,1 +1,1 @@
-"""Clouds that drivers of machines are tested on, each behind a proxy that makes it fail."""
+"""Provide clouds to test drivers of machines on, each behind a proxy that makes it fail."""

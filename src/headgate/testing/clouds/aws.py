@@ -1,4 +1,4 @@
-"""EC2 as moto imitates it, with what moto lacks: the same call with the same token makes nothing twice."""
+"""Serve EC2 as moto imitates it, with what moto lacks: a call with the same token as an earlier one makes nothing."""
 
 from __future__ import annotations
 

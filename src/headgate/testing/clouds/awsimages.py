@@ -1,4 +1,4 @@
-"""The part of EC2 that makes images of files in a bucket, modelled: moto has no imports, and AMIs in name alone.
+"""Imitate how EC2 makes images of files in a bucket: moto has no imports, and of AMIs only their records.
 
 Files lie in moto's S3.  Requests and answers are held to botocore's model of the service.
 """

@@ -1,4 +1,4 @@
-"""A Glance of the calls that are made of it: images with properties, whose data are sent once and then stay.
+"""Imitate Glance, as far as drivers call it: images with properties, whose data are sent once and then stay.
 
 It answers as version 2 of the Image API is documented: a record is `queued` until its data come, `saving` while they
 are stored, then `active`, with digests; data that are refused or cut off leave it `queued`.

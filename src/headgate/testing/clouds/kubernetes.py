@@ -1,4 +1,4 @@
-"""A modelled cluster of Kubernetes, which has a few namespaces already."""
+"""Provide a modelled cluster of Kubernetes, which has a few namespaces already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Nova, with a Keystone, a Glance and a Neutron of the few calls that are made of them."""
+"""Provide a real Nova, and imitate what drivers call of Keystone, Glance and Neutron."""
 
 from __future__ import annotations
 

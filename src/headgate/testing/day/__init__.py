@@ -1,1 +1,1 @@
-"""A day of a large organisation: its projects, its changes and its people, for measurements and for a small test."""
+"""Simulate a day of a large organisation, its projects, changes and people, for measurements and for a small test."""

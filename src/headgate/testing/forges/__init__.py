@@ -1,1 +1,1 @@
-"""Forges to test against: real servers on this machine, with real repositories behind them."""
+"""Provide forges to test against: real servers on this machine, with real repositories behind them."""

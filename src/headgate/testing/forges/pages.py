@@ -195,7 +195,7 @@ class FakePages:
     def _done(self, path: str, why_not: str) -> web.Response:
         if why_not:
             return self._page(422, "Not done", f"<p>{escape(why_not)}</p>")
-        # 303 makes the browser fetch the page anew, so that reloading it does not send the form again.
+        # 303 makes the browser fetch the page again, so that reloading it does not send the form again.
         return web.Response(status=303, headers={"Location": quote(path, safe="/+")})
 
     # --- what they see

@@ -1,1 +1,1 @@
-"""The inventory under calls nobody would make."""
+"""Test the inventory with calls nobody would make, and with faults."""

@@ -1,7 +1,9 @@
-"""Every method of both services, called with what nobody would send: each call ends with a status that says what is
-wrong, none with UNKNOWN or INTERNAL, and the indexes stay what the records say.
+"""Call every method of both services with what nobody would send.
 
-`python -m headgate.testing.inventory.calls SECONDS` goes on for so long; a call that goes wrong is printed.
+Each call ends with a status that says what is wrong, none with UNKNOWN or INTERNAL, and the indexes always match the
+records.
+
+`python -m headgate.testing.inventory.calls SECONDS` runs for that long; it prints a call that goes wrong.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Leases under random schedules and deaths: same seed, same run.
+"""Simulate leases under random schedules and deaths: same seed, same run.
 
 Several servers give what several users ask for; they die and are cut off at random requests.  After every commit all
-that is held is added up anew from the records: nobody has more of an object than there is, nobody a part of what
+that is held is added up again from the records: nobody has more of an object than there is, nobody a part of what
 somebody has whole, and no project more than its quota.  In the end everything is given back.
 """
 
@@ -104,7 +104,7 @@ class LeasingSimulation:
         self.deaths = self.given = self.most = 0
 
     def run(self) -> None:
-        """Raise LeaseInvariantBroken, naming the seed."""
+        """Run the simulation. Raise LeaseInvariantBroken, naming the seed."""
         try:
             run_virtual(self._run())
         except LeaseInvariantBroken as broken:

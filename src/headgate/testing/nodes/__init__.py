@@ -1,1 +1,1 @@
-"""Machines under random schedules and deaths."""
+"""Simulate machines under random schedules and deaths."""

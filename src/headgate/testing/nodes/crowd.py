@@ -1,7 +1,7 @@
-"""Simulate who waits for machines where others keep coming: small and large requests, of several projects, for machines
-that are made, with slots or without, and for machines that are there anyway.
+"""Simulate requests for machines that wait while others keep coming.
 
-What is checked: nobody waits for ever, and nobody waits for long while there is room.
+They are small and large, of several projects, for machines that are made, with slots or without, and for machines
+that are there anyway.  What is checked: nobody waits for ever, and nobody waits for long while there is room.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Images that jobs build, under random schedules, deaths and clouds that lie: same seed, same run.
+"""Simulate images that jobs build, under random schedules, deaths and clouds that lie: same seed, same run.
 
 What is checked: machines are made only of uploads that are there, whole and validated, and of the newest such; an
-image that a machine is made of is never taken away; in the end everything in an account is written down, the newest
-good build is everywhere, and no more is kept than is asked for.
+image that a machine is made of is never taken away; in the end everything in an account is recorded, the newest good
+build is everywhere, and no more is kept than is asked for.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class ImagingSimulation:
     """Number of builds that were rejected as bad."""
 
     def run(self) -> None:
-        """Raise MachineInvariantBroken, naming the seed."""
+        """Run the simulation. Raise MachineInvariantBroken, naming the seed."""
         chance = random.Random(self.seed)
         with drawn_from(chance.getrandbits):
             try:

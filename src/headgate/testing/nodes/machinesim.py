@@ -1,10 +1,9 @@
-"""Machines claimed under random schedules and deaths: same seed, same run.
+"""Simulate claims of machines under random schedules and deaths: same seed, same run.
 
 Executors and launchers die at random requests to the store; machines fail to be prepared or cleaned; people lease
-machines, too.  What is checked: no machine serves two builds at a time, or a build and a person, none is handed over
-that is not clean, no project has more than its quota, no executor has more builds at work than places, people have no
-more machines than their share, every build is answered once, and in the end nothing is claimed, leased or asked any
-more.
+machines, too.  What is checked: no machine serves two builds at a time, or a build and a person; none is handed over
+that is not clean; no project has more than its quota; no executor runs more builds than it has places; people have no
+more machines than their share; every build is answered once; and in the end nothing is claimed, leased or requested.
 """
 
 from __future__ import annotations

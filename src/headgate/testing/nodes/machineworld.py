@@ -1,7 +1,8 @@
-"""Machines made under random schedules, deaths and clouds that lie: same seed, same run.
+"""Simulate making machines under random schedules, deaths and clouds that lie: same seed, same run.
 
-What is checked: one machine, or one slot of it, serves one build (unless its label is reused), and none goes under its
-build; in the end every machine in an account is written down or gone, every build was answered, and nothing waits.
+What is checked: one machine, or one slot of it, serves one build (unless its label is reused), and none disappears
+while its build runs; in the end every machine in an account is recorded or gone, every build was answered, and
+nothing waits.
 """
 
 from __future__ import annotations

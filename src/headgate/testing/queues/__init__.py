@@ -1,1 +1,1 @@
-"""Queues of messages and their workers, for tests: real servers, a simulated world."""
+"""Test queues of messages and their workers, on real servers and in a simulated world."""

@@ -1,4 +1,4 @@
-"""Delayed messages under random schedules: real SQL, two servers on it, a clock that also goes back, and an oracle.
+"""Test delayed messages under random schedules: real SQL, two servers on it, a clock that also goes back, an oracle.
 
 The model beside it knows nothing of how messages are kept: it says when each is due and behind which it comes.
 """
@@ -152,7 +152,7 @@ class DelaySimulation:
                     one.came = self.step
 
     def _withdraw(self, server: SqliteDatabase, chance: random.Random) -> None:
-        """Withdraw a message that holds up nobody, so that the model need not say since when."""
+        """Withdraw a message that delays no others, so that the model need not say since when."""
         partition = chance.choice(PARTITIONS)
         some = [one for one in self.model[partition] if one.waits and not one.holds]
         if some:

@@ -159,7 +159,7 @@ async def _owners(backend: Backend, app: Application) -> dict[QueuePartition, st
 
 
 class _Dead:
-    """Imitate a connection of a process that is no more."""
+    """Imitate a connection of a process that has died."""
 
     def __init__(self, inner: Backend) -> None:
         self._inner = inner
@@ -314,7 +314,7 @@ def _pause(runs: list[tuple[float, int]], since_s: float) -> float:
 
 @asynccontextmanager
 async def fleet(root: Path, store_url: str, backend: Backend, *, queues: int) -> AsyncIterator[QueueFleet]:
-    """Provide a fleet without workers, with a server of its own. The backend is that at `store_url`, to look on."""
+    """Provide a fleet without workers, with a server of its own. The backend, at `store_url`, is for inspection."""
     board = await MessageBoard.open(f"sqlite:///{root / 'messages.sqlite'}")
     async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
         names = [f"{n:032x}" for n in range(queues)]

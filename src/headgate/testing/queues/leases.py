@@ -1,6 +1,6 @@
-"""Leases of queues with priorities under random schedules: real SQL, two servers on it, workers that vanish, an oracle.
+"""Test leases of queues with priorities under random schedules: real SQL, two servers, workers that vanish, an oracle.
 
-The model beside it knows when each message was posted, with which priority and key, and what was said of it.
+The model beside it knows when each message was posted, with which priority and key, and which outcomes were reported.
 """
 
 from __future__ import annotations
@@ -121,13 +121,13 @@ class LeaseSimulation:
             partition = answer[0][0].partition
             one.strand = (partition - 1) // PRIORITIES
             _must((partition - 1) % PRIORITIES + 1 == one.priority, f"{name!r} is posted to partition {partition}")
-            # Worked out anew here: clients rely on the strand of a key, which must not change between versions.
+            # Computed again here: clients rely on the strand of a key, which must not change between versions.
             digest = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
             _must(not key or one.strand == digest % STRANDS, f"the key {key!r} is posted to partition {partition}")
             self.model.append(one)
 
     def _waiting(self, strand: int, priority: int) -> list[LeaseModelMessage]:
-        """Return what may be handed out of one partition: what is tried again, and the first that was never told of."""
+        """Return what may be handed out of one partition: what is tried again, and the first without an outcome."""
         those = [one for one in self.model if (one.strand, one.priority) == (strand, priority)]
         fresh = [one for one in those if not one.ended and not one.due_ms][:1]
         return [one for one in those if not one.ended and 0 < one.due_ms <= self.now_ms] + fresh
@@ -182,7 +182,7 @@ class LeaseSimulation:
         known.refused = kind == "never"
         self.held_ms[holder.strand], holder.fetched = self.now_ms + TTL_MS, None
         # Counted when there is an outcome, and not when a message is handed out: a message of a worker that vanished
-        # counts for nothing.
+        # does not count.
         self.others[holder.strand] = 0 if holder.out_of_turn else self.others[holder.strand] + 1
 
     def _judge(self, server: SqliteDatabase, holder: StrandHolder, found: list[Handed]) -> None:

@@ -1,9 +1,11 @@
-"""Queue workers under random schedules: they join, leave, are drained, die, stall past their session, and commit late;
-they have places for few jobs at once, some jobs kill them, and the store is away for a while.
+"""Simulate queue workers under random schedules and faults: same seed, same run.
 
-Same seed, same run.  What is checked: no partition stays without a worker, none has two; each is processed in order
-with nothing skipped; what runs twice was in flight; what is given up was begun as often as its dead letter says, and
-often enough; nothing is begun more often than the limits allow; one that joins moves no more than its share.
+Workers join, leave, are drained, die, stall past their session, and commit late; they have places for few jobs at
+once, some jobs kill them, and the store is away for a while.
+
+What is checked: no partition stays without a worker, none has two; each is processed in order with nothing skipped;
+what runs twice was in flight; what is given up was begun as often as its dead letter says, and often enough; nothing
+is begun more often than the limits allow; one that joins moves no more than its share.
 """
 
 from __future__ import annotations
@@ -174,7 +176,7 @@ class QueueSimulation:
                 raise InvariantBroken(f"not quiet after {TIME_MAX_S:.0f} s: {left} {owners}")
 
     async def _process(self, number: int, world: QueueWorld, chance: random.Random, stop: asyncio.Event) -> None:
-        """Run a worker that dies at some request or is told to leave, and is started again, a few times."""
+        """Run a worker that dies at some request or is asked to leave, and is started again, a few times."""
         lives = chance.randrange(DEATHS_MAX + 1)
         while not stop.is_set():
             last, leaves = lives <= 0 or self.calm, asyncio.Event()

@@ -107,7 +107,7 @@ def now_ms() -> int:
 
 def begun_max(policy: Policy) -> int:
     """Return how often a message may be begun: every limit but one is nearly reached, one is, and its first run, as one
-    of a page, was heard of nowhere."""
+    of a page, was recorded nowhere."""
     counted = policy.attempts + policy.deaths_max + UNSURE_MORE + policy.losses + policy.departures
     return counted - 3 + 1
 

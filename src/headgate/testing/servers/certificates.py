@@ -1,4 +1,4 @@
-"""Certificates for servers and clients in tests, of an authority made up for them."""
+"""Make certificates for servers and clients in tests, and an authority that signs them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Authority:
         self.certificate = builder.add_extension(constraint, critical=True).sign(self._key, SHA256())
 
     def sign(self, name: str, valid: timedelta = VALID) -> bytes:
-        """Return a new key and its certificate for `name`, which is good for the time `valid` from now on."""
+        """Return a new key and its certificate for `name`, which is valid for the time `valid` from now on."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         where = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(IPv4Address("127.0.0.1"))])

@@ -213,7 +213,7 @@ async def unheard(request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
 async def cut(request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
     """Do the request; of its answer hand on the first half, as if it were all."""
     answer = await go_on()
-    # The length in the header is made anew, so HTTP does not reveal the cut: the driver has to see it in the content.
+    # The length in the header is computed again, so HTTP hides the cut: the driver has to see it in the content.
     return answer._replace(body=answer.body[: len(answer.body) // 2])
 
 
@@ -235,7 +235,7 @@ class HeldAnswer:
     go: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self, request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
-        """Answer what there is, late."""
+        """Pass the answer on, late."""
         answer = await go_on()
         self.done.set()
         await self.go.wait()

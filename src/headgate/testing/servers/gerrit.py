@@ -1,4 +1,4 @@
-"""A real Gerrit, of the two artifacts that it publishes for tests of its plugins; together they are the whole server.
+"""Run a real Gerrit, of the two artifacts that it publishes for tests of plugins; together they are the whole server.
 
 `make test` fetches them from Maven Central into the user's cache.  A site is made once and copied for each server.
 Needs Java 17 or newer and OpenSSH's `ssh-keygen`.
@@ -165,7 +165,7 @@ def gerrit(directory: Path, *, whole_topics: bool = False, web_url: str = "") ->
 
 def _template() -> Path:
     """Return a directory with a site that has accounts, labels and rights, and with classes as they are in memory,
-    which halves the time of a start.  Whoever is first makes it."""
+    which halves the time of a start.  The first process makes it."""
     made_by = (Path(__file__), _LIST, Path(__file__).with_name("gerritpeople.py"))
     made = PLACE / f"gerrit-site-{hashlib.sha256(b''.join(file.read_bytes() for file in made_by)).hexdigest()[:12]}"
     # Several test processes start at once; the others wait while the first makes the site.

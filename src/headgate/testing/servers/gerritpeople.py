@@ -1,4 +1,4 @@
-"""People who use a Gerrit for tests: they propose, vote and change their minds, as its pages and git let them."""
+"""Act as people who use a Gerrit for tests: they propose, vote and change their minds, through its pages and git."""
 
 from __future__ import annotations
 

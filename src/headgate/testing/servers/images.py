@@ -1,4 +1,4 @@
-"""A registry of images on loopback, of what its test puts there: the part of the protocol that fetching needs."""
+"""Serve images on loopback that a test puts there, with the part of a registry's protocol that fetching needs."""
 
 from __future__ import annotations
 

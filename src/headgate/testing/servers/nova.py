@@ -1,4 +1,4 @@
-"""A real Nova with a hypervisor that only says so, one for all processes that ask for it; there is no Keystone.
+"""Run a real Nova without Keystone, one for all processes that ask for it; its hypervisor runs no machines.
 
 `make nova` makes the environment that it runs in.  A token is `PROJECT.USER.…`, of any project and user.
 """
@@ -77,6 +77,6 @@ def _start(shared: Path) -> int:
             process.kill()
             raise RuntimeError(f"Nova did not start:\n{(shared / 'output').read_text(errors='replace')[-2000:]}")
         time.sleep(0.05)
-    # Written once it answers: whoever reads it can use it.
+    # Written once it answers: processes that read it can use it.
     (shared / "port").write_text(str(port))
     return port

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
-"""Run by the Python of an environment that has Nova: its services, and a hypervisor that only says so, in one process.
+"""Run Nova's services in one process, with a hypervisor that runs no machines, by the Python of Nova's environment.
 
-Arguments: a port, and a file that whoever needs it holds a shared lock on; it ends when nobody does.
+Arguments: a port, and a file on which every user of the server holds a shared lock; the process ends when none does.
 """
 
 import warnings
@@ -34,7 +34,7 @@ class NovaCloud(integrated_helpers._IntegratedTestBase):
         self.flags(instances=1000, cores=2000, ram=1024000, group="quota")
         self.flags(compute_driver="fake.FakeDriver")
         super().setUp()
-        logging.disable(logging.ERROR)  # its fixtures keep whatever is said, and that is a lot
+        logging.disable(logging.ERROR)  # its fixtures keep all that is logged, and that is a lot
         warnings.resetwarnings()
         warnings.simplefilter("ignore")
 

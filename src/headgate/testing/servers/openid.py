@@ -1,4 +1,4 @@
-"""An OpenID provider that can be installed (`oidc-provider` of npm, which is certified), beside the tests."""
+"""Run an OpenID provider from npm beside the tests: `oidc-provider`, which is certified."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Program:
             self.process.wait(STOP_S)
 
     def stop(self, patience_s: float = STOP_S) -> int:
-        """Ask it politely to end, and return its exit status; it is killed when it does not heed it."""
+        """Ask it politely to end, and return its exit status; it is killed if it does not end."""
         if self.process is None:
             return 0
         # A test may have stopped it with SIGSTOP, and a stopped process does not act on SIGTERM.

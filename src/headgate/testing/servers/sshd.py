@@ -1,4 +1,4 @@
-"""Ssh servers of this user's own, on loopback.  Need Debian's package `openssh-server`."""
+"""Run ssh servers as this user, on loopback.  Needs Debian's package `openssh-server`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The simulator: the whole gate in virtual time, with the faults of processes, connections and people."""
+"""Simulate the whole gate in virtual time, with the faults of processes, connections and people."""

@@ -1,5 +1,7 @@
-"""A long run: `python -m headgate.testing.sim SEEDS [FIRST]`, on all processors; HOSTILE=1 is with an intruder,
-HUB=1 at a forge."""
+"""Run many seeds on all processors: `python -m headgate.testing.sim SEEDS [FIRST]`.
+
+HOSTILE=1 adds an intruder, HUB=1 a forge.
+"""
 
 from __future__ import annotations
 

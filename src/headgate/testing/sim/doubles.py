@@ -160,7 +160,7 @@ class SimGit:
     def _merge(self, work: works.MergeRequest) -> works.MergeAnswer:
         for harm in (self.world.harms.get(item.commit) for item in work.chain):
             if harm is not None and harm.merging is not None:
-                raise harm.merging.with_traceback(None)  # raised anew each time, it would remember all of them
+                raise harm.merging.with_traceback(None)  # raised again each time, it would remember all of them
         projects = {*work.projects, *(item.project for item in work.chain)}
         projects |= work.given.keys()
         heads = {project: {worlds.HEAD: self.world.heads[project]} for project in projects}
@@ -312,5 +312,5 @@ class SimRunner:
 def _harmful(spec: works.BuildSpec, harm: worlds.Harm) -> works.BuildOutcome:
     """Return what an executor answers that believes whatever the job returned.  Raise what the harm says."""
     if harm.running is not None:
-        raise harm.running.with_traceback(None)  # raised anew each time, it would remember all of them
+        raise harm.running.with_traceback(None)  # raised again each time, it would remember all of them
     return works.BuildOutcome(build=spec.build, result=harm.result, data=harm.returned)

@@ -1,6 +1,6 @@
-"""A gate at a forge that loses deliveries, sends them late and twice, and does not always answer.
+"""Simulate a gate at a forge that loses deliveries, sends them late and twice, and does not always answer.
 
-Whoever dies, whenever: it ends up where a gate that saw everything in order does.
+Whichever process dies, and whenever: the gate ends up where one that saw everything in order does.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class HubJudge(StoreJudge):
         yield from (entry.path for path in places for entry in self._tree.under(path))
 
     def verify(self) -> None:
-        """Raise InvariantBroken."""
+        """Check what landed and what is left. Raise InvariantBroken."""
         successes = {f.change.key: f for f in self._notes.finished_in("gate") if f.result == "SUCCESS"}
         for key, finished in successes.items():
             if not self._hub.pulls[key].merged or self._hub.pulls[key].head != finished.change.commit:

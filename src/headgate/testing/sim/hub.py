@@ -1,6 +1,6 @@
-"""A forge in memory: pull requests with all that people do to them, and deliveries that may be lost, late or doubled.
+"""Imitate a forge in memory: pull requests, all that people do to them, and deliveries lost, late or doubled.
 
-It is the truth: nothing of it is lost when a process dies.  What it is asked to do it weighs itself, as a forge does.
+It is the truth: nothing of it is lost when a process dies.  Like a real forge, it decides itself about every request.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ class SimForgeHub(Gestures):
             if key in self.pulls:
                 yield self.pulls[key]
 
-    # --- how it ought to end
+    # --- how it should end
 
     def as_it_is(self, pull: SimPull) -> tuple[ChangeState, object]:
         """Return it without asking: nothing moves by that."""

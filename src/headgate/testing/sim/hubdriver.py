@@ -1,6 +1,6 @@
-"""A driver of the modelled forge, written against the port alone.  It is asked, late, and does not always answer.
+"""Drive the modelled forge, which is asked, late, and does not always answer.  Written against the port alone.
 
-Hints only say where it looks; what happened is what the forge has and nobody was told of.
+Hints only say where the driver looks; what happened is what the forge has and nobody has been notified of.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Still:
 
 
 class SimHub:
-    """See `ports.forge.Forge`; of one process, which forgets what it was told when it dies."""
+    """See `ports.forge.Forge`; of one process, which forgets its hints when it dies."""
 
     name = NAME
     can = forge.Abilities(lands="merge", votes=True, labels=True, statuses=True, webhooks=True)
@@ -98,7 +98,7 @@ class SimHub:
         while True:
             self._stirred.clear()
             hints, self._hints = self._hints, []
-            # Deliveries get lost: only a complete look finds what no hint told of.
+            # Deliveries get lost: only a complete look finds what no hint mentioned.
             complete = loop.time() >= next_complete_s
             try:
                 async for sighting in self._look(known, heads, hints, complete=complete):
@@ -198,7 +198,7 @@ class SimHub:
         return forge.MergeLanded(merged)
 
     async def _ask(self) -> None:
-        """Raise ReporterAway while it does not answer."""
+        """Make a call of the forge. Raise ReporterAway while it does not answer."""
         await asyncio.sleep(self._chance.random() * 0.2)
         left_s = self._hub.away_until_s - asyncio.get_running_loop().time()
         if left_s > 0:

@@ -309,8 +309,8 @@ class StoreJudge(WrappedBackend):
         return [[one for one in landed if one.project == project] for project in {one.project for one in landed}]
 
     def _parts(self) -> dict[str, Finished]:
-        """Return the changes that landed without the rest of their circle: key -> where people are told so.  Raise
-        InvariantBroken when nobody is told, or when nothing had kept the rest from landing."""
+        """Return the changes that landed without the rest of their circle: key -> the report that says so.  Raise
+        InvariantBroken when no report says so, or when nothing had kept the rest from landing."""
         alarms = [f for f in self._notes.finished_in("gate") if "ALARM" in f.message]
         for key, commit in self._world.owed.items():
             reported = any(f"- {key} has not landed." in f.message for f in alarms)

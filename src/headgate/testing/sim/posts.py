@@ -1,4 +1,4 @@
-"""Messages in a simulated world: who posts them, the server that keeps them, who takes the answers, what must hold."""
+"""Simulate messages: who posts them, the server that keeps them, who takes the answers, and what must hold."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class SimTaker:
         await asyncio.sleep(self.chance.random() * 0.05)
         if self.chance.random() < AWAY:
             raise ReporterAway("it does not answer")
-        # The same key is the same answer: a reporter that heard no confirmation sends it again.
+        # The same key is the same answer: a reporter that got no confirmation sends it again.
         self.posts.answered.setdefault(outgoing.key, outgoing)
         if self.chance.random() < AWAY:
             raise ReporterAway("its answer was lost")

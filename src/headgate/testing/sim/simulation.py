@@ -1,10 +1,10 @@
-"""The whole gate under random schedules and faults: same seed, same run.
+"""Simulate the whole gate under random schedules and faults: same seed, same run.
 
 Each process has its own connection to the store, which meets its faults at random requests.  What is checked: what
 lands is proposed and approved at that very moment, the gate is open, and all it needs has landed; it was tested on
 exactly the base it lands on, with the configuration it has there; nothing lands twice; every change ends with a result
 and a reason; the order within the queue is kept; no build is asked for once its base is abandoned; every write is made
-by whom the map names, under the lock it names; nothing is left behind, nor kept of a pipeline that nobody has.
+by a writer that the map names, under the lock it names; nothing is left behind, nor kept of a pipeline that nobody has.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class Simulation:
             return
         before = self._request_count()
         await asyncio.sleep(self.idle_s)
-        # A watch tells of every change, so that a request in an idle gate is a poll, and thousands of tenants would
+        # A watch reports every change, so that a request in an idle gate is a poll, and thousands of tenants would
         # multiply it.
         if self._request_count() != before:
             raise InvariantBroken(f"{self._request_count() - before} requests in {self.idle_s:.0f} s of idling")
@@ -240,7 +240,7 @@ class Simulation:
 
 
 def _unless_dead(loop: asyncio.AbstractEventLoop, failed: dict[str, Any]) -> None:
-    """Report the failure of a task, unless its process died: then nobody is left to ask what became of it."""
+    """Report the failure of a task, unless its process died: then nobody is left to ask how it ended."""
     if not isinstance(failed.get("exception"), Dead):
         loop.default_exception_handler(failed)
 
@@ -267,7 +267,7 @@ def _left(kind: SimKind) -> Tree:
 
 
 def prepare(*of: Callable[[int], SimKind]) -> None:
-    """Make what worlds begin with: for whoever breaks something afterwards, and the next may not find it broken.  `of`:
+    """Make what worlds begin with, before a test breaks something: a later test must not find it broken.  `of`:
     what says the kinds of worlds, where not all are wanted."""
     every = of or (SimKind.of, SimKind.hostile_of, SimKind.circular_of, SimKind.moving_of, SimKind.reusing_of)
     for kind in {kind_of(seed) for kind_of in every for seed in range(KINDS_WITHIN)}:

@@ -234,7 +234,7 @@ class GateCloser:
             queue = "" if self.world.moving else self.chance.choice(("", "shared"))
             closing = Closing("gate", queue, "for now", "ada", self.context.now_ms())
             await ordered(self.context, "t", lambda now: replace(now, closings=(closing,)))  # noqa: B023
-            # Pushes that had begun may still land: the API reports them to whoever closes a gate, and so they are
+            # Pushes that had begun may still land: the API reports them to those who close a gate, so they are
             # excused here.
             self.world.shut = frozenset(await landings_over(self.context, "t", "gate"))
             self.world.closed += 1

@@ -1,4 +1,4 @@
-"""A world without git and processes: repositories are tuples of commits, jobs are questions about them."""
+"""Model a world without git and processes: repositories are tuples of commits, jobs are questions about them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def tested_key(state: RepoState) -> str:
 
 
 def tree(head: str) -> str:
-    """Return what is in a head, whoever merged it in which order."""
+    """Return what is in a head, no matter who merged it and in which order."""
     # As a git tree: the same content has the same name, in whatever order it was merged.
     return "+".join(sorted(set(commits(head))))
 
@@ -207,7 +207,7 @@ class SimWorld:
         self.stir()
 
     def files(self, project: str, head: str, paths: Iterable[str] = (FILE, MORE)) -> dict[str, str]:
-        """Return the project's configuration at a commit, of what is there of these."""
+        """Return the project's configuration at a commit, from those of the paths that exist."""
         if project == CONFIG:
             texts = {FILE: f"{self.config}# {head}\n"}
         elif project == BESIDE:
@@ -270,7 +270,7 @@ class SimWorld:
         self.owed |= rest
 
     def _rest(self, work: LandRequest) -> dict[str, str]:
-        """Return what was tested as one with what lands, and has not landed: key -> commit.  Take this from what was
+        """Return what was tested together with what lands, and has not landed: key -> commit.  Take this from what was
         merged, not from what the gate says of it."""
         of = next(item.item for item in work.state.chain if item.commit == work.change.commit)
         landed = {change.commit for change in (*self.landed, *(part.change for part in work.parts))}

@@ -1,1 +1,1 @@
-"""What holds backends to the model: a state machine, and real servers to run it on."""
+"""Hold backends to the model, with a state machine and real servers to run it on."""

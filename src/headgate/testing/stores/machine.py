@@ -1,4 +1,4 @@
-"""A state machine that takes a backend and its model through whatever may happen to them."""
+"""Take a backend and its model through whatever may happen to them."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ async def _opened(subject: Subject) -> Backend:
 
 
 async def _missed(gap: Callable[[Backend], Awaitable[None]], twin: Twin, ops: list[Op]) -> None:
-    """Commit `ops` between two gaps: whoever watches may learn of it from a snapshot alone."""
+    """Commit `ops` between two gaps: watchers may learn of it from a snapshot alone."""
     await gap(twin.backend)
     await twin.commit([], ops)
     await gap(twin.backend)

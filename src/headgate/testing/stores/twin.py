@@ -1,4 +1,4 @@
-"""A backend and the model of it, taken through the same steps; where they differ is an AssertionError."""
+"""Take a backend and its model through the same steps; raise AssertionError where they differ."""
 
 from __future__ import annotations
 

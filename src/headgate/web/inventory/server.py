@@ -106,7 +106,7 @@ class Streams(grpc.aio.ServerInterceptor):
         assert task is not None, "gRPC has a task for each call"
         stream = _Stream(host_of(peer), task)
         self._running.append(stream)
-        # Streams that have been told to end may take a while; counted, they would end others needlessly.
+        # Streams that have been asked to end may take a while; counted, they would end others needlessly.
         living = [other for other in self._running if not other.ended]
         if len(living) > STREAMS_MAX:
             most = Counter(other.host for other in living).most_common(1)[0][0]

@@ -1,4 +1,4 @@
-"""headgate.inventory.v1: leases, quotas, health."""
+"""Implement headgate.inventory.v1: leases, quotas, health."""
 
 from __future__ import annotations
 

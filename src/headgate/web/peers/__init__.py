@@ -1,1 +1,1 @@
-"""What a server grants to whoever connects: so many connections, so much time, requests of a form."""
+"""Limit what a server grants to those who connect: connections, time, and the form of requests."""

@@ -153,7 +153,7 @@ class ServerCertificates:
     """Load the files of a server's TLS, and load them again for the next connection after a change."""
 
     def __init__(self, tls: Tls) -> None:
-        """Raise UserError."""
+        """Load the files. Raise UserError."""
         self._tls = tls
         self._stamps = self._now()
         try:

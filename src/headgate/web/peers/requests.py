@@ -197,7 +197,7 @@ class HeadApplication:
         answered = False
 
         async def waited() -> Message:
-            # Streams wait for the client to leave; told so at once, an endless one ends after its head.
+            # Streams wait for the client to leave; if that is signalled at once, an endless one ends after its head.
             return {"type": "http.disconnect"} if answered else await receive()
 
         async def bare(message: Message) -> None:
@@ -307,7 +307,7 @@ class PeerTurns:
             turn = waiting.popleft()
             if waiting:
                 self._lines[line] = waiting  # behind the others
-            if not turn.done():  # else whoever waited is gone
+            if not turn.done():  # else the request that waited is gone
                 turn.set_result(None)
                 break
         self._later()

@@ -1,1 +1,1 @@
-"""What people see and say of changes of plain git."""
+"""Show people changes of plain git, and record what they say about them."""

@@ -1,4 +1,4 @@
-"""Asking mergers for whoever looks at a change: what was answered is kept, and nobody makes more work than they may."""
+"""Ask mergers for people who look at a change, keep the answers, and limit the work that each of them causes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class ReviewService:
         raise HTTPException(f"this cannot be looked at: {why}", status_code=502)
 
     def _pay(self, who: str) -> None:
-        """Raise 503 once the caller has used up their requests."""
+        """Count a request of the caller. Raise 503 once they have used up theirs."""
         burst, rate = KNOWN if who else STRANGERS
         now_s = self.clock()
         left, at_s = self._left.get(who, (burst, now_s))
@@ -129,7 +129,7 @@ class ReviewService:
             raise HTTPException("the store cannot be reached just now; nothing was asked", status_code=503)
         self._waiting += 1
         try:
-            # The wait for a place counts, too: whoever asks behind others is answered in time, if only with a refusal.
+            # The wait for a place counts, too: callers behind others are answered in time, too, if only with a refusal.
             async with asyncio.timeout(ANSWER_WAIT_MAX_S), self._places:
                 meta = {"project": work.project, "for": "review"}
                 body = msgspec.json.encode(work)

@@ -43,7 +43,7 @@ def paths(handlers: Iterable[Handler]) -> dict[str, str]:
     found: dict[str, str] = {}
     several = ((one.name, path) for one in handlers for path in paths_of(one) if path.startswith("/api/"))
     for named, path in dict.fromkeys(several):
-        # Names of these may contain slashes, which clients of this notation must be told.
+        # Names of these may contain slashes, which the pattern has to tell clients.
         pattern = re.sub("{(project|branch|job|rest)}", r"{\1:.*}", path)
         if pattern not in found.values():
             number = next(n for n in count() if f"{named}{n or ''}" not in found)

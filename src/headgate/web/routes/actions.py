@@ -126,7 +126,7 @@ class Hand:
         bearer = self.site.access.bearer(self.request)
         assert bearer is not None, "Site.allow has run"
         client = self.request.client
-        # A claim of whoever sent the request, not a fact: it is recorded beside the real address, never in its place.
+        # A claim of the sender, not a fact: it is recorded beside the real address, never in its place.
         through = plain(self.request.headers.get("x-forwarded-for", ""))
         return HandAction(
             id=fresh(),

@@ -171,7 +171,7 @@ async def expected(access: Access, token: str) -> None:
             if realm.authenticator.provider is not None and realm.authenticator.issuer == issuer:
                 await known_keys(realm.authenticator, token)
     except (jwt.PyJWTError, ProviderAway, RecursionError):
-        return  # whoever reads the token says what is wrong
+        return  # the code that reads the token reports what is wrong
 
 
 class RealmShape(msgspec.Struct, frozen=True):

@@ -1,1 +1,1 @@
-"""People who look on: what they see is made once, and handed out by a process of its own."""
+"""Show the status to viewers: it is made once for all of them, and a process of its own hands it out."""

@@ -65,7 +65,7 @@ class WatchedTenant:
 @dataclass(slots=True)
 class Audience:
     """Serve viewers. `shot` returns the state of a tenant, rebuilt after changes. `may` says whether a viewer may
-    stay. `moved` waits for more changes than the given number. `observe` is told what a look cost, in seconds."""
+    stay. `moved` waits for more changes than the given number. `observe` gets the cost of a look, in seconds."""
 
     shot: Callable[[str], Awaitable[Shown]]
     may: Callable[[str, Bearer | None], bool]

@@ -111,7 +111,7 @@ class ViewerHub:
     def _until_s(self) -> float:
         return min(1.0, max(0.0, self._next_s - time.monotonic())) if self._fresh else 1.0
 
-    # --- what we are told
+    # --- what the parent process sends
 
     def _hear(self) -> bool:
         """Return whether the parent process is still connected."""
@@ -291,7 +291,7 @@ class ViewerHub:
         """Report the viewers that have left, as far as the parent process listens."""
         with contextlib.suppress(OSError):
             while self._gone:
-                # The parent may be busy: what its buffer does not take is told in a later round.
+                # The parent may be busy: what its buffer does not take is sent in a later round.
                 del self._gone[: self.parent.send(self._gone)]
 
 

@@ -1,4 +1,4 @@
-"""Leads viewers to the process that they look on from, and tells it what there is to see."""
+"""Lead viewers to the process that serves them, and send it what there is to see."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Porter:
         loop.remove_writer(self._socket)
 
     def _send_more(self, control: socket.socket) -> None:
-        """Raise OSError; BlockingIOError when sending would block."""
+        """Send the next piece. Raise OSError; BlockingIOError when sending would block."""
         if self._sending:
             self._sending = self._sending[control.send(self._sending) :]
         elif self._words:
@@ -161,7 +161,7 @@ class Porter:
 
     def _news(self, scene: int, now_ms: int, text: bytes, items: Mapping[bytes, bytes]) -> bytes:
         """Return the state, with the items that differ from the last one sent, and the names of removed ones."""
-        # Compared with what was sent, not with what was last told:
+        # Compared with what was sent, not with the last state to send:
         # states that were replaced before sending are skipped.
         before, self._sent[scene] = self._sent.get(scene, {}), items
         fresh = [part for one in items.items() if before.get(one[0]) != one[1] for part in one]

@@ -1,1 +1,1 @@
-"""Gerrit: changes, patch sets, votes and submit requirements, over REST and `stream-events`."""
+"""Drive Gerrit: changes, patch sets, votes and submit requirements, over REST and `stream-events`."""

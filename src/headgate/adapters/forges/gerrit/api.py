@@ -1,4 +1,4 @@
-"""Gerrit's REST API: every answer is limited in time and size, and only the server itself is contacted."""
+"""Call Gerrit's REST API: every answer is limited in time and size, and only the server itself is contacted."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class GerritRest:
         self.calls = 0
 
     async def info(self) -> entities.ServerInfo:
-        """Raise GerritAway, GerritRefused."""
+        """Return the server's information. Raise GerritAway, GerritRefused."""
         return await self._get("config/server/info", entities.ServerInfo)
 
     async def may(self) -> Mapping[str, Any]:
@@ -85,7 +85,7 @@ class GerritRest:
         return await self._get("accounts/self/capabilities", dict[str, Any])
 
     async def change(self, number: int, options: Sequence[str] = WHOLE) -> entities.ChangeInfo:
-        """Raise GerritAway, GerritRefused; GerritNotThere: it was deleted, or is hidden from us."""
+        """Return the change. Raise GerritAway, GerritRefused; GerritNotThere: it was deleted, or is hidden from us."""
         return await self._get(f"changes/{number}", entities.ChangeInfo, [("o", option) for option in options])
 
     async def changes(

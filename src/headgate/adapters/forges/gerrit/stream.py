@@ -1,7 +1,7 @@
-"""`gerrit stream-events`: says at once where something may be new.
+"""Read `gerrit stream-events`, which says at once where something may be new.
 
 OpenSSH's program holds the line: a host key that nobody knows ends it, and so does silence of the other side.
-What the stream says is a hint, never the truth: whoever reads it looks up what it names.
+What the stream says is a hint, never the truth: its readers look up what it names.
 """
 
 from __future__ import annotations

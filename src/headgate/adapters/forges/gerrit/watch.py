@@ -295,7 +295,7 @@ async def look_at_refs(
     if old is not None and heads != old:
         gone = await mirror.bring({ref: commit for ref, commit in heads.items() if old.get(ref) != commit})
         for ref in [ref for ref, commit in heads.items() if commit in gone]:
-            # The branch moved between listing and fetch, or cannot be had: it is reported once its commit is here.
+            # The branch moved between listing and fetch, or cannot be fetched: it is reported once its commit is here.
             as_it_was(old, ref, heads)
         found = await moved_heads(connection, project, mirror, old, heads)
         heads, again = found.now, found.more or bool(gone)

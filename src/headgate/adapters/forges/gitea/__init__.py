@@ -1,1 +1,1 @@
-"""Gitea and Forgejo: pull requests seen, reported on and merged over their REST API."""
+"""Drive Gitea and Forgejo: watch, report on and merge pull requests over their REST API."""

@@ -1,1 +1,1 @@
-"""GitHub, on github.com and Enterprise Server."""
+"""Drive GitHub, on github.com and Enterprise Server."""

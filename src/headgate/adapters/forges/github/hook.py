@@ -1,7 +1,7 @@
-"""Deliveries of webhooks: genuine or not, and where they say something happened.
+"""Verify deliveries of webhooks, and read where they say something happened.
 
-Nothing else of a delivery is believed: GitHub is asked.  One that says what Headgate did itself, or what nobody wants
-to know, is not even a hint, so that it costs no call.
+Nothing else of a delivery is believed: GitHub is asked.  One about what Headgate did itself, or about what nobody
+needs, is not even a hint, so that it costs no call.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ class GitHubStands(ChangeStateReader[GitHubPull]):
 
     async def _vote(self, key: ForgeKey, pull: GitHubPull, vote: Vote) -> Vote:
         pushes = {one.who.name: one.pushes for one in (*pull.reviews, *pull.opinions)}.get(vote.who.name, False)
-        # Saves a call for each stranger: whoever cannot push has no permission worth asking for.
+        # Saves a call for each stranger: people who cannot push have no permission worth asking for.
         may = await self.permission(key, pull.project, vote.who.name) if pushes else "read"
         return structs.replace(vote, who=structs.replace(vote.who, permission=may or "write"))
 

@@ -1,4 +1,4 @@
-"""One pull request as GitHub has it now: asked for in one query, and turned into what all forges have in common."""
+"""Read one pull request from GitHub in one query, and turn it into what all forges have in common."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def _pull(project: str, pull: Mapping[str, Any]) -> GitHubPull:
         remarks=tuple(_remark(one) for one in pull["comments"]["nodes"]),
         reports=tuple(_report(one) for one in (contexts["nodes"] if contexts else ())),
         unresolved=sum(not one["isResolved"] for one in pull["reviewThreads"]["nodes"]),
-        # If not all commits fit into the page, nobody can vouch for the rest.
+        # If not all commits fit into the page, nothing is known about the rest.
         signed=signed["totalCount"] <= len(signed["nodes"])
         and all((one["commit"]["signature"] or {}).get("isValid") for one in signed["nodes"]),
         protection=base.get("branchProtectionRule"),

@@ -1,1 +1,1 @@
-"""GitLab, gitlab.com and instances of one's own."""
+"""Drive GitLab: gitlab.com and self-managed instances."""

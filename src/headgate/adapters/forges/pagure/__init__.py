@@ -1,1 +1,1 @@
-"""Pagure: pull requests, flags, thumbs, merging."""
+"""Drive Pagure: pull requests, flags, thumbs, merging."""

@@ -113,7 +113,7 @@ def _tokens(text: str) -> tuple[str, Mapping[str, str]]:
 
 
 class PagureUnauthorized(rest.ForgeDenied):
-    """Report that the token is rejected altogether, or that its ACLs do not include this action."""
+    """Report that the token is rejected entirely, or that its ACLs do not include this action."""
 
 
 class PagureClient(rest.Rest):

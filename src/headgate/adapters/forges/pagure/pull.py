@@ -1,4 +1,4 @@
-"""One pull request as Pagure has it now: two calls, turned into what all forges have in common."""
+"""Read one pull request from Pagure in two calls, and turn it into what all forges have in common."""
 
 from __future__ import annotations
 

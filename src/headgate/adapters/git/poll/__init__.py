@@ -1,1 +1,1 @@
-"""What there is to see at a repository: names, comparisons, and when to look."""
+"""Look at a repository: names, comparisons, and when to look."""

@@ -1,4 +1,4 @@
-"""One comparison of a repository with what is known of it."""
+"""Compare a repository once with what is known of it."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ class Look:
         arrived = self._stacked.get(self._key(name), Stacked()).arrived
         statements = self._statements.of(name, self._refs[FOR + name], known)
         if described is None:
-            # Neither new nor as known: its commit could not be had, or it has landed and its ref is still there.
+            # Neither new nor as known: its commit could not be fetched, or it has landed and its ref is still there.
             if known is None or not self._is_known(name):
                 return
             described = self._with_needs(name, known.change)
@@ -311,7 +311,7 @@ class Look:
 
     async def _closed(self) -> None:
         """Close changes whose ref is gone: landed if their branch has them, abandoned if not. If their branch is
-        gone too, they are proposed again should it return."""
+        gone too, they are proposed again if it returns."""
         refs = {FOR + name for name in self._proposed}
         gone = [s.change for s in self._known.values() if s.open and s.change.ref not in refs]
         landed: set[str] = set()

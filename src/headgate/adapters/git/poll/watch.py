@@ -19,8 +19,8 @@ CHECK_S = 2.0
 STEP_MS, DEBOUNCE_MS = 10, 30
 """How long a repository must be quiet before it is looked at, and the longest wait for that."""
 UNTOLD_S = 1.0
-"""Pause of the watch after a change that cannot be reported, so that whoever makes many of them slows only
-themselves."""
+"""Pause of the watch after a change that cannot be reported, so that somebody who makes many of them slows
+only themselves."""
 _REFS = ("refs", "reftable")
 _NOTES = "refs/notes/"
 REST_S = 1.0

@@ -1,1 +1,1 @@
-"""Clouds, clusters and container engines that make machines."""
+"""Drive clouds, clusters and container engines that make machines."""

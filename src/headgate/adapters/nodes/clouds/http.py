@@ -1,4 +1,4 @@
-"""Requests to a cloud over HTTP: bounded in time and size, and in the port's words when there is no answer."""
+"""Send requests to a cloud over HTTP: bounded in time and size, with errors of the port when there is no answer."""
 
 from __future__ import annotations
 
@@ -163,8 +163,8 @@ class Shared(Generic[T]):
         """Number of the question, and its answer; None before the first."""
 
     async def __call__(self) -> T:
-        """Raise the errors of the question."""
-        # A question that is already under way may have been answered before the caller's own request; it does not
+        """Return a fresh answer. Raise the errors of the question."""
+        # A question that has already been sent may have been answered before the caller's own request; it does not
         # count.
         sent_before = self._questions
         async with self._turn:

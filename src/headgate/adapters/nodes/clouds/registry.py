@@ -1,4 +1,4 @@
-"""The drivers of clouds, in one place: a new one is a row here, and a module that has `connect`."""
+"""List the drivers of clouds in one place: a new one is a row here, and a module that has `connect`."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def settings_of(driver: str) -> dict[str, ConnectionOption]:
 
 
 def connect(driver: str, given: CloudDriverOptions) -> Cloud:
-    """Raise UserError for what is wrong with the section, MissingLibrary."""
+    """Connect to the cloud. Raise UserError for what is wrong with the section, MissingLibrary."""
     row = CLOUDS[driver]
     try:
         module = importlib.import_module(row.module)

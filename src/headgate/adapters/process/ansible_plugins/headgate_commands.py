@@ -1,4 +1,4 @@
-"""Has commands run in the container of the build: the client of `confinement/server`, standard library only.
+"""Run commands in the container of the build: the client of `confinement/server`, standard library only.
 
 As a program it is what `rsync` starts in the place of ssh: `headgate_commands.py [-u BECOME] [-l USER] HOST WORD...`.
 What comes from the container is bytes, and nothing in it is believed.

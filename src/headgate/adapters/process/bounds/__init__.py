@@ -1,1 +1,1 @@
-"""What keeps a build within bounds: system calls, files of the machine, memory, processes, disk."""
+"""Keep a build within bounds: system calls, files of the machine, memory, processes, disk."""

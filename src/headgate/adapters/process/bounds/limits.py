@@ -306,7 +306,7 @@ def _sweep(at: Path) -> None:
         with contextlib.suppress(OSError):
             lock = os.open(left, _DIRECTORY)
             try:
-                # The kernel releases a lock with its holder: whoever gets this one knows that the executor is dead,
+                # The kernel releases a lock with its holder: a process that gets this one knows the executor is dead,
                 # whatever process has its number now.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _emptied(left)

@@ -1,1 +1,1 @@
-"""What keeps builds apart: a user, a network and a view of the files for each."""
+"""Keep builds apart: each has a user, a network and a view of the files."""

@@ -1,12 +1,12 @@
-"""Starts commands in a container for the Ansible of its build: standard library only, see `supervisor`.
+"""Start commands in a container for the Ansible of its build: standard library only, see `supervisor`.
 
 A supervisor that was asked to `serve` listens at a socket before it goes where its command runs, and its command does
-nothing but hold the namespaces of the container.  Each connection is one command, in a process of its own.  Whoever
-connects names the command and the user, and nothing else: no option, no file, no descriptor goes either way.
+nothing but hold the namespaces of the container.  Each connection is one command, in a process of its own.  The
+client names the command and the user, and nothing else: no option, no file, no descriptor goes either way.
 
-A frame is one byte, a size in 4 bytes, and so many bytes.  From the client: `c` first, JSON with `command` and `user`;
-then `i`, its input, whose end is an empty frame.  To the client: `b`, it has begun; `o` and `e`, output and errors; in
-the end `s`, the exit status as a number, negative for a signal, or `x`, why there is none.
+A frame is one byte, a size in 4 bytes, and data of that size.  From the client: `c` first, JSON with `command` and
+`user`; then `i`, its input, whose end is an empty frame.  To the client: `b`, it has begun; `o` and `e`, output and
+errors; in the end `s`, the exit status as a number, negative for a signal, or `x`, why there is none.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class _Command:
         self._poll = select.poll()
 
     def run(self) -> None:
-        """Raise OSError, EOFError, ValueError."""
+        """Pass input and output on until the command ends. Raise OSError, EOFError, ValueError."""
         # The other end closes at exec, so an empty read means that the program has begun.
         refused = os.read(self._why, 1_000)  # until the program runs
         if refused:
@@ -280,7 +280,7 @@ class _Command:
 
 
 def _frame(connection: socket.socket) -> tuple[bytes, bytes]:
-    """Raise OSError, EOFError, ValueError."""
+    """Read the kind and content of a frame. Raise OSError, EOFError, ValueError."""
     kind, size = HEAD.unpack(_receive_exactly(connection, HEAD.size))
     # The size is checked before anything is read: it comes from a playbook and may say four gigabytes.
     if size > FRAME_SIZE_MAX_BYTES:
@@ -289,7 +289,7 @@ def _frame(connection: socket.socket) -> tuple[bytes, bytes]:
 
 
 def _receive_exactly(connection: socket.socket, size: int) -> bytes:
-    """Raise OSError, EOFError."""
+    """Read exactly `size` bytes. Raise OSError, EOFError."""
     pieces = bytearray()
     while len(pieces) < size:
         piece = connection.recv(size - len(pieces))
@@ -300,5 +300,5 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def _send(connection: socket.socket, kind: bytes, text: bytes) -> None:
-    """Raise OSError."""
+    """Send a frame. Raise OSError."""
     connection.sendall(HEAD.pack(kind, len(text)) + text)

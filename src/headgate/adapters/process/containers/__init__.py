@@ -1,1 +1,1 @@
-"""Containers: images, and jobs that run in one."""
+"""Provide images, and containers of them that jobs run in."""

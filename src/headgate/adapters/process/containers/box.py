@@ -5,7 +5,7 @@ network, control group, filter of system calls and limits are those of every job
 
 Where the container is a host of playbooks, a command of ours holds its namespaces, and its supervisor starts what
 Ansible requests at a socket, see `confinement.server`.  What it starts has the network, limits, filter and capabilities
-of untrusted programs in the container, whoever wrote the playbook.
+of untrusted programs in the container, regardless of who wrote the playbook.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def boxed(
 ) -> Boxed:  # fmt: skip
     """Return the command line and the box of a command in a container, with the variables of `environment`; its network
     is the one that it is started in."""
-    # Always the paths of untrusted jobs, whoever wrote the command: an image is as untrusted as a change.
+    # Always the paths of untrusted jobs, also for a trusted command: an image is as untrusted as a change.
     inputs, paths, image = SandboxInputs(), sandbox.paths[False], container.image
     arguments = [
         *("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),

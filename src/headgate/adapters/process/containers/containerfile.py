@@ -1,4 +1,4 @@
-"""Files that say how an image is built: those instructions of Containerfiles that one stage needs."""
+"""Parse files that say how an image is built: those instructions of Containerfiles that one stage needs."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ def take_out_orphans(root: Path, where: Path) -> None:
     """Move layers that no image has, and incomplete images, out of the store at `root` into the directory `where`,
     to be removed. Raise OSError.
 
-    Nobody else uses the store, and no podman runs on it meanwhile.  What podman wrote is not trusted: whoever found a
-    flaw in it may have written there, and this process is root.
+    Nobody else uses the store, and no podman runs on it meanwhile.  What podman wrote is not trusted: a program
+    that exploits a flaw in it may have written there, and this process is root.
     """
     of_images, of_layers = root / "overlay-images/images.json", root / "overlay-layers/layers.json"
     every, layers = _listed(of_images), _listed(of_layers)

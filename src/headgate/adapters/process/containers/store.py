@@ -1,4 +1,4 @@
-"""The images of this executor: fetched by podman, kept in layers, the least used removed.
+"""Keep the images of this executor: fetched by podman, stored in layers, the least used removed.
 
 Podman runs as nobody: in a user namespace whose root is the root of every container here, so that what it unpacks
 belongs to that number, and a flaw in how it reads an image is not root's.  It has no credentials, and serves to fetch

@@ -1,1 +1,1 @@
-"""Files and variables of a playbook's own."""
+"""Prepare the files and variables that belong to one playbook."""

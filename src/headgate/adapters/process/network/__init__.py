@@ -1,1 +1,1 @@
-"""Networks of builds: outbound to the world, never to this machine, the fleet or each other."""
+"""Give builds networks: outbound to the world, never to this machine, the fleet or each other."""

@@ -198,7 +198,7 @@ class Networks:
             resolved = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
             found = [ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in resolved]
         except OSError as error:
-            # What was denied stays denied, or a failing resolver would open the way to the fleet. Looked up anew, since
+            # What was denied stays denied, or a failing resolver would open the way to the fleet. Read again, since
             # another build may have resolved the name meanwhile.
             _, found = self._known.get(name, (0.0, []))
             if found:

@@ -205,7 +205,7 @@ def artifact_builds(zuul: Mapping[str, Any]) -> set[str]:
 
 
 def reachable_artifacts(zuul: Mapping[str, Any], tenant: str) -> list[Any]:
-    """Return the artifacts for a build in a network of its own: those that Headgate serves, under whichever root URL it
+    """Return the artifacts for a build in a network of its own: those that Headgate serves, under whatever root URL it
     had at the time, are at `ARTIFACTS_ADDRESS`. JSON."""
     artifacts = zuul.get("artifacts")
     found = list(artifacts) if isinstance(artifacts, list | tuple) else []

@@ -68,7 +68,7 @@ class Forwarding:
         return self.switch.exists() and self.switch.read_text().strip() != "0"
 
     def turn(self, *, on: bool) -> None:
-        """Raise OSError."""
+        """Turn the switch on or off. Raise OSError."""
         try:
             self.switch.write_text("1" if on else "0")
         except OSError as error:
@@ -241,7 +241,7 @@ class Veth:
                 await self._gone(name)
 
     async def _interfaces(self, kind: str = "veth") -> list[str]:
-        """List the interfaces of a kind, whoever made them; the ends of pairs are `veth`."""
+        """List the interfaces of a kind, made by any process; the ends of pairs are `veth`."""
         lines = (await self._ip("", "-o", "link", "show", "type", kind)).splitlines()
         return [line.split()[1].partition("@")[0].rstrip(":") for line in lines]
 

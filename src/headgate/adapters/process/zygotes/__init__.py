@@ -1,1 +1,1 @@
-"""Warm Ansible: processes that have imported it already, and that each playbook is a copy of."""
+"""Keep Ansible warm: processes that have imported it already, and that each playbook is a copy of."""

@@ -1,8 +1,8 @@
-"""Puts a copy of a warm process into a sandbox: standard library only, run by supervisors that a zygote forked.
+"""Put a copy of a warm process into a sandbox: standard library only, run by supervisors that a zygote forked.
 
 Bubblewrap makes the sandbox as always, limits, user, filter and all, but around a shell that only waits: the holder.
 A child of the supervisor, which is a copy of the zygote, enters the control groups and namespaces of the holder, gives
-up what the holder does not have, and compares itself with it in everything that the kernel tells of both.  Unless
+up what the holder does not have, and compares itself with it in everything that the kernel shows of both.  Unless
 nothing differs it ends, and the playbook is run by a new process instead.  So what confines a playbook is decided by
 bubblewrap alone, and a difference is never more than a phase that takes longer.
 
@@ -68,7 +68,7 @@ class ProcessState:
 
     @staticmethod
     def of(pid: int) -> ProcessState:
-        """Return what the kernel tells of a process; `pid` 0 is this process.  Raise OSError."""
+        """Return what the kernel shows of a process; `pid` 0 is this process.  Raise OSError."""
         place = f"/proc/{pid or 'self'}"
         lines = (line.partition(":") for line in _text(f"{place}/status").splitlines())
         return ProcessState(
@@ -105,7 +105,7 @@ class _Entry:
 
     @staticmethod
     def to(holder: int, filter: bytes) -> _Entry:
-        """Raise OSError, Cold."""
+        """Return the entry into the sandbox of the holder. Raise OSError, Cold."""
         place, state = f"/proc/{holder}", ProcessState.of(holder)
         own_spaces = ProcessState.of(0).spaces
         # Entering a user namespace would give the copy every capability in it, which the comparison would then refuse.
@@ -221,7 +221,7 @@ def _copied(
 
 
 def _enter(entry: _Entry, cgroup_fds: Collection[int]) -> None:
-    """Raise OSError, Cold."""
+    """Enter the sandbox of the holder. Raise OSError, Cold."""
     checked(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "the supervisor's death cannot be heard of")
     # The supervisor's own signal handling would write into its pipe, which the copy still shares.
     signal.set_wakeup_fd(-1)
@@ -267,7 +267,7 @@ def _become(entry: _Entry) -> None:
 
 
 def _sieve(program: bytes) -> None:
-    """Raise OSError."""
+    """Install the filter of system calls. Raise OSError."""
     text = ctypes.create_string_buffer(program, len(program))
     program_header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(text))
     place = ctypes.create_string_buffer(program_header, len(program_header))

@@ -1,4 +1,4 @@
-"""The zygotes of an executor: one for each Ansible that its builds use, begun when the first one does."""
+"""Keep the zygotes of an executor: one for each Ansible that its builds use, started when the first build does."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ by the supervisor that the keeper forks: the zygote has only the socket over whi
 descriptor of that socket, one for the line with its report, the program, and the settings to import Ansible with.
 
 Ansible reads its settings while it is imported.  So it is imported with settings that have every value of Headgate's,
-but name a place that is made for this alone (`load`); the copy reads the settings of its playbook anew (`_reread`).
+but name a place that is made for this alone (`load`); the copy reads the settings of its own playbook (`_reread`).
 Whether anything is left of the first ones is tried at each start (`stale_traces`): no copy runs a playbook with a
 version of Ansible that keeps what it read elsewhere.
 """

@@ -1,1 +1,1 @@
-"""The demonstration with stand-ins for forges."""
+"""Play the demonstration with stand-ins for forges."""

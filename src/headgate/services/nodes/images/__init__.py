@@ -1,1 +1,1 @@
-"""Images that jobs build, uploaded to where machines are made from them."""
+"""Upload images that jobs build to where machines are made from them."""

@@ -130,7 +130,7 @@ class ImageKeeper:
         gone = map.images.reports(report.id).record.delete()
         if report.upload:
             found = self._uploads.find(report.upload)
-            # Whoever reports must be the tenant of the upload: others could declare foreign images good.
+            # The tenant that reports must be that of the upload: others could declare foreign images good.
             if found is not None and found[0].tenant == report.tenant:
                 upload = replace(found[0], validated=report.validated, why="" if report.validated else "a job failed")
                 await self._ledger.commit(
@@ -357,8 +357,8 @@ def _ordered(upload: images.ImageUpload, do: str) -> images.ImageUpload:
 
 def _unfit(file: images.ImageFile) -> str:
     """Return why a file can never be uploaded; empty if it can be."""
-    # The file is fetched from where a job said; without its digest, whoever can write there chooses the machines'
-    # image.
+    # The file is fetched from where a job said; without its digest, anyone who can write there chooses the
+    # machines' image.
     if len(file.sha256) != 64 or set(file.sha256) - set("0123456789abcdef"):
         return "its build returned no sha256 in its metadata, 64 hex digits: nobody could tell whether it is whole"
     if not file.url:

@@ -1,4 +1,4 @@
-"""The life of one upload: each step asks its cloud once, and is recorded before the next."""
+"""Take one upload through its life: each step asks its cloud once, and is recorded before the next."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class UploadLife:
             return RETRY_S
 
     async def _send(self, account: CloudAccount, cloud: clouds.ImageCloud, one: ImageUpload) -> float:
-        """Raise CloudUnavailable, LaunchFailed, OverQuota, NoFile."""
+        """Take the upload one step further. Raise CloudUnavailable, LaunchFailed, OverQuota, NoFile."""
         if one.state == "pending":
             # From the first call on, the cloud may hold something: `dirty` says so before it happens.
             await self.uploads.change(one.id, lambda known: _now(known, one, state="uploading", dirty=True))
@@ -117,7 +117,7 @@ class UploadLife:
         return 0.0
 
     async def _fetch(self, one: ImageUpload) -> Path:
-        """Raise NoFile."""
+        """Fetch the file of the upload. Raise NoFile."""
         await self._waits(one.id, "the file is fetched from where its build left it")
         return await self.files.fetch(one.file.url, one.file.sha256)
 
@@ -154,7 +154,7 @@ class UploadLife:
 
         def change(known: ImageUpload) -> ImageUpload:
             state = "failed" if last else "uploading"
-            # Without the driver's state, the next attempt begins anew.
+            # Without the driver's state, the next attempt begins from scratch.
             return _now(known, one, state=state, tries=one.tries + 1, why=why, driver={})
 
         await self.uploads.change(one.id, change)

@@ -1,1 +1,1 @@
-"""Machines that are made on demand, and deleted when nobody needs them."""
+"""Make machines on demand, and delete them when nobody needs them."""

@@ -196,7 +196,7 @@ class Choosing:
         machines of other labels."""
         if provider.is_static:
             return order(serving(self._free.values(), provider.name, name))
-        # Whoever tries an image needs machines of that very label: those that share its name may have another image.
+        # A build that tries an image needs machines of exactly that label: others of its name may have another image.
         labels = provider.serving(name)[: 1 if request.upload else None]
         digests = {label.name: label.digest for label in labels}
         found = [
@@ -267,7 +267,7 @@ class Choosing:
         """Return what the listed machines that serve these labels are doing."""
         every = {one.id: one for label in labels for one in serving(self._site.nodes, provider.name, label)}
         several = sorted(every.values(), key=lambda one: one.id)
-        # Held machines are told apart because nobody knows when they become free.
+        # Held machines are listed apart because nobody knows when they become free.
         taken = sum(bool(one.request) or one.state == "rebuilding" for one in several)
         reasons = [f"limited by the machines of provider {short(provider)}: {taken} of {len(several)} are taken"]
         reasons += [f"{one.external_id or one.said['provider']['node'].get('name', one.id)}: {one.why}"

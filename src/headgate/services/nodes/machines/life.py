@@ -1,4 +1,4 @@
-"""The life of one machine: each step asks its cloud once, and is recorded before the next."""
+"""Take one machine through its life: each step asks its cloud once, and is recorded before the next."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Life:
         return 0.0
 
     async def _next(self, account: CloudAccount, node: MadeNode) -> float:
-        """Raise LaunchFailed, OverQuota, CloudUnavailable, SecretError."""
+        """Take the next step of the machine. Raise LaunchFailed, OverQuota, CloudUnavailable, SecretError."""
         if node.state in ENDING:
             return await self._remove(account, node)
         if node.external_id:
@@ -148,7 +148,7 @@ class Life:
         return await self._make(account, node)
 
     async def _make(self, account: CloudAccount, node: MadeNode) -> float:
-        """Raise LaunchFailed, OverQuota, CloudUnavailable, SecretError."""
+        """Make the machine. Raise LaunchFailed, OverQuota, CloudUnavailable, SecretError."""
         now_ms, image = self.ledger.context.now_ms(), node.said["image"]
         if image.get("connection-type", CONNECTIONS[0]) not in CONNECTIONS:
             raise clouds.LaunchFailed(
@@ -195,7 +195,7 @@ class Life:
             known = {**one.host, clouds.HOST_KEY_VARIABLE: keys} if one.host is not None and keys else one.host
             return replace(one, state=SLOT_HOST if one.slots else "ready", host=known, why="")
 
-        # Reached at last: the label works there, so its pause begins anew with the next failure.
+        # Reached at last: the label works there, so its pause starts over with the next failure.
         self.backoff.well(node.provider, node.label)
         await self.ledger.change(node.id, ready)
         return 0.0

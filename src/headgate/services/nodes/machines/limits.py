@@ -1,4 +1,4 @@
-"""Limits: what counts towards which limit, and which limits are reached. Pure."""
+"""Determine what counts towards which limit, and which limits are reached. Pure."""
 
 from __future__ import annotations
 

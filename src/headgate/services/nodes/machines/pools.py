@@ -1,4 +1,4 @@
-"""Machines that are kept ready: which are missing, and which nobody has wanted for long. Pure."""
+"""Determine which machines to keep ready are missing, and which nobody has wanted for long. Pure."""
 
 from __future__ import annotations
 

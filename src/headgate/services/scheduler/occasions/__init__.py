@@ -1,1 +1,1 @@
-"""Messages and changes of objects that start pipelines; each connection is watched by one scheduler, as forges are."""
+"""Watch messages and changes of objects that start pipelines, one scheduler per connection, as for forges."""

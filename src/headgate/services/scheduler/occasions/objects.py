@@ -116,7 +116,7 @@ class WatchedObjects:
         """Return the matching objects that changed after an expired moment, as if they had started to match."""
         now = await self._inventory.journal.now()
         revision, _, done = position.partition(".")
-        # Nobody knows any more which objects of a commit were taken, so one that was taken in part is told again.
+        # Which objects of a commit were taken is not known any more, so a commit taken in part is reported again.
         since, most = _since(int(revision), int(done)), limit + OPS_MAX
         found = await self._changed(caller, matching, since, now, most) if EventKind.OBJECT_CREATED in wanted else []
         seen = list[NextOccasion]()

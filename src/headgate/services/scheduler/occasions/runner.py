@@ -1,8 +1,8 @@
-"""One connection of messages or objects: what is new there is taken up for the pipelines that it starts.
+"""Take up what is new in one connection of messages or objects for the pipelines that it starts.
 
 How far each pipeline is in each partition, what it has begun, and the event that begins it are written in one commit:
-so each message starts a pipeline once, whoever dies.  Of each partition and trigger only a few are under way at a time,
-the rest stay where they are: a flood takes nobody's place, and costs the store nothing.
+so each message starts a pipeline once, whichever process dies.  Of each partition and trigger only a few are under way
+at a time, the rest stay where they are: a flood takes nobody's place, and costs the store nothing.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""ZooKeeper's protocol: frames, the login, one connection."""
+"""Speak ZooKeeper's protocol: frames, the login, one connection."""

@@ -23,7 +23,7 @@ _FIELD = re.compile(rb'([a-z-]+)=(?:"([^"]*)"|([^,]*))')
 
 
 class ZooKeeperConnectionLost(Exception):
-    """Report that the connection broke; operations under way may or may not have been done."""
+    """Report that the connection broke; operations in flight may or may not have been done."""
 
 
 class ZooKeeperSessionExpired(Exception):

@@ -1,4 +1,4 @@
-"""ZooKeeper's wire format, as bytes and values; nothing here waits.
+"""Encode and decode ZooKeeper's wire format, as bytes and values; nothing here waits.
 
 Every frame is its length and a header; strings and buffers carry their length, and -1 is "none".
 """

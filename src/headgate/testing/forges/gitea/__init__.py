@@ -1,1 +1,1 @@
-"""A Gitea on this machine: a real HTTP server with real git repositories behind it."""
+"""Imitate Gitea on this machine, with a real HTTP server and real git repositories behind it."""

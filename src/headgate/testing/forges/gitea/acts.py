@@ -134,8 +134,8 @@ class FakeGiteaActs:
     def _mark_merged(
         self, repository: model.FakeGiteaRepository, who: FakeGitHubAccount, branch: str, old: str, tip: str
     ) -> None:
-        """Mark a pull request whose head is in its base as merged, whoever pushed it, where the repository says that
-        this is looked at."""
+        """Mark a pull request whose head is in its base as merged, no matter who pushed it, where the repository
+        detects merges."""
         for pull in repository.pulls.values() if repository.detects_merges else ():
             affected = pull.base_ref == branch and pull.state == "open" and tip != hosts.ZERO
             if affected and hosts.contains(repository, tip, pull.head_sha):

@@ -1,4 +1,4 @@
-"""The calls of the REST API that the stand-in answers."""
+"""Answer the calls of the REST API that the stand-in has."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FakeGiteaCall:
         return found
 
     def needs(self, level: str) -> None:
-        """Raise FakeGiteaRefused for callers without the permission."""
+        """Require a permission. Raise FakeGiteaRefused for callers without it."""
         if not self.repository.may(self.asker.login, level):
             raise FakeGiteaRefused(403, f"user should have a permission to {level}")
 

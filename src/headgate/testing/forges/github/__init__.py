@@ -1,1 +1,1 @@
-"""A GitHub on 127.0.0.1: its API, its webhooks, its git, and what its description does not say."""
+"""Imitate GitHub on 127.0.0.1: its API, its webhooks, its git, and behaviour that its description does not mention."""

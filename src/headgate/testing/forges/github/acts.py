@@ -1,4 +1,4 @@
-"""Perform what happens on the forge, whoever does it: each act changes the world and sends its webhooks."""
+"""Perform what people and apps do on the forge: each act changes the world and sends its webhooks."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class Pulls:
     def _mark_merged(
         self, repository: model.FakeGitHubRepository, who: model.FakeGitHubAccount, branch: str, tip: str
     ) -> None:
-        """Mark a pull request whose head is in its base as merged, whoever pushed it."""
+        """Mark a pull request whose head is in its base as merged, no matter who pushed it."""
         for pull in repository.pulls.values():
             affected = pull.base_ref == branch and pull.state == "open" and tip != hosts.ZERO
             if affected and hosts.contains(repository, tip, pull.head_sha):

@@ -1,4 +1,4 @@
-"""Calls of the REST API about apps, repositories, branches and rules."""
+"""Answer calls of the REST API about apps, repositories, branches and rules."""
 
 from __future__ import annotations
 

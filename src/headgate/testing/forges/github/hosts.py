@@ -1,4 +1,4 @@
-"""The repositories of the stand-in: commits, test merges, and git over HTTP as GitHub serves it."""
+"""Keep the repositories of the stand-in: commits, test merges, and git over HTTP as GitHub serves it."""
 
 from __future__ import annotations
 

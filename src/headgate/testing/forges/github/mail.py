@@ -1,4 +1,4 @@
-"""Webhooks of the stand-in: signed, logged, sent in order, and lost, doubled or held back when a test wants it."""
+"""Send the stand-in's webhooks, signed, logged and in order; lose, double or delay them when a test wants it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hold what a stand-in for GitHub knows: accounts, repositories, pull requests and what is said on them."""
+"""Hold what a stand-in for GitHub knows: accounts, repositories, pull requests and what people and apps say on them."""
 
 from __future__ import annotations
 

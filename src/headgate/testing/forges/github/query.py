@@ -1,4 +1,4 @@
-"""GraphQL, as much of it as clients of the stand-in say: queries, variables, aliases, fragments."""
+"""Read GraphQL, as much of it as clients of the stand-in use: queries, variables, aliases, fragments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check what must be so before a pull request may be merged: classic protection and rulesets, as GitHub weighs them."""
+"""Check what GitHub requires before a pull request may be merged: classic protection and rulesets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record what is said on pull requests and commits: comments, reviews, labels, statuses, check runs."""
+"""Record what people and apps say on pull requests and commits: comments, reviews, labels, statuses, check runs."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Says:
         action: str,
         **more: Any,
     ) -> None:
-        """Tell of a check run."""
+        """Announce a check run."""
         if action == "created":
             repository.check_runs[one.id] = one
         shown = self.post.shows.check_run(repository, one)

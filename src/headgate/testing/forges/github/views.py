@@ -1,4 +1,4 @@
-"""Things as GitHub's API shows them."""
+"""Show the things of the stand-in's world as GitHub's API shows them."""
 
 from __future__ import annotations
 

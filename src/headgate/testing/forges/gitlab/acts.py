@@ -216,7 +216,7 @@ class FakeGitLabActs:
         return body if outside == _QUICK.sub("", outside) else _QUICK.sub("", body)
 
     def resolve(self, one: model.FakeGitLabMergeRequest, note: model.Note) -> None:
-        """Resolve a thread; no delivery tells of that."""
+        """Resolve a thread; no delivery announces it."""
         note.resolved = True
         one.updated_s = self.world.clock.now_s()
 

@@ -1,4 +1,4 @@
-"""The calls of the API that the stand-in has."""
+"""Answer the calls of the API that the stand-in has."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class FakeGitLabCall:
         return found
 
     def needs(self, level: int) -> None:
-        """Raise FakeGitLabRefused."""
+        """Require a level of access. Raise FakeGitLabRefused."""
         if self.project.level(self.who) < level:
             raise FakeGitLabRefused(403, "403 Forbidden")
 
     def page(self, rows: Sequence[Any]) -> Sequence[Any]:
-        """Return one page: by number, or after the last one that was had, as GitLab has both."""
+        """Return one page: by number, or after the last one that the caller has, as GitLab does both."""
         size = min(int(self.query.get("per_page", "20")), 100)
         keyset = self.query.get("pagination") == "keyset"
         at = int(self.query.get("cursor", "0")) if keyset else (int(self.query.get("page", "1")) - 1) * size

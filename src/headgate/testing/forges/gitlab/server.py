@@ -175,7 +175,7 @@ class FakeGitLabServer:
         return self._sent(request, username, status, answer, headers)
 
     def _caller(self, header: str) -> FakeGitLabUser:
-        """Raise FakeGitLabRefused."""
+        """Return the user of a token. Raise FakeGitLabRefused."""
         token = self.world.tokens.get(_bearer(header))
         if token is None:
             raise FakeGitLabRefused(401, "401 Unauthorized")

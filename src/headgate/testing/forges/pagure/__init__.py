@@ -1,1 +1,1 @@
-"""A stand-in for Pagure: a real HTTP server with real git repositories behind it."""
+"""Imitate Pagure, with a real HTTP server and real git repositories behind it."""

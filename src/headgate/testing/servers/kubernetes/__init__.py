@@ -1,1 +1,1 @@
-"""A modelled cluster of Kubernetes."""
+"""Serve a modelled cluster of Kubernetes."""

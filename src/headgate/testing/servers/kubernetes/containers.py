@@ -27,7 +27,7 @@ PIECE_SIZE_BYTES = 32_768
 
 
 def limits() -> list[str]:
-    """Return what podman is told where not even root may raise its own limits: its defaults are above them."""
+    """Return options for podman where not even root may raise its own limits: its defaults are above them."""
     return ["--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"]
 
 
@@ -146,7 +146,7 @@ async def _send_output(socket: web.WebSocketResponse, channel: int, stream: asyn
 
 
 async def _feed(socket: web.WebSocketResponse, process: Process) -> None:
-    """Wait until whoever asks goes away: then the command ends, too."""
+    """Pass input to the command until the client goes away: then the command ends, too."""
     assert process.stdin
     async for message in socket:
         if message.type != WSMsgType.BINARY or not message.data:

@@ -1,4 +1,4 @@
-"""Hold what a modelled cluster has, and let its things come to be slowly, as those of a real one."""
+"""Hold what a modelled cluster has, and let its things appear slowly, as those of a real one."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class FakeCluster:
     def get(self, kind: str, namespace: str, name: str) -> Thing:
         """Return a thing, as it is at this look."""
         found = self._found(kind, namespace, name)
-        # Things come to be at looks, not by a clock: tests need no pauses and end alike on slow machines.
+        # Things appear when somebody looks, not by a clock: tests need no pauses and end alike on slow machines.
         self._age(kind, namespace, found)
         # Found again, as the last look may have ended it; copied, so that callers do not change what the cluster has.
         return copy.deepcopy(self._found(kind, namespace, name))
@@ -220,7 +220,7 @@ class FakeCluster:
                 if ("ServiceAccount", space, account) in subjects and role is not None:
                     yield from role.get("rules") or ()
 
-    # --- how things come to be
+    # --- how things appear
 
     def _next(self) -> int:
         self._version += 1

@@ -1,1 +1,1 @@
-"""Machines of AWS EC2."""
+"""Drive AWS EC2."""

@@ -83,7 +83,7 @@ class Ec2:
         """Instance type -> virtual cores and memory in MiB, which never change."""
 
     async def call(self, action: str, arguments: query.Arguments) -> dict[str, Any]:
-        """Raise AwsRefused, OverQuota, CloudUnavailable."""
+        """Call an action of EC2. Raise AwsRefused, OverQuota, CloudUnavailable."""
         body = query.form(action, VERSION, arguments)
         try:
             return await self._call(body)
@@ -126,7 +126,7 @@ class Ec2:
             following = answer.get("nextToken") or ""
             if not following:
                 return found
-            # A server that ignores the token would send its first page for ever.
+            # A server that ignores the token would send its first page forever.
             if following == token:
                 break
             token = following

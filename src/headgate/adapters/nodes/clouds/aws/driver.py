@@ -1,4 +1,4 @@
-"""Machines of AWS EC2: each step is one call or two, and each can be repeated."""
+"""Make machines of AWS EC2: each step is one call or two, and each can be repeated."""
 
 from __future__ import annotations
 

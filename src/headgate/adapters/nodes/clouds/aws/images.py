@@ -1,4 +1,4 @@
-"""AMIs that jobs build: their files go into a bucket or a snapshot, AWS makes images of them, and no more stays."""
+"""Make AMIs of files that jobs build: by way of a bucket or a snapshot, of which nothing else stays."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class AwsImages:
         await end(*self._working.values())
 
     def _place(self, wanted: clouds.WantedImage) -> imports.ImportPlace:
-        """Raise LaunchFailed if an image can never be imported with its settings."""
+        """Return the place of the import. Raise LaunchFailed if an image can never be imported with its settings."""
         provider, calls = wanted.provider, imports.calls_of(wanted)
         bucket = self._bucket(provider) if calls is not None else None
         if calls is not None and bucket is None:
@@ -71,7 +71,7 @@ class AwsImages:
             return clouds.Sending(state, "its file is on the way to AWS")
         if task is not None:
             del self._working[wanted.upload]
-            # Raises what went wrong with the file; the next call of `send` starts anew.
+            # Raises what went wrong with the file; the next call of `send` starts from the beginning.
             task.result()
             state = {**state, WRITTEN: self._now}
         return await self._step(self._place(wanted), wanted, state, file)
@@ -79,7 +79,7 @@ class AwsImages:
     async def _step(
         self, place: imports.ImportPlace, wanted: clouds.WantedImage, state: clouds.State, file: Path | None
     ) -> clouds.Sending | clouds.Sent:
-        # With an import under way there can be no image, so its list is not asked for.
+        # While an import runs there can be no image, so images are not listed.
         if imports.IMAGE in state or TASK not in state:
             image = next(iter(await imports.made_of(place.ec2, wanted, state.get(imports.IMAGE, ""))), None)
             if image is not None:

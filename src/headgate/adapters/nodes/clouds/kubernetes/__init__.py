@@ -1,1 +1,1 @@
-"""Kubernetes: pods and namespaces, by plain calls of its API."""
+"""Drive Kubernetes: pods and namespaces, by plain calls of its API."""

@@ -1,4 +1,4 @@
-"""Calls of Kubernetes' API, as many of them as machines need."""
+"""Call Kubernetes' API, as far as machines need it."""
 
 from __future__ import annotations
 

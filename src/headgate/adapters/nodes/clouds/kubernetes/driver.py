@@ -1,4 +1,4 @@
-"""Pods and namespaces of a Kubernetes cluster as nodes."""
+"""Provide pods and namespaces of a Kubernetes cluster as nodes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Kubernetes:
             return await self._seen(wanted, {**state, _STEP: step})
 
     async def _drop(self, found: Mapping[str, Any]) -> None:
-        """Raise LaunchFailed, CloudUnavailable."""
+        """Delete the namespace. Raise LaunchFailed, CloudUnavailable."""
         about = found["metadata"]
         if not about.get("deletionTimestamp"):
             try:
@@ -192,7 +192,7 @@ class Kubernetes:
         return self._made(wanted, state, up, data)
 
     def _waiting(self, none: objects.NoRoom, state: clouds.State) -> clouds.MachinePending:
-        """Raise OverQuota or LaunchFailed once the cluster had enough time to grow."""
+        """Return the pending state. Raise OverQuota or LaunchFailed once the cluster had enough time to grow."""
         since_s = float(state.get(_SINCE) or self._now_s())
         if self._now_s() - since_s < self._room_max_s:
             return clouds.MachinePending({**state, _SINCE: repr(since_s)}, none.why)
@@ -287,7 +287,7 @@ def _cluster_errors(name: str) -> Iterator[None]:
 
 
 def connect(given: CloudDriverOptions) -> Kubernetes:
-    """Raise UserError for an unreadable kubeconfig."""
+    """Connect to the cluster. Raise UserError for an unreadable kubeconfig."""
     options = given.options
     file = given.directory / options["kubeconfig_file"] if options.get("kubeconfig_file") else None
     cluster = kubeconfig.found(file, options.get("context", ""))

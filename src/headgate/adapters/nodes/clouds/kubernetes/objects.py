@@ -31,7 +31,7 @@ HOPELESS = {
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
     "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff", "StartError",
 }  # fmt: skip
-"""Reasons of a waiting container that do not pass, although the cluster retries for ever."""
+"""Reasons of a waiting container that do not pass, although the cluster retries forever."""
 STAYS = "the command of a machine is one that does not end, as `sleep infinity`"
 
 
@@ -176,7 +176,7 @@ def reported(pod: Mapping[str, Any]) -> Up | Coming | NoRoom | KubernetesPodEnde
     # For instance an eviction, or the drain of a node of the cluster; the phase still says Running.
     if pod.get("metadata", {}).get("deletionTimestamp"):
         return KubernetesPodEnded("the pod is being deleted by somebody else")
-    # Before the phase, which stays Pending while the cluster retries a pull for ever.
+    # Before the phase, which stays Pending while the cluster retries a pull forever.
     if wrong := next(_wrong(status), ""):
         return KubernetesPodEnded(wrong)
     if phase in ("Failed", "Succeeded"):

@@ -1,1 +1,1 @@
-"""Machines of OpenStack."""
+"""Drive OpenStack."""

@@ -200,7 +200,7 @@ class OpenStack:
             if not page or not any(isinstance(one, dict) and one.get("rel") == "next" for one in links):
                 return found
             following = str(page[-1].get("id", ""))
-            # A server that ignores the marker would send its first page for ever.
+            # A server that ignores the marker would send its first page forever.
             if following == marker:
                 break
             marker = following

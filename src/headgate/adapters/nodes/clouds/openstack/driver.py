@@ -1,4 +1,4 @@
-"""Machines of OpenStack: each step is a few calls, and each can be repeated."""
+"""Make machines of OpenStack: each step is a few calls, and each can be repeated."""
 
 from __future__ import annotations
 

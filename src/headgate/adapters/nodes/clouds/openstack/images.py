@@ -1,4 +1,4 @@
-"""Images of Glance that jobs build: made under properties of ours, sent a piece at a time, held to their digest."""
+"""Make images of Glance that jobs build: marked with our properties, sent in pieces, checked by their digest."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Containers of podman as machines, on the machine that the launcher itself is on."""
+"""Drive podman: its containers are machines, on the machine that the launcher itself is on."""

@@ -1,4 +1,4 @@
-"""Containers of podman that are machines: with an ssh server, users, addresses and limits of their own.
+"""Make containers of podman that are machines: with their own ssh server, users, addresses and limits.
 
 They are on the machine that this process is on, and reached from there alone: so are the executors that use them.
 """
@@ -85,7 +85,7 @@ class Podman:
         rm = ("rm", "-f", "-v", "-t", "0", "-i") if resource.kind == CONTAINER else ("network", "rm")
         done = await self._engine.run(*rm, resource.id)
         # podman has no option to ignore a missing network, and a container that just ended is busy for a moment:
-        # whoever removes it looks whether it is gone, and asks again. "no such file" is about storage that is broken.
+        # the caller checks whether it is gone, and tries again. "no such file" is about storage that is broken.
         why = done.why.lower()
         passing = ("not found", "no such container", "no such network", "resource busy")
         if done.status and not any(words in why for words in passing):
@@ -173,7 +173,7 @@ class Podman:
         raise clouds.OverQuota(f"this machine has addresses for {guest.COUNT} machines, not for more")
 
     async def _make(self, wanted: clouds.MachineSpec, image: str, number: int) -> None:
-        """Raise LaunchFailed."""
+        """Create the container. Raise LaunchFailed."""
         name, (cores, ram, pids) = _name(wanted), _limits(wanted)
         # Made here, so that builds know the host key without a first connection in which somebody could pose as the
         # machine.
@@ -224,14 +224,14 @@ class Podman:
 
 
 def _name(wanted: clouds.MachineSpec) -> str:
-    """Raise LaunchFailed."""
+    """Return the container's name. Raise LaunchFailed."""
     if not _NODE.fullmatch(wanted.node):
         raise clouds.LaunchFailed(f"the node {wanted.node!r} has a name that no container can have")
     return f"headgate-{wanted.node}"
 
 
 def _image(wanted: clouds.MachineSpec) -> str:
-    """Raise LaunchFailed."""
+    """Return the image's name. Raise LaunchFailed."""
     image = wanted.image.get("image-id")
     if not isinstance(image, str) or not image:
         raise clouds.LaunchFailed(f"the image {wanted.image.get('name')} needs an image-id: what podman is to fetch")
@@ -253,7 +253,7 @@ def _limits(wanted: clouds.MachineSpec) -> tuple[float, int, int]:
 
 
 def connect(given: CloudDriverOptions) -> Podman:
-    """Raise UserError if this process cannot run machines."""
+    """Connect to podman. Raise UserError if this process cannot run machines."""
     options = given.options
     if os.geteuid() != 0:
         raise UserError("only root has containers that are machines: this launcher is another user's")

@@ -1,1 +1,1 @@
-"""Machines that are there anyway, as a provider lists them."""
+"""Provide existing machines, as a provider lists them."""

@@ -1,4 +1,4 @@
-"""Offer machines that are there anyway, as the configuration lists them and the operator permits.
+"""Provide existing machines, as the configuration lists them and the operator permits.
 
 Nothing is made and nothing is deleted: the launcher records each machine, and gives it to builds once it answers.
 """
@@ -156,7 +156,7 @@ def _network(word: str) -> Network | None:
 
 
 def _name(word: str) -> str:
-    """Raise UserError."""
+    """Return the normalised name. Raise UserError."""
     name = word.lower().removesuffix(".")
     if not _NAME.fullmatch(name):
         text = f"hosts: {word!r} is neither a name, as *.lab.example.com, nor an address, nor a network"

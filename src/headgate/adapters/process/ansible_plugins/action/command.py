@@ -1,4 +1,4 @@
-"""`command` and `shell`, their output in the log while they run.
+"""Run `command` and `shell`, with their output in the log while they run.
 
 The module writes what the command prints into a file on the node.  Meanwhile a thread reads it: directly when the node
 is this machine, else over a connection of its own, with any connection plugin that can run a command.
@@ -72,7 +72,7 @@ class ActionModule(ActionBase):
 
 
 class Tail:
-    """Follows one file on the node, line by line, until told that no more comes."""
+    """Follows one file on the node, line by line, until `end` is called."""
 
     def __init__(self, connection, path, host):
         self.path, self._host = path, host

@@ -1,4 +1,4 @@
-"""Evaluates the variables of a job, where nobody has any rights, for playbooks that have some."""
+"""Evaluate the variables of a job without any rights, for playbooks that have some."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""`synchronize` of the collection ansible.posix, also with the container of the build."""
+"""Run `synchronize` of the collection ansible.posix, also with the container of the build."""
 
 import shlex
 import sys
@@ -16,7 +16,7 @@ CLIENT = Path(__file__).parents[1] / "headgate_commands.py"
 
 
 class ActionModule(ActionBase):
-    """What reaches the container is told that it is ssh, and rsync gets our client in its place."""
+    """Presents the container as a host of ssh, with our client in the place of the program ssh."""
 
     def run(self, tmp=None, task_vars=None):
         real = action_loader.get(

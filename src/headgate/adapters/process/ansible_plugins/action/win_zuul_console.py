@@ -1,4 +1,4 @@
-"""As `zuul_console`, on machines of Windows."""
+"""Provide `zuul_console` on Windows machines."""
 
 from ansible.plugins.loader import action_loader
 

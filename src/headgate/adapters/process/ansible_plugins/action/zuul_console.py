@@ -1,7 +1,7 @@
-"""What base jobs call to have the output of commands read while they run.
+"""Accept the task with which base jobs ask that the output of commands is read while they run.
 
 Here it is read through the connection that Ansible has (see `command`), so that nothing listens on a node: a server
-there would have no authentication, and show the output of every task to whoever reaches its port.
+there would have no authentication, and show the output of every task to anyone who reaches its port.
 """
 
 from ansible.plugins.action import ActionBase

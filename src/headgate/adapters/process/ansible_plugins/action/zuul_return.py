@@ -1,4 +1,4 @@
-"""Runs on the executor whatever host the task is for: the data goes to the build, not to the node."""
+"""Return data to the build, not to the node: run on the executor, whatever host the task is for."""
 
 import json
 import os

@@ -208,8 +208,8 @@ class CallbackModule(CallbackBase):
 
 
 class LogCopy:
-    """A file with what is kept of the log so far, where the job has a link to it: whoever carries its logs away while
-    the build runs has the log among them.  What the job makes of it, or of its name, is the job's own affair."""
+    """A file with what is kept of the log so far, where the job has a link to it: anyone who carries its logs away
+    while the build runs has the log among them.  What the job makes of it, or of its name, is the job's own affair."""
 
     def __init__(self, name):
         self._name, self._read, self._made = name, 0, None

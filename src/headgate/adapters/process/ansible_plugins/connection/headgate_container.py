@@ -1,4 +1,4 @@
-"""Reaches the container of the build: commands over a socket that this playbook was given, files through them."""
+"""Connect to the container of the build: commands over a socket given to this playbook, files through them."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""The module behind `command` and `shell`: as documented, and what they print can be read while they run."""
+"""Run `command` and `shell` as documented, so that what they print can be read while they run."""
 
 import datetime
 import glob
@@ -94,7 +94,7 @@ def needless(params, mode):
 
 
 def run(module, command, result):
-    """Adds what came of it to `result`."""
+    """Adds the outcome to `result`."""
     params = module.params
     start = datetime.datetime.now()
     try:

@@ -1,4 +1,4 @@
-"""Ansible looks for a module of the action's name; the action does the work."""
+"""Give Ansible the module of the action's name that it looks for; the action does the work."""
 
 from ansible.module_utils.basic import AnsibleModule
 
