@@ -21,7 +21,7 @@ from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.local import LocalLogs
 from headgate.adapters.logs.manifests import MEMBER_SIZE_BYTES, Manifest, parts_of
 from headgate.adapters.logs.reader import KeptLogs, missing
-from headgate.adapters.logs.upload import Uploads
+from headgate.adapters.logs.upload import UPLOADS_MAX, Uploads
 from headgate.base.tasks import end
 from headgate.ports.logstore import LogStore, LogStoreError, StoredLog
 from headgate.testing.clock import DEADLINE_S
@@ -39,9 +39,13 @@ class Unsteady:
     def __init__(self, store: LogStore) -> None:
         self.store, self.puts = store, list[str]()
         self.why: Callable[[str], str] = lambda key: ""
+        self.takes = asyncio.Event()
+        """Cleared: whatever is put waits."""
+        self.takes.set()
 
     async def put(self, key: str, content: AsyncGenerator[bytes, None], *, kind: str, encoding: str = "") -> None:
         self.puts.append(key)
+        await self.takes.wait()
         if why := self.why(key):
             raise LogStoreError(why)
         await self.store.put(key, content, kind=kind, encoding=encoding)
@@ -289,12 +293,12 @@ async def test_what_lies_there_since_long_ago_takes_no_descriptors(tmp_path: Pat
         (tmp_path / "logs" / build).mkdir(parents=True)
         (tmp_path / "logs" / build / "job-output.txt").write_text("of last year\n")
     store = Unsteady(LogDirectory(tmp_path / "kept"))
-    store.why = lambda key: "away"
+    store.takes.clear()
     async with working(made(tmp_path / "logs", store)) as uploads:
-        await until("one is uploaded", lambda: store.puts, every_s=0.001)
+        await until("as many are uploaded as are at once", lambda: len(store.puts) >= UPLOADS_MAX)
         others = LocalLogs(tmp_path / "logs")
         free = [build for build in reversed(builds) if others.hold(build)]
-        assert len(free) >= len(builds) - 10, "they are held one after the other, as they are uploaded"
+        assert len(free) == len(builds) - UPLOADS_MAX, "they are held one after the other, as they are uploaded"
         for build in free:
             others.release(build)
         assert uploads.waiting == 0
