@@ -115,3 +115,11 @@ def test_the_token_of_a_profile_is_shown_to_nobody_else(server: Server, tmp_path
     CliRunner().invoke(group, ["-c", str(file), "--zuul-url", url, "builds"])
     CliRunner().invoke(group, ["-c", str(file), "builds", "--url", url])
     assert [one[2] for one in server.asked] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"), [(["statis"], "'status'"), (["queue", "posst"], "'post'"), (["inventry"], "'inventory'")]
+)
+def test_a_mistyped_command_is_answered_with_its_neighbours(words: list[str], meant: str) -> None:
+    result = CliRunner().invoke(group, words)
+    assert result.exit_code == 2 and "Did you mean" in result.output and meant in result.output
