@@ -95,11 +95,11 @@ class Semaphores:
         return not any(map(self._is_ours, record.holders)) and not any(map(self._is_own, record.waiters))
 
     def held(self, layouts: TenantLayouts, state: State) -> Counter[str]:
-        """Return semaphore -> number of places that other pipelines and playbooks hold."""
+        """Return semaphore -> number of places that other pipelines, playbooks and cancelled builds hold."""
         held: Counter[str] = Counter()
         for name in self._names(layouts, state):
-            # A holder with a build is a playbook, which an executor enters and removes: it takes a place even if the
-            # build is ours.
+            # A holder with a build is a playbook, which an executor enters and removes, or a cancelled build that has
+            # not ended: it takes a place even if it is ours, as the state does not count it.
             held[name] = sum(not self._is_ours(h) or h.build != "" for h in self._record(name).holders)
         return held
 
