@@ -124,7 +124,7 @@ def test_two_keys_are_good_and_one_of_them_for_a_time(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_what_a_gate_and_its_pipelines_are_told(tmp_path: Path) -> None:
     """The settings and the pipeline are checked with the example of `headgate init`."""
-    both = block("# in headgate.conf\n[notices]") + block("# in headgate.conf\n[connection bus]")
+    both = block("# in headgate.conf\n[published_events]") + block("# in headgate.conf\n[connection bus]")
     (tmp_path / "more.conf").write_text(both)
     (tmp_path / "pipeline.yaml").write_text(block("- pipeline"))
     merged = """

@@ -70,6 +70,25 @@ def read_ini(path: Path, environment: Mapping[str, str]) -> IniFile:
     return IniFile(path, sections, lines)
 
 
+def with_new_names(ini: IniFile, names: Mapping[str, str]) -> tuple[IniFile, tuple[str, ...]]:
+    """Return the file as if its sections had their new names, and a warning for each that does not. Raise UserError
+    for a section that is there under both names."""
+    former = {old: new for old, new in names.items() if old in ini.sections}
+    for old, new in former.items():
+        if new in ini.sections:
+            raise UserError(
+                f"{ini.at(old)}: [{old}] is the former name of [{new}], which is in line {ini.lines[new, '']}; put the "
+                f"options together under [{new}], and remove [{old}]"
+            )
+    warnings = tuple(
+        f"{ini.at(old)}: [{old}] is now called [{new}]; rename it: the next release does not read it any more"
+        for old, new in former.items()
+    )
+    sections = {former.get(section, section): options for section, options in ini.sections.items()}
+    lines = {(former.get(section, section), option): line for (section, option), line in ini.lines.items()}
+    return IniFile(ini.path, sections, lines), warnings
+
+
 def _lines(text: str) -> dict[tuple[str, str], int]:
     found: dict[tuple[str, str], int] = {}
     section = ""

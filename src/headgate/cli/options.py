@@ -312,7 +312,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "service_name": Option("text", "runmachine-metadata", "Name under which clients find the service in etcd."),
     },
     "auth *": AUTH,
-    "notices": {
+    "published_events": {
         "url": Option("text", "", "Where events are posted, as `http://HOST:5000/v1/APP/`. Default: nowhere."),
         "app_key": Option("text", "", "A key of that application."),
         "partitions": Option(
@@ -370,6 +370,9 @@ OPTIONS: dict[str, dict[str, Option]] = {
         ),
     },
 }
+
+FORMER = {"notices": "published_events"}
+"""Former name of a section, read until the next release -> its name."""
 
 
 def add(known: dict[str, Option], driver: str, settings: Mapping[str, ConnectionOption]) -> None:

@@ -18,8 +18,8 @@ from headgate.adapters.forges.registry import FORGES, without_effect
 from headgate.adapters.nodes.clouds.registry import CLOUDS, settings_of
 from headgate.adapters.reporters.registry import REPORTERS
 from headgate.base.errors import UserError
-from headgate.cli.inifile import IniFile, read_ini, wrong_url
-from headgate.cli.options import OPTIONS
+from headgate.cli.inifile import IniFile, read_ini, with_new_names, wrong_url
+from headgate.cli.options import FORMER, OPTIONS
 from headgate.cli.reference import LACKING, NOTES, OptionNote, note
 from headgate.cli.sections import Option
 from headgate.config.budgets import Budgets
@@ -56,6 +56,8 @@ class Settings:
     authenticators: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     idle: tuple[Idle, ...] = ()
     """Options in the file that have no effect here."""
+    warnings: tuple[str, ...] = ()
+    """What is to be changed in the file, although it still works."""
 
     def get(self, section: str, option: str) -> str:
         # An option that is set to nothing counts as not set, so that `%(NAME)s` of an empty variable gives the default.
@@ -215,7 +217,7 @@ def _found(given: str | None, environment: Mapping[str, str]) -> Path | None:
 
 def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
     """Read the file. Raise UserError with file and line of everything that is wrong, and the nearest known names."""
-    ini = read_ini(path, environment)
+    ini, warnings = with_new_names(read_ini(path, environment), FORMER)
     values: dict[str, dict[str, str]] = {}
     named: dict[str, dict[str, dict[str, str]]] = {"connection *": {}, "auth *": {}}
     idle: list[Idle] = []
@@ -240,7 +242,7 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
             named[kind][name] = dict(options) if options.get("driver") in FORGES else found
     if wrong:
         raise UserError("\n".join(wrong[:WRONG_MAX]))
-    return Settings(path.absolute(), values, named["connection *"], named["auth *"], tuple(idle))
+    return Settings(path.absolute(), values, named["connection *"], named["auth *"], tuple(idle), warnings)
 
 
 def _idle(ini: IniFile, section: str, kind: str, options: Mapping[str, str]) -> Iterator[Idle]:

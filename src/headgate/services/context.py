@@ -29,7 +29,7 @@ from headgate.recipes.stream import Stream
 from headgate.store.store import Store
 from headgate.store.types import OPS_MAX, Entry, Op
 
-log = logging.getLogger("headgate.notices")
+log = logging.getLogger("headgate.published_events")
 
 E = TypeVar("E")
 
@@ -108,7 +108,9 @@ class Context:
         wait for a server that is away, return none."""
         if not self.publishing or not events:
             return []
-        return self._bounded("notices", self.map.published_events.stream, outbox.PublishedEvents(events), len(events))
+        return self._bounded(
+            "published events", self.map.published_events.stream, outbox.PublishedEvents(events), len(events)
+        )
 
     def reported(self, connection: str, outgoing: outbox.OutboxMessage) -> list[Op]:
         """Return operations that append a pipeline's report to the outbox of a connection, for the commit that makes

@@ -23,11 +23,11 @@ from headgate.services.quarantine import Quarantine, Tries
 from headgate.store.store import Session
 from headgate.store.types import At
 
-log = logging.getLogger("headgate.notices")
+log = logging.getLogger("headgate.published_events")
 
 VERSION = 1
 PARTITIONS = 8
-NAME = "notices"
+NAME = "published events"
 BATCH_MAX = 50
 RETRY_MAX_S = 10.0
 

@@ -53,6 +53,7 @@ def settings(tmp_path: Path, text: str) -> Path:
             r"driver must be one of git, .*queue, inventory, smtp, http, chat, elasticsearch, mqtt, not 'kafka'",
         ),
         ("[notices]\nwaiting_max = 0\n", r"headgate.conf:2: waiting_max must be from 1"),
+        ("[published_events]\nwaiting_max = 0\n", r"headgate.conf:2: waiting_max must be from 1"),
         ("[web]\nroot = https://[x\n", r"headgate.conf:2: root is a URL whose host or port cannot be read"),
         ("[connection x]\ndriver = github\nserver = https://git.example:99999\n", r"headgate.conf:3: server is a URL"),
         ("port = 1\n", r"this is not a settings file"),
@@ -61,6 +62,27 @@ def settings(tmp_path: Path, text: str) -> Path:
 def test_what_is_wrong_is_said(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         read(settings(tmp_path, text))
+
+
+def test_a_section_is_read_under_its_former_name_with_one_warning(tmp_path: Path) -> None:
+    found = read(settings(tmp_path, "[web]\n\n[notices]\nurl = http://127.0.0.1:5000/v1/a/\n"))
+    assert found.get("published_events", "url") == "http://127.0.0.1:5000/v1/a/"
+    (warning,) = found.warnings
+    assert warning.startswith(f"{tmp_path}/headgate.conf:3: [notices] is now called [published_events]")
+    assert read(settings(tmp_path, "[published_events]\nwaiting_max = 5\n")).warnings == ()
+
+
+def test_a_section_under_both_names_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    both = settings(tmp_path, "[notices]\ninventory = true\n[published_events]\nwaiting_max = 5\n")
+    with pytest.raises(UserError, match=r"headgate.conf:1: \[notices\] is .*in line 3; put the options together under"):
+        read(both)
+
+
+def test_check_warns_of_a_former_name(tmp_path: Path) -> None:
+    (tmp_path / "tenants.yaml").write_text("[]\n")
+    file = settings(tmp_path, "[notices]\n")
+    printed = CliRunner().invoke(check, ["--config", str(file)]).output
+    assert printed.count("headgate.conf:1: [notices] is now called [published_events]") == 1
 
 
 def test_of_a_wrong_url_no_password_is_shown(tmp_path: Path) -> None:

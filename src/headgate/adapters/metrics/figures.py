@@ -32,7 +32,7 @@ _QUICK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 _LONG_S = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
 REQUESTS = ("get", "list", "commit", "grant", "keep_alive", "revoke", "get_many", "scan")
 OUTCOMES = ("ok", "conflict", "refused", "unavailable", "given up")
-UNTOLD = ("notices", "notices of the inventory", "reports")
+UNTOLD = ("published events", "published inventory changes", "reports")
 SHOWN = ("request", "stream")
 """Label values that are known in advance: their series begin at zero, so that rates include the first event."""
 
@@ -131,7 +131,9 @@ def _held(map: Map, mirror: Mirror) -> Series:
 
 
 def _messages(map: Map, mirror: Mirror) -> Series:
-    found: Counter[tuple[str, ...]] = Counter({("notices",): len(mirror.under(map.published_events.queue.path))})
+    found: Counter[tuple[str, ...]] = Counter(
+        {("published events",): len(mirror.under(map.published_events.queue.path))}
+    )
     for template, keys, _ in _located(map, mirror, map.reports.path):
         # As above: a connection whose outbox is empty counts as zero.
         found[keys["connection"],] += template.endswith("/queue")

@@ -194,6 +194,8 @@ def _tell_of_settings(given: ReadingOptions) -> None:
             cloud(settings, name)
         except MissingLibrary as error:
             say(f"{error}\n")
+    for warning in settings.warnings:
+        say(f"warning: {warning}\n")
     if is_of_the_reference(settings):
         say(f"{page(settings)}\n")
 

@@ -15,7 +15,7 @@ from headgate.store.types import StoreError
 from headgate.store.zookeeper import address as zookeeper
 
 LISTENING = (("web", "listen_address"), ("inventory", "listen_address"), ("messages", "listen_address"))
-URLS = (("web", "root"), ("notices", "url"), ("tracing", "endpoint"))
+URLS = (("web", "root"), ("published_events", "url"), ("tracing", "endpoint"))
 EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - nothing is bound to them
 """Addresses that mean all addresses of a machine: these are denied in any case."""
 

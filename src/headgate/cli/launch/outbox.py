@@ -48,9 +48,9 @@ async def outbox_senders(
             found[f"reports to {name}"] = Courier(context, name, reporter).run
     if context.publishing:
         named = ("url", "app_key", "partitions")
-        posts = await _posts({option: settings.get("notices", option) for option in named}, settings, stack)
+        posts = await _posts({option: settings.get("published_events", option) for option in named}, settings, stack)
         found["publishing events"] = Publisher(context, posts).run
-        if FLAGS[settings.get("notices", "inventory").lower()]:
+        if FLAGS[settings.get("published_events", "inventory").lower()]:
             from headgate.services.inventory.publication import ObjectPublisher  # a large import that few need
 
             found["posting changes of the inventory"] = ObjectPublisher(context, objects(), posts).run

@@ -261,8 +261,8 @@ async def process(
         store = Store(backend, ttl_s=settings.session_timeout_s)
         context = Context(store, Mirror(store, Map().path), now_ms, root_url=settings.get("web", "root").rstrip("/"))
         context.logs_root = settings.get("logs", "root").rstrip("/")
-        context.publishing = bool(settings.get("notices", "url"))
-        context.waiting_max = int(settings.number("notices", "waiting_max"))
+        context.publishing = bool(settings.get("published_events", "url"))
+        context.waiting_max = int(settings.number("published_events", "waiting_max"))
         context.hostname = settings.get("executor", "hostname") or context.hostname
         observers: list[Observer] = [figures]
         if FLAGS[settings.get("tracing", "enabled").lower()]:

@@ -147,6 +147,8 @@ def _start(config: str | None, verbose: bool, kind: str, made: Made) -> None:
             check_git()
         settings = read(find(config))
         set_up(settings.get("log", "format"), "debug" if verbose else settings.get("log", "level"))
+        for warning in settings.warnings:
+            log.warning("%s", warning)
         _tell_of_idle(settings)
         _allow_descriptors()
         asyncio.run(run(settings, made, ports=_health_ports(settings, kind)))

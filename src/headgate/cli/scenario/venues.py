@@ -66,7 +66,7 @@ QUEUE_REPORTS = "\n      told: {}"
 """Lines that make a pipeline report to the queues, too."""
 QUEUES = """\
 
-[notices]
+[published_events]
 {server}
 [connection told]
 driver = queue

@@ -27,9 +27,9 @@ from headgate.services.publisher import VERSION, ServerPosts
 from headgate.store.store import Session
 from headgate.store.types import At
 
-log = logging.getLogger("headgate.notices")
+log = logging.getLogger("headgate.published_events")
 
-NAME = "notices of the inventory"
+NAME = "published inventory changes"
 TOGETHER_MAX = 200
 """Limit of changes in one post."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 10.0
