@@ -207,7 +207,7 @@ def test_another_user_of_the_machine_reads_nothing(tmp_path: Path) -> None:
     assert {modes[name] for name in (state.name, "logs", "builds", "git")} == {0o700}
     databases = {name: mode for name, mode in modes.items() if ".sqlite" in name and not name.endswith(".owner")}
     assert len(databases) >= 4 and set(databases.values()) == {0o600}
-    assert arena.log.count("could be read by others") == 5
+    assert arena.log.count("was accessible to other users") == 5
 
 
 OPEN = """#!/bin/sh

@@ -1,1 +1,1 @@
-"""Provide what all other packages depend on: ids, clocks, errors for people, supervised tasks."""
+"""Provide what all other packages depend on: ids, errors for people, supervised tasks, pipes, files."""

@@ -1,4 +1,4 @@
-"""Report errors to the person in front of the program; for a missing package, name the extra that brings it."""
+"""Report errors to the person who runs the program; for a missing package, name the extra that installs it."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ class UserError(Exception):
 
 
 class AwayError(UserError):
-    """Report that somebody does not answer now; the same command may succeed later."""
+    """Report that a service does not answer now; the same command may succeed later."""
 
+    # EX_TEMPFAIL of sysexits.h: scripts may try again.
     status = 75
 
 
 class LackingError(UserError):
-    """Report something that has to be installed on this machine first."""
+    """Report something that must first be installed on this machine."""
 
+    # EX_UNAVAILABLE of sysexits.h: trying again does not help.
     status = 69
 
 
 class MissingPackage(LackingError):
-    """Report a package that is not installed, and the extra that brings it."""
+    """Report a package that is not installed, and the extra that installs it."""
 
 
 @contextmanager
 def needing(what: str, extra: str) -> Iterator[None]:
-    """Raise MissingPackage where an import inside finds no package of somebody else, or one that cannot be loaded; it
-    names `what` needs it."""
+    """Raise MissingPackage, which says that `what` needs the extra, if an import inside the context fails because a
+    third-party package is missing or cannot be loaded."""
     try:
         yield
     except ImportError as error:
         package = (error.name or "").partition(".")[0]
         if not extra or package == "headgate":
-            raise  # a defect of ours
+            raise  # our own module is missing: a bug, which no extra repairs
         absent = isinstance(error, ModuleNotFoundError)
         why = f"the package {package} is not installed" if absent else str(error)
         raise MissingPackage(f"{what} needs pip install 'headgate[{extra}]' ({why})") from error

@@ -1,4 +1,4 @@
-"""Name things: randomly where nothing else identifies them, derived where the same input must give the same name."""
+"""Generate ids: random ones, and derived ones where the same input must always give the same id."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextvars import ContextVar
 
 _BITS: ContextVar[Callable[[int], int]] = ContextVar("bits", default=secrets.randbits)
 _SET, _VERSION_4 = 0xF000C000 << 48, 0x40008000 << 48
-"""Bit mask and bits that make a UUID a random one (version 4)."""
+"""Mask of the bits that mark a UUID as random (version 4), and their values."""
 _NAMESPACE = uuid.UUID("6f0c4d3e-0d5b-5a0e-9b39-1f1c8a7d2f10")
 
 
@@ -22,7 +22,7 @@ def fresh() -> str:
 @contextmanager
 def drawn_from(bits: Callable[[int], int]) -> Iterator[None]:
     """Draw fresh ids from `bits` (which works like `secrets.randbits`) inside the context, so that a simulation is
-    the same each time."""
+    reproducible."""
     token = _BITS.set(bits)
     try:
         yield

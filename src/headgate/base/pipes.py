@@ -1,4 +1,4 @@
-"""Read all output of processes, however much it is, within bounds."""
+"""Read the output of processes within size limits and without deadlocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ERR_MAX_BYTES = 65_536
 
 
 class OutputTooLarge(Exception):
-    """Report that a process prints more than it may."""
+    """Report that a process printed more than its limit."""
 
 
 class _Output:
@@ -36,7 +36,7 @@ class _Output:
             if len(self.err[0]) < ERR_MAX_BYTES:
                 self.err[0] += chunk
             else:
-                # The beginning and the end tell most; what floods between them is dropped.
+                # The beginning and the end explain an error best, so the middle of a flood is dropped.
                 self.err[1] = (self.err[1] + chunk)[-ERR_MAX_BYTES:]
 
 
@@ -45,7 +45,7 @@ async def communicate(process: asyncio.subprocess.Process, stdin: bytes, out_max
     assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     output = _Output()
     works = output.all(process.stdout, out_max_bytes), output.ends(process.stderr), _feed(process.stdin, stdin)
-    # Fed and read at the same time: a process that waits for one full pipe would otherwise wait forever.
+    # All three pipes are served at the same time: a process that blocks on one full pipe would otherwise hang forever.
     await run_until(asyncio.Event(), *works)
     await process.wait()
     return b"".join(output.out), b"".join(output.err)
@@ -58,12 +58,12 @@ async def _feed(stream: asyncio.StreamWriter, stdin: bytes) -> None:
         stream.close()
         await stream.wait_closed()
     except (BrokenPipeError, ConnectionResetError):
-        pass  # it needs no more; its status says whether that is an error
+        pass  # the process reads no more input; its exit status shows whether that is an error
 
 
 async def ends(process: asyncio.subprocess.Process, most_s: float) -> bool:
-    """Return whether the process ends within so many seconds. Its output is discarded: for asyncio, a process has not
-    ended before its output has, which never ends if nobody reads it and the buffers are full."""
+    """Return whether the process ends within `most_s` seconds, and discard its output. For asyncio, a process has ended
+    only once its output is closed, and a process that writes to a full pipe never closes it."""
     streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
     try:
         async with asyncio.timeout(most_s):
@@ -77,7 +77,7 @@ async def put_down(process: asyncio.subprocess.Process) -> None:
     """Kill the process, if it runs, and return once it has ended and its output is closed."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
-            # The process may have ended since it was looked at.
+            # The process may have ended since the check.
             process.kill()
     if not await ends(process, LEFT_OPEN_S):
         process._transport.close()  # type: ignore[attr-defined]  # another process holds its output open

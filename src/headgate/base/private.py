@@ -1,4 +1,4 @@
-"""Create directories and files that only their owner can access, whichever process makes them first."""
+"""Create directories and files that only their owner can access, whichever process creates them first."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _OTHERS = 0o077
 def private_directory(path: Path, mode: int = DIRECTORY) -> None:
     """Create the directory if it does not exist. If it exists and is open to others, restrict it and log that.
 
-    Raises OSError when it cannot be made.
+    Raises OSError if it cannot be created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
-        # With the mode from the start, nobody can enter the directory before it is closed.
+        # Created with its final mode: a later `chmod` would leave a moment in which others can enter.
         path.mkdir(mode=mode)
     close_to_others(path, mode)
 
 
 def private_file(path: Path) -> None:
-    """Create an empty database file if it does not exist; SQLite gives the files beside it the same mode. A file
-    that can only be read is left as it is. Raise OSError if it cannot be created."""
+    """Create an empty database file if it does not exist; SQLite gives the files beside it the same mode. Do nothing
+    if this user has no permission to open it. Raise OSError if it cannot be created for any other reason."""
     try:
-        # Created before SQLite opens it, which would give it the mode of the umask.
+        # Created before SQLite opens it, because SQLite would use the mode that the umask allows.
         os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, FILE))
     except PermissionError:
         return
@@ -45,7 +45,7 @@ def private_file(path: Path) -> None:
 def private_replacement(path: Path) -> Iterator[BinaryIO]:
     """Yield a new file that only its owner can read; it takes the place of `path` once it is complete and durable.
     Raise OSError."""
-    # A name of its own each time: one that is there already may be a link, or belong to a writer that still writes.
+    # A unique name each time: an existing file may be a planted link, or belong to a writer that has not finished.
     number, name = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".part", dir=path.parent)
     beside = Path(name)
     try:
@@ -59,20 +59,20 @@ def private_replacement(path: Path) -> Iterator[BinaryIO]:
 
 
 def close_to_others(path: Path, mode: int) -> None:
-    """Remove the permissions of others that `mode` does not grant, if the place belongs to this user and is not
-    shared, as /tmp is."""
+    """Remove the permissions of group and others that `mode` does not grant, if this user owns the path and it is not
+    shared like /tmp."""
     try:
         found = path.stat()
     except OSError:
         return
     had = stat.S_IMODE(found.st_mode)
     extra = had & _OTHERS & ~mode
-    # A directory with the sticky bit is shared on purpose, and what belongs to others is not ours to close.
+    # A directory with the sticky bit is shared on purpose, and only the owner decides about a path.
     if not extra or found.st_uid != os.geteuid() or had & stat.S_ISVTX:
         return
     try:
         path.chmod(had & ~extra)
     except OSError as error:
-        log.warning("%s can be read by others, and that cannot be changed: %s", path, error.strerror)
+        log.warning("%s is accessible to other users, and its mode cannot be changed: %s", path, error.strerror)
         return
-    log.warning("%s could be read by others (mode %o); now it is %o", path, had, had & ~extra)
+    log.warning("%s was accessible to other users (mode %o); its mode is now %o", path, had, had & ~extra)

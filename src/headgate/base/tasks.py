@@ -1,4 +1,4 @@
-"""Run tasks that end together, and remember what each is about, for its log lines."""
+"""Run tasks that end together, and remember the subject of each for its log lines."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _SUBJECT: ContextVar[Mapping[str, str]] = ContextVar("subject", default={})  # noqa: B039 - never changed in place
-"""What the log lines of the current task name."""
+"""Names (tenant, change, build, …) that the log lines of the current task carry."""
 
 
 async def run_until(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> None:
     """Run `works` together until all have ended or `stop` is set; then cancel and await the rest.
 
-    A failure cancels the rest and is raised alone; cancelling the caller cancels them all.
+    A failure cancels the rest and is raised alone, not as a group; cancelling the caller cancels them all.
     """
     tasks = [asyncio.ensure_future(work) for work in works]
     stopper = asyncio.ensure_future(stop.wait())
@@ -37,7 +37,8 @@ async def run_until(stop: asyncio.Event, *works: Coroutine[Any, Any, None]) -> N
 
 
 async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """Return the result of `work`; None if `stop` is set first: `work` is then cancelled and has ended."""
+    """Return the result of `work`, or None if `stop` is set first; `work` is then cancelled, and has ended when this
+    returns."""
     task, stopper = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({task, stopper}, return_when=asyncio.FIRST_COMPLETED)
@@ -57,28 +58,27 @@ async def once(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def with_place(places: asyncio.Semaphore, work: Callable[[], Coroutine[Any, Any, T]], max_s: float) -> T:
-    """Return the result of `work`, which has one of `places` for `max_s` seconds at most: what takes longer continues
-    without, so that nobody else waits for its end."""
+    """Return the result of `work`, which occupies one of `places` for at most `max_s` seconds. Work that takes longer
+    continues without a place, so that it does not block others."""
     async with AsyncExitStack() as stack:
         async with places:
             task = asyncio.ensure_future(work())
             stack.push_async_callback(end, task)
-            # Not `timeout()`, which would cancel the work.
+            # Not `asyncio.timeout`, which would cancel the work.
             await asyncio.wait({task}, timeout=max_s)
         return await asyncio.shield(task)
 
 
 async def end(*tasks: asyncio.Future[Any]) -> list[BaseException]:
-    """Cancel the futures once and wait until all have ended, without disturbing them however often the caller is
-    cancelled meanwhile. Return their exceptions."""
+    """Cancel the futures once and wait until all have ended. Further cancellations of the caller do not reach them.
+    Return their exceptions."""
     for task in tasks:
         task.cancel()
     return await _rest(*tasks)
 
 
 async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`, which is never cancelled, as a thread cannot be: a cancelled caller waits for its
-    end."""
+    """Return the result of `work`. Like a thread, it is never cancelled: a cancelled caller waits for its end."""
     running = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(running)
@@ -103,8 +103,8 @@ async def _rest(*tasks: asyncio.Future[Any]) -> list[BaseException]:
 
 @contextmanager
 def about(**names: str) -> Iterator[None]:
-    """Add to what log lines name: tenant, pipeline, change, item, buildset, job, build. Tasks started inside inherit
-    it."""
+    """Add names to the log lines of the current task: tenant, pipeline, change, item, buildset, job, build. Tasks
+    started inside the context inherit them."""
     token = _SUBJECT.set({**_SUBJECT.get(), **{name: value for name, value in names.items() if value}})
     try:
         yield

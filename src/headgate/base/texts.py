@@ -1,4 +1,4 @@
-"""Write text for people: text of others, made safe for a terminal, a log or a page; and lists of words."""
+"""Write text for people: make untrusted text safe for a terminal, a log or a page, and shorten lists of words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_]?)")
 """Escape sequences that colour text or move the cursor."""
 _SEQUENCE_BYTES = re.compile(_SEQUENCE.pattern.encode())
-# Marks of direction can make people read other code, or another name, than programs do.
+# Direction marks can make people read different code, or a different name, than programs do.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
@@ -17,28 +17,28 @@ _UNSEEN = re.compile(
 
 
 def visible(text: str) -> str:
-    """Return lines of text: nothing in them moves a cursor, colours, hides or turns what is written."""
-    # The usual case costs one pass in C. Line breaks count as not printable.
+    """Return the text without anything that moves the cursor, or colours, hides or reorders what is written. Line
+    breaks stay."""
+    # The usual case costs one pass in C. For `isprintable`, line breaks are not printable.
     if text.isprintable():
         return text
     return _UNSEEN.sub(_escaped, _SEQUENCE.sub("", text))
 
 
 def uncoloured(line: bytes) -> bytes:
-    """Return a line without what colours it and moves the cursor, as a terminal shows it."""
+    """Return the line without the escape sequences that colour it and move the cursor."""
     return _SEQUENCE_BYTES.sub(b"", line)
 
 
 def line(text: str, size_max: int = 2_000) -> str:
-    """Return one line, as `visible`, whatever is in it; cut when it is longer than `size_max` characters."""
+    """Return the text as one `visible` line; cut it if it is longer than `size_max` characters."""
     if len(text) > size_max:
         text = f"{text[:size_max]}…"
     return visible(text).replace("\n", "\\n")
 
 
 def plain_json(text: str) -> str:
-    """Return JSON that means the same as the JSON `text` and is as `visible`: unseen characters, which stand in strings
-    only, are escaped."""
+    """Return equivalent JSON without unseen characters: they occur only in strings, where they are escaped."""
     return _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 

@@ -10,7 +10,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-# Values are compressed in the loop, where time counts more than size.
+# Values are compressed in the event loop, where speed matters more than size.
 LEVEL = 1
 WINDOW_MAX_LOG = 27
 """Largest window of a stream: what `zstd --long` writes; a larger one would cost more memory."""
@@ -22,13 +22,13 @@ def compress(plain: bytes) -> bytes:
 
 
 def decompress(value: bytes, most_bytes: int) -> bytes:
-    """Return what one frame holds.  Raise ValueError for one that is damaged, cut short, or holds more."""
+    """Return the content of one frame.  Raise ValueError if it is damaged, truncated, or larger than `most_bytes`."""
     try:
         size = zstd.get_frame_info(value).decompressed_size
         if size is not None and size > most_bytes:
             raise ValueError(f"compressed value is larger than {most_bytes} bytes")
         frame = zstd.ZstdDecompressor()
-        # A frame need not state its size, and may lie about it: this is the bound that holds.
+        # A frame need not state its size, and may lie about it: this limit is the one that counts.
         plain = frame.decompress(value, max_length=most_bytes)
         if not frame.eof and frame.needs_input:
             raise ValueError("compressed value is damaged: it is cut short")
@@ -43,5 +43,6 @@ def decompress(value: bytes, most_bytes: int) -> bytes:
 
 
 def reader(source: IO[bytes]) -> zstd.ZstdFile:
-    """Return what a file of frames holds, as a file.  Reading raises ZstdError, or EOFError where it is cut short."""
+    """Return a file object that decompresses a file of frames.  Reading it raises ZstdError, or EOFError if the file is
+    truncated."""
     return zstd.open(source, options={zstd.DecompressionParameter.window_log_max: WINDOW_MAX_LOG})

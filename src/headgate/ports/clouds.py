@@ -1,8 +1,8 @@
-"""Define machines that are made when needed and made ready for builds, and the images they begin with.
+"""Define the interfaces to clouds: machines that are made on demand and prepared for builds, and their images.
 
-A driver keeps nothing between calls, except the running transfer of an image. What it has started is in
-`state`, which the launcher stores before it calls again, and in the tags of what it made: after a crash or a lost
-answer, the next caller finds it by them.
+A driver keeps no state between calls, except the running transfer of an image. What it has started is recorded in
+`state`, which the launcher stores before the next call, and in the tags of the resources: after a crash or a lost
+answer, the next caller finds the resources by their tags.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HOST_KEY_VARIABLE = "headgate_host_key"
 
 class LaunchFailed(Exception):
     """Report that this node cannot be made, which counts as an attempt, or that this resource cannot be deleted. The
-    text gives the reason, with the cloud's own words."""
+    text gives the reason in the cloud's own words."""
 
 
 class OverQuota(Exception):
@@ -42,11 +42,11 @@ class OverQuota(Exception):
 
 
 class CloudUnavailable(Exception):
-    """Report that the cloud did not answer, or asks to be called later. What was requested may or may not have
-    happened."""
+    """Report that the cloud did not answer, or asks to be called later. The request may or may not have taken
+    effect."""
 
     def __init__(self, text: str, after_s: float = 0.0) -> None:
-        """Say what happened in `text`; `after_s`: seconds after which the cloud may be called again, if it says so,
+        """Describe the failure in `text`; `after_s`: seconds after which the cloud may be called again, if it says so,
         else 0."""
         super().__init__(text)
         self.after_s = after_s
@@ -59,13 +59,13 @@ class MachineSpec:
     node: str
     """Uuid of the node: at most one machine is ever made for it."""
     label: Mapping[str, Any]
-    """Every key of the label in its provider, with defaults and inheritance worked out; `name` is among them."""
+    """Every key of the label in its provider, with defaults and inheritance resolved, including `name`."""
     image: Mapping[str, Any]
     flavor: Mapping[str, Any]
     provider: Mapping[str, Any]
     """The other keys of the provider and its sections (`region`, …)."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags for everything that is made, SYSTEM_TAG and NODE_TAG among them."""
+    """Tags for everything that is made, including SYSTEM_TAG and NODE_TAG."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +107,17 @@ class Resource:
 
 
 class Cloud(Protocol):
-    """Drive one account or cluster, as one connection names it. Every method raises CloudUnavailable."""
+    """Drive the account or cluster of one connection. Every method raises CloudUnavailable."""
 
     async def uses(self, wanted: MachineSpec) -> Amounts:
         """Return the amounts that one such node uses.  Raise LaunchFailed for an unknown flavor, image, …"""
         ...
 
     async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
-        """Take the next step, without waiting for what takes long.  Raise LaunchFailed, OverQuota.
+        """Take the next step, without waiting for slow operations.  Raise LaunchFailed, OverQuota.
 
-        With an empty state, the driver looks by its tag for what an earlier call began without an answer, and continues
-        with it.
+        With an empty state, the driver searches by tag for resources that an earlier call began to make without
+        receiving an answer, and continues with them.
         """
         ...
 
@@ -130,19 +130,19 @@ class Cloud(Protocol):
         ...
 
     async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
-        """Return everything in the account that costs, with its tags; all pages of it.
+        """Return every resource in the account that costs money, with its tags, from all pages of the list.
 
-        Raise CloudUnavailable if the list is incomplete: what it lacks would count as deleted.
+        Raise CloudUnavailable if the list is incomplete: missing resources would count as deleted.
         """
         ...
 
     async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
-        """Request the deletion of a resource that nobody needs; it is no error if it does not exist.  Raise
+        """Request the deletion of a resource that nobody needs; a resource that does not exist is no error.  Raise
         LaunchFailed if the cloud refuses."""
         ...
 
     async def limits(self, provider: Mapping[str, Any]) -> Amounts:
-        """Return the amounts that the account may use at once, of the kinds that have a limit."""
+        """Return the limits of the account: kinds without a limit are absent."""
         ...
 
     async def close(self) -> None: ...
@@ -150,7 +150,7 @@ class Cloud(Protocol):
 
 @runtime_checkable
 class MachineListing(Protocol):
-    """Restrict machines that projects list: the operator may say which of them are used."""
+    """Restrict the machines that projects may list to those that the operator allows."""
 
     def refusal(self, projects: Collection[str], host: Mapping[str, Any]) -> str:
         """Return why a machine that these projects list is not used; empty if it is."""
@@ -171,11 +171,11 @@ class WantedImage:
     sha256: str
     """SHA-256 of the file, 64 hex digits."""
     image: Mapping[str, Any]
-    """Every key of the image in its provider, with defaults and inheritance worked out."""
+    """Every key of the image in its provider, with defaults and inheritance resolved."""
     provider: Mapping[str, Any]
     """The other keys of the provider and its sections (`region`, …)."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags for everything that is made, SYSTEM_TAG and UPLOAD_TAG among them."""
+    """Tags for everything that is made, including SYSTEM_TAG and UPLOAD_TAG."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class Sent:
     """Report that the upload is complete and verified."""
 
     external_id: str
-    """Image from which machines are made: their `image-id`."""
+    """Id of the image in the cloud, from which machines are made: their `image-id`."""
     state: State
 
 
@@ -203,11 +203,11 @@ class ImageCloud(Protocol):
     """Upload images to one account or engine. Every method raises CloudUnavailable."""
 
     async def send(self, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
-        """Take the next step, without waiting for what takes long; `file` stays until the image is there.  Raise
-        LaunchFailed for what counts as an attempt.
+        """Take the next step, without waiting for slow operations; `file` stays until the upload is complete.  Raise
+        LaunchFailed for a failure that counts as an attempt.
 
-        With an empty state, the driver looks by its tag for what an earlier call began without an answer: it continues
-        with what is complete, and deletes the rest.
+        With an empty state, the driver searches by tag for resources that an earlier call began to make without
+        receiving an answer: it continues with complete ones, and deletes the rest.
         """
         ...
 
@@ -221,20 +221,20 @@ class ImageCloud(Protocol):
         ...
 
     async def discard(self, provider: Mapping[str, Any], resource: Resource) -> None:
-        """Request the deletion of an image that nobody needs; it is no error if it does not exist.  Raise
+        """Request the deletion of an image that nobody needs; an image that does not exist is no error.  Raise
         LaunchFailed."""
         ...
 
 
 class ImageFiles(Protocol):
-    """Keep files of images on this machine for as long as they are being uploaded."""
+    """Keep image files on this machine while they are being uploaded."""
 
     def have(self, sha256: str) -> Path | None:
-        """Return the file, if it is here and whole."""
+        """Return the file if this machine has a complete copy."""
         ...
 
     async def fetch(self, url: str, sha256: str) -> Path:
-        """Return the file, once it is here and has this digest.  Raise NoFile."""
+        """Fetch the file if necessary, verify its digest, and return its path.  Raise NoFile."""
         ...
 
     def keep(self, digests: frozenset[str]) -> None:
@@ -243,7 +243,7 @@ class ImageFiles(Protocol):
 
 
 def images_of(cloud: object) -> ImageCloud | None:
-    """Return the part of a cloud's driver that uploads images, or None if the cloud takes none."""
+    """Return the part of a cloud's driver that uploads images, or None if it cannot upload any."""
     found: ImageCloud | None = getattr(cloud, "images", None)
     return found
 
@@ -254,7 +254,7 @@ class MachineUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Describe one machine, taken for one request."""
+    """Describe one machine that is allocated to one request."""
 
     name: str
     properties: Mapping[str, str]
@@ -265,7 +265,7 @@ class Machine:
 
 
 class Provider(Protocol):
-    """Prepare and clean machines of one kind. Both may be called again for the same machine and request."""
+    """Prepare and clean machines of one kind. Either may be called again for the same machine and request."""
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:
         """Prepare the machine and return the Ansible variables (JSON) with which a build reaches it. Raise
@@ -281,8 +281,8 @@ class Provider(Protocol):
         ...
 
     async def probe(self, machine: Machine) -> None:
-        """Return once the machine proves to be well, as the property `probe` of the machine or its provider says;
-        nobody uses it meanwhile.
+        """Return once the machine has proved to be healthy, as the property `probe` of the machine or its provider
+        says. No build uses the machine meanwhile.
 
         Raise MachineUnusable.
         """

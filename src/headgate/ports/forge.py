@@ -1,9 +1,9 @@
-"""Define the one seam between Headgate and a forge, where changes are proposed, reported on and landed.
+"""Define the interface between Headgate and a forge, where changes are proposed, reported on and landed.
 
-A forge is level-triggered: `sightings` compares the world with what is known, so that what happened while nobody looked
-is found at the first look.  Deliveries of webhooks and lines of streams are hints, which only say where to look first.
-Headgate requests reports and landings once they are recorded, in order for each change, and repeats each request until
-it is done; a driver must treat a repeated request like the first.
+A driver is level-triggered: `sightings` compares the forge with the known state, so the first poll finds everything
+that happened while nobody polled.  Deliveries of webhooks and lines of event streams are hints, which only say where to
+poll first. Headgate records reports and landings before it requests them, in order for each change, and repeats each
+request until it is done; a driver must handle a repeated request like the first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["ButtonOrder", "Hint", "Protection", "ReportPutOff", "ReportRefused",
 
 
 class Sighting(msgspec.Struct, frozen=True):
-    """Hold what one look at the repositories found: new states of changes, and the events that describe the difference.
+    """Hold what one poll of the repositories found: new states of changes, and the events that describe the difference.
 
     The two belong together: they are stored in one commit.
     """
@@ -35,21 +35,21 @@ class Sighting(msgspec.Struct, frozen=True):
     heads: dict[str, dict[str, str]] = {}
     """project -> ref -> commit, of every project whose branch heads moved."""
     refs: dict[str, dict[str, str]] = {}
-    """project -> tag or other ref -> object that it names now, of the refs that moved; empty if the ref was deleted. A
-    project that is looked at for the first time has all its refs here, without events for them."""
+    """project -> tag or other ref -> object that it names now, of the refs that moved; empty if the ref was deleted.
+    The first poll of a project returns all its refs here, without events for them."""
     lingering: dict[str, frozenset[str]] = {}
-    """project -> keys of closed changes whose refs still exist, of every project that was looked at. Headgate remembers
+    """project -> keys of closed changes whose refs still exist, of every project that was polled. Headgate remembers
     these changes, which would otherwise seem to be proposed again."""
     protections: dict[str, Protection] = {}
     """project -> what the forge says about its branches, sent with their heads or before them, for projects that are
-    `is_selective`. It may be sent again unchanged; a project is absent while the forge cannot be asked, and the earlier
-    value holds."""
+    `is_selective`. It may be sent again unchanged. While the forge does not answer, the project is absent and its
+    earlier value remains valid."""
     problems: dict[str, str] = {}
-    """project -> what is wrong with its repository now, for people; empty when nothing is wrong any more."""
+    """project -> what is wrong with its repository now, for people; empty once the problem is solved."""
     orders: tuple[tuple[str, ButtonOrder], ...] = ()
     """(key of a change, order concerning it); the person who gives the order may write to the project."""
     answered: tuple[str, ...] = ()
-    """Ids of the hints that this look has dealt with; Headgate removes them when it stores the sighting."""
+    """Ids of the hints that this poll has handled; Headgate removes them when it stores the sighting."""
 
 
 @runtime_checkable
@@ -63,7 +63,7 @@ class ByProject(Protocol):
 
 def of_project(known: Mapping[str, ChangeState], project: str) -> dict[str, ChangeState]:
     """Return what is known about the changes of a project, without reading other projects if `known` allows that."""
-    # A connection may know very many changes, and a look concerns those of one project.
+    # A connection may know very many changes, but a poll concerns those of one project.
     if isinstance(known, ByProject):
         return dict(known.of_project(project))
     return {key: change_state for key, change_state in known.items() if change_state.change.project == project}
@@ -75,7 +75,7 @@ class ForgeWatch(Protocol):
     name: str
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """Set the projects to look at, by canonical name, from the next call of `sightings` on."""
+        """Set the projects to poll, by canonical name, from the next call of `sightings` on."""
         ...
 
     def sightings(
@@ -85,8 +85,8 @@ class ForgeWatch(Protocol):
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
         """Compare the repositories with what is known (key -> change state; project -> branch -> commit; project ->
-        other ref -> object that it names), again whenever something changes there. A yielded sighting has been stored
-        when the next one is requested.
+        other ref -> object that it names), and again whenever something changes there. A yielded sighting has been
+        stored when the next one is requested.
 
         The code that stores a sighting reads the footers and completes `needs`: a driver fills `bases` and `needs` only
         with what the forge itself knows. A change state that is `untold` has landed through the gate, and an event for
@@ -95,8 +95,8 @@ class ForgeWatch(Protocol):
         ...
 
     def stir(self, hint: Hint) -> None:
-        """Look soon where the hint says; `Sighting.answered` names the hint once that is done. Hints about unknown
-        changes, or about projects that are not looked at, are answered as well."""
+        """Check soon where the hint says; `Sighting.answered` names the hint once that is done. Hints about unknown
+        changes, or about projects that are not polled, are answered as well."""
         ...
 
 
@@ -104,8 +104,8 @@ class Abilities(msgspec.Struct, frozen=True):
     """State what a forge can do. Headgate neither asks nor reports what a forge cannot do."""
 
     lands: str = ""
-    """merge: the forge makes the merge on request; push: a merger pushes the tested commit itself, as with plain git,
-    and the forge is asked to show that (`Shows`); empty: nothing lands there."""
+    """merge: the forge merges on request; push: a merger pushes the tested commit itself, as with plain git, and the
+    driver marks the change at the forge (`Shows`); empty: nothing lands there."""
     numbers: bool = True
     """Whether its changes have numbers."""
     votes: bool = False
@@ -121,7 +121,7 @@ class Abilities(msgspec.Struct, frozen=True):
     any_case: bool = False
     """Whether names of projects are the same regardless of case."""
     edits: bool = False
-    """Whether Headgate edits its earlier comment there. Elsewhere nobody learns that a comment no longer holds."""
+    """Whether Headgate edits its earlier comment there. Where it cannot, an outdated comment stays."""
     protection: bool = False
     """Whether it reports which branches are protected or locked. If not, all count as protected and none as locked."""
 
@@ -133,17 +133,17 @@ class Ignored(NamedTuple):
 
 
 class Unsure(NamedTuple):
-    """Represent a delivery that cannot be verified until the forge has been asked for the secret of its project."""
+    """Represent a delivery that cannot be verified before the project's secret has been fetched from the forge."""
 
     ask: Callable[[], Awaitable[None]]
-    """Asks the forge for the secret, and never raises; afterwards the same delivery can be verified or refused."""
+    """Fetches the secret from the forge, and never raises; afterwards the same delivery can be verified or refused."""
 
 
 class Misdelivered(Exception):
-    """Report that this is not a delivery of the forge: unsigned, wrongly signed, or malformed."""
+    """Report that this is not a delivery from the forge: it is unsigned, wrongly signed, or malformed."""
 
     def __init__(self, why: str, status: int = 401) -> None:
-        """Take the reason (`why`): the operator of the forge sees it in the answer, so it must not tell any secret."""
+        """Take the reason (`why`): the operator of the forge sees it in the answer, so it must not reveal secrets."""
         super().__init__(why)
         self.status = status
         """HTTP status of the answer: 401 for a wrong signature, 400 for a wrong form."""
@@ -159,7 +159,7 @@ class MergeLanded(msgspec.Struct, frozen=True):
 
 
 class NotLanded(msgspec.Struct, frozen=True):
-    """Report that the forge does not merge the change."""
+    """Report that the forge refuses to merge the change."""
 
     why: str
     """Reason in the forge's words, for people, with what to do."""
@@ -168,37 +168,36 @@ class NotLanded(msgspec.Struct, frozen=True):
 
 
 class Hears(Protocol):
-    """Accept deliveries that say where something may have happened."""
+    """Accept webhook deliveries, which say where something may have happened."""
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored | Unsure:
-        """Verify a delivery, without asking anybody.  `headers`: names in lower case.  Raise Misdelivered."""
+        """Verify a delivery, without a request to the forge.  `headers`: names in lower case.  Raise Misdelivered."""
         ...
 
 
 class Forge(ForgeWatch, Hears, Protocol):
     """Connect to a forge, where changes are proposed, reported on and landed.
 
-    Methods that talk to the forge raise ReporterAway while it does not answer or the budget of requests is used up
-    (then with the time to wait), and ReportPutOff if only this request has to wait.
+    Methods that call the forge raise ReporterAway while it does not answer or the budget of requests is used up (then
+    with the time to wait), and ReportPutOff if only this request has to wait.
     """
 
     can: Abilities
 
     def named(self, url: str) -> str:
-        """Return the key of the change that has this URL, whether or not the change exists, without asking anybody;
-        empty if it is not a URL of a change here. People write these URLs, so trailing parts and old forms are
-        accepted."""
+        """Return the key of the change that has this URL, whether or not the change exists, without a request to the
+        forge; empty if it is not the URL of a change here. People write these URLs, so trailing parts and old forms
+        are accepted."""
         ...
 
     async def look_up(self, key: str) -> ChangeState | None:
-        """Return the current state of a change from the forge, even in a project that nobody watches; None if there is
-        no such change."""
+        """Fetch the current state of a change from the forge, even in a project that no tenant watches; return None if
+        there is no such change."""
         ...
 
     async def report(self, outgoing: OutboxMessage) -> None:
-        """Tell people at the change, as the message's `how` says: votes, statuses, labels, text. A report with a
-        repeated key is made once, as far as the forge can do that. Raise ReportRefused if the forge will never accept
-        it."""
+        """Report at the change, as the message's `how` says: votes, statuses, labels, text. A report with a repeated
+        key is made once, as far as the forge allows. Raise ReportRefused if the forge will never accept it."""
         ...
 
     async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:

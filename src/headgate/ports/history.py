@@ -1,4 +1,4 @@
-"""Define the history of what ended: the recorder writes it once, and the pages query it."""
+"""Define the history of ended buildsets: the recorder writes it once, and the pages query it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from headgate.map.records import Finished, HandAction
 from headgate.ports.statistics import Flakiness, Span, Throughput, ThroughputOverTime
 
 LIMIT_MAX = 1_000
-"""Limit of rows in one answer."""
+"""Limit on the rows in one answer."""
 NUMBER_MAX_DIGITS = 15
-"""Limit of digits in the number of a change; anything longer is a name."""
+"""Limit on the digits in the number of a change; anything longer is a name."""
 LOOKED_AT_MAX = 20_000
-"""Limit of rows that one answer sums up."""
+"""Limit on the rows that one answer sums up."""
 
 
 class HistoryUnavailable(OSError):
-    """Report that the history cannot be read or written now; what was recorded is still there."""
+    """Report that the history cannot be read or written now; existing records are not lost."""
 
 
 class HistoryRefused(ValueError):
@@ -46,13 +46,13 @@ class PastRef(msgspec.Struct, frozen=True):
     author: str = ""
     """Added by Headgate, like the following fields: author of the change, as git or the forge names them."""
     proposers: tuple[str, ...] = ()
-    """People who pushed this patchset, as far as the server tells."""
+    """People who pushed this patchset, as far as the server reports them."""
     approvers: tuple[str, ...] = ()
     """People who approved it under their own names."""
 
 
 class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Describe something that a build left, as the data it returned names it."""
+    """Describe a file or URL that a build published, as the data that it returned names it."""
 
     name: str
     url: str
@@ -64,7 +64,7 @@ class Provided(msgspec.Struct, frozen=True):
 
 
 class PastCourse(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe what a build waited for, and what it had."""
+    """Describe what a build waited for, and what it received."""
 
     needs: tuple[str, ...] = ()
     """The jobs that it depends on."""
@@ -102,13 +102,13 @@ class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
     voting: bool = True
     log_url: str | None = None
     log_missing: str | msgspec.UnsetType = msgspec.UNSET
-    """Added by Headgate, for an ended build that is queried by itself: which of its logs are not kept, for people."""
+    """Added by Headgate, in the answer for one ended build: which of its logs are not stored, for people."""
     nodeset: str | None = None
     error_detail: str | None = None
     image: str | None = None
     """Added by Headgate: image in which its programs ran, by name and digest."""
     final: bool = True
-    """False if the build was tried again, or if its buildset was replaced by another one."""
+    """False if the build was retried, or if its buildset was replaced by another one."""
     attempt: int = 1
     """Added by Headgate: number of this attempt, from 1."""
     course: PastCourse | msgspec.UnsetType = msgspec.UNSET
@@ -153,7 +153,7 @@ class PastBuildset(msgspec.Struct, frozen=True, kw_only=True):
     final: bool = True
     """Added by Headgate. False if the item was tested again on another base."""
     user_id: str | None = None
-    """Always null: the list of manual actions tells who enqueued it."""
+    """Always null: the list of manual actions shows who enqueued it."""
     parameters: dict[str, Any] | None = None
     """Always null."""
     builds: tuple[PastBuild, ...] | msgspec.UnsetType = msgspec.UNSET
@@ -179,10 +179,10 @@ class JobHealth(msgspec.Struct, frozen=True, kw_only=True):
     project: str
     job_name: str
     builds: int
-    """Builds that passed or failed by themselves."""
+    """Builds with a result of their own: they passed or failed."""
     failed: int
     trees: int
-    """Different states of the code on which it was run, as far as they are known."""
+    """Number of different states of the code on which it ran, as far as they are known."""
     flaky: int
     """Trees on which it failed and passed later."""
     retried: int
@@ -190,7 +190,7 @@ class JobHealth(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     """Total time of its builds."""
     seconds_lost: float
-    """Part of `seconds` that went into builds that counted for nothing: they were tried again, or their buildset was
+    """Part of `seconds` that was spent on builds whose results were not used: they were retried, or their buildset was
     replaced by another one."""
 
 
@@ -209,11 +209,11 @@ class ResetCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 WILD = frozenset({"project", "pipeline", "branch", "job_name"})
-"""Names in whose values `*` matches any text."""
+"""Names in whose values `*` matches any string."""
 
 
 class HistoryQuery(msgspec.Struct, frozen=True):
-    """Select rows, latest first. Values of one name are alternatives; in those of `WILD` a `*` matches any text."""
+    """Select rows, latest first. Values of one name are alternatives; for names in `WILD`, `*` matches any string."""
 
     equal: Mapping[str, Sequence[str | bool]] = {}
     """Keys: project pipeline branch change patchset ref newrev queue_item_uuid uuid job_name result nodeset voting
@@ -231,8 +231,8 @@ class HistoryQuery(msgspec.Struct, frozen=True):
 
 
 def named(change: str | None) -> str | int | None:
-    """Return what a change is called, as the API tells it: a number where it is one."""
-    # `007` and digits of other scripts are names: they would not come back from a number as they were written.
+    """Return the name of a change in the form of the API: as an integer if it is a number."""
+    # `007` and digits of other scripts are names: converted to a number and back, they would change.
     plain = change is not None and change.isascii() and change.isdecimal() and len(change) <= NUMBER_MAX_DIGITS
     return int(change) if plain and change is not None and str(int(change)) == change else change
 
@@ -243,7 +243,7 @@ def time_text(at_ms: int | None) -> str | None:
 
 
 def course_of(needs: tuple[str, ...], semaphores: tuple[str, ...], course: Course) -> PastCourse:
-    """Return what a build waited for and had, as the API tells it."""
+    """Return what a build waited for and received, in the form of the API."""
     return PastCourse(
         needs=needs,
         semaphores=semaphores,
@@ -266,8 +266,8 @@ class HistoryWriter(Protocol):
 
 class HistoryKeeper(Protocol):
     async def forget(self, before_ms: int, *, dry: bool = False) -> int:
-        """Delete buildsets that ended before `before_ms`, and older manual actions; `dry`: only count the buildsets.
-        Return the number of buildsets. A buildset that is still running stays. Raise HistoryUnavailable."""
+        """Delete buildsets that ended, and manual actions that happened, before `before_ms`; `dry`: only count the
+        buildsets. Return the number of buildsets. A buildset that is still running stays. Raise HistoryUnavailable."""
         ...
 
 
@@ -292,7 +292,7 @@ class HistoryReader(Protocol):
         ...
 
     async def reset_costs(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[ResetCost]:
-        """Return the cost of resets in the latest buildsets since `since_ms`, the dearest first; `equal` of the
+        """Return the cost of resets in the latest buildsets since `since_ms`, the most expensive first; `equal` of the
         question chooses buildsets."""
         ...
 
@@ -312,7 +312,7 @@ class HistoryReader(Protocol):
         ...
 
     async def works(self, tenant: str, buildset: str) -> dict[str, str]:
-        """Return the digests of what the builds of a buildset worked on (`FinishedBuild.work`), as far as they are
+        """Return job name -> digest of what the build of a buildset worked on (`FinishedBuild.work`), if it is
         known."""
         ...
 
@@ -321,6 +321,6 @@ class HistoryReader(Protocol):
         ...
 
     async def durations_ms(self, tenant: str, job: str, project: str, branch: str, *, limit: int) -> list[int]:
-        """Return how many milliseconds each of the latest successful builds of a job for a branch took; of those for
-        any branch or project if there is none."""
+        """Return the durations in milliseconds of the latest successful builds of a job for a branch, or, if there are
+        none, for any branch or project."""
         ...

@@ -7,13 +7,13 @@ from typing import NamedTuple, Protocol
 from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts
 
 AT_ONCE_MAX_BYTES = 4_000
-"""Size limit of new lines that need no judge: these are judged within a tenth of a second, whatever they say."""
+"""Size limit of new lines that need no judge: they take at most a tenth of a second, whatever they contain."""
 
 
 class Judge(Protocol):
     async def judged(self, layouts: TenantLayouts, request: LayoutRequest) -> Judgement:
-        """Return what `layouts` say about a proposal. A configuration that takes too long or too much memory is an
-        error of the proposal."""
+        """Judge a proposal against `layouts`. A configuration that takes too much time or memory is an error of the
+        proposal."""
         ...
 
 

@@ -21,11 +21,11 @@ class ForgeLimits(Protocol):
     """Share the limits of one connection."""
 
     def known(self, account: str) -> QuietUntil:
-        """Return what other processes have learned of an account, without asking anybody."""
+        """Return what other processes have learned about an account, without any request."""
         ...
 
     def learned(self, account: str, quiet: QuietUntil) -> None:
-        """Tell the others, soon."""
+        """Share a limit with the other processes soon."""
         ...
 
 
@@ -33,8 +33,8 @@ class Alone:
     """Keep the limits within a process that has no others to share them with."""
 
     def known(self, account: str) -> QuietUntil:
-        """See `ForgeLimits`."""
+        """Return no limit: no other process has learned of any."""
         return NO_LIMIT
 
     def learned(self, account: str, quiet: QuietUntil) -> None:
-        """See `ForgeLimits`."""
+        """Do nothing: there is no process to share limits with."""

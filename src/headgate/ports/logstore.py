@@ -17,8 +17,8 @@ has a longer name."""
 
 
 class LogStoreError(Exception):
-    """Report that the store of logs cannot be reached, or fails now; what was stored before is still there. The text
-    is for people."""
+    """Report that the log store is unreachable or fails now; what was stored before is not lost. The text is for
+    people."""
 
 
 class NotStored(LookupError):
@@ -33,35 +33,35 @@ class StoredLog(NamedTuple):
 
 
 def checked_key(key: str) -> str:
-    """Return a key that every store can have.  Raise ValueError, with a text for people."""
+    """Return the key if every log store accepts it.  Raise ValueError with the reason, for people."""
     parts = key.split("/")
     if not key.isprintable() or "\\" in key:
-        raise ValueError("its name has characters that a store does not take")
+        raise ValueError("its name has characters that log stores do not accept")
     # Jobs choose these names, and must not write outside the directory of their build.
     if any(part in ("", ".", "..") for part in parts):
-        raise ValueError("its name leads elsewhere")
+        raise ValueError("its name leads outside the directory of the build")
     if len(key.encode()) > KEY_SIZE_MAX_BYTES or any(len(part.encode()) > PART_SIZE_MAX_BYTES for part in parts):
-        raise ValueError("its name is too long for a store")
+        raise ValueError("its name is too long for a log store")
     return key
 
 
 class LogStore(Protocol):
-    """Store content under keys, which are paths with `/` as `checked_key` accepts them. Each has one content, replaced
-    as a whole.
+    """Store content under keys, which are paths with `/` that `checked_key` accepts. A key has one content, which is
+    replaced atomically.
 
     Every operation may be repeated with the same effect.  Raises LogStoreError.
     """
 
     encodes: bool
-    """Whether the store remembers how a content is compressed, and tells that to everybody who reads it elsewhere."""
+    """Whether the store records how a content is compressed, and sends that to clients that read it there directly."""
 
     async def put(self, key: str, content: AsyncGenerator[bytes, None], *, kind: str, encoding: str = "") -> None:
-        """Keep `content`, of the media type `kind`. Until this returns, the key has its earlier content, also if
-        `content` raises; that exception is raised again."""
+        """Store `content`, of the media type `kind`. Until this returns, the key has its earlier content. It keeps that
+        if `content` raises, and the exception is raised again."""
         ...
 
     def read(self, key: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes from `start` on, as far as there are any, before `end`.  Raise NotStored before the first
+        """Yield the bytes from `start` to before `end`, as far as they exist.  Raise NotStored before the first
         piece."""
         ...
 
@@ -77,9 +77,9 @@ class LogStore(Protocol):
 
 
 class Following(Protocol):
-    """Keep what a build writes while it runs, and all of it once it has ended."""
+    """Store what a build writes while it runs, and all of it once it has ended."""
 
     def following(self, build: str) -> AbstractAsyncContextManager[None]:
-        """Follow a build for as long as the context lasts. It raises nothing itself and delays nothing: what cannot
-        be stored yet is stored later."""
+        """Follow a build for as long as the context lasts. The context raises nothing itself and delays nothing:
+        content that cannot be stored now is stored later."""
         ...

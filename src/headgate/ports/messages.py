@@ -1,4 +1,4 @@
-"""Define where messages are read from and posted to."""
+"""Define the interfaces through which messages are read and posted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.queueing.partitions import QueuePartition
 
 
 class SourceDown(OSError):
-    """Report that the server did not answer, or not properly; a message may have been posted nevertheless."""
+    """Report that the server gave no answer or an invalid one; a message may have been posted nevertheless."""
 
 
 class QueueFull(SourceDown):
@@ -37,7 +37,7 @@ class PostRefused(ValueError):
 
 
 class PostedAlready(PostRefused):
-    """Report that another message was posted under this key before; that message stands."""
+    """Report that another message was posted under this key before; the server keeps that one."""
 
 
 class NoStream(Exception):
@@ -46,8 +46,7 @@ class NoStream(Exception):
 
 @dataclass(frozen=True, slots=True)
 class MessageNews:
-    """Name the partitions that have new messages. None means that any may, including some that did not
-    exist before."""
+    """Name the partitions that have new messages. None means that any partition may have some, even a new one."""
 
     partitions: frozenset[QueuePartition] | None
 
@@ -57,18 +56,18 @@ class PartitionBacklog:
     """Describe the backlog of one partition behind a position."""
 
     waiting: int
-    """Messages that wait, counted up to a limit of the server."""
+    """Number of messages that wait, counted up to a limit of the server."""
     newest: str
     """Id of the newest message of the partition, empty when there is none."""
     oldest_waiting: str
-    """Timestamp of the first message that waits, in seconds since 1970; empty when none does."""
+    """Timestamp of the first message that waits, in seconds since 1970; empty when none waits."""
     delayed: int = 0
-    """Messages that are not due yet, regardless of the position, counted likewise."""
+    """Number of messages that are not due yet, regardless of the position, counted up to the same limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """Describe a message to post. Equal keys post it once, however often the post is tried."""
+    """Describe a message to post. However often it is posted under the same key, the queue has it once."""
 
     queue: str
     body: str
@@ -76,7 +75,7 @@ class NewMessage:
     partition: int | None = None
     ttl_s: int | None = None
     of: str = ""
-    """Key that replaces a partition: messages with the same one go to one partition."""
+    """Key that selects the partition: messages with equal keys go to the same partition."""
     delay_s: float = 0.0
     """Seconds between posting and delivery."""
     at: str = ""
@@ -84,7 +83,7 @@ class NewMessage:
     hold: bool = False
     """Whether messages posted later to the same partition wait until this one is delivered."""
     priority: str = ""
-    """high | normal | low, or a number from 1, the highest; empty: the usual one."""
+    """high | normal | low, or a number from 1, the highest; empty: the default."""
 
 
 class Poster(Protocol):
@@ -101,7 +100,7 @@ class Poster(Protocol):
     async def post_many(
         self, queue: str, messages: Sequence[tuple[str, int | None]], key: str, *, ttl_s: int | None = None
     ) -> None:
-        """Post bodies, each with its partition (None: any): all or none, once, in order. Raise QueueGone or
+        """Post bodies, each with its partition (None: any), in order, once, and either all or none. Raise QueueGone or
         PostRefused."""
         ...
 
@@ -133,5 +132,5 @@ class MessageSource(Protocol):
 
     async def backlog(self, partition: QueuePartition, after: Position) -> PartitionBacklog: ...
     def happenings(self) -> AsyncIterator[MessageNews]:
-        """Yield news from now on, beginning with news of everything. Raise NoStream; end with SourceDown."""
+        """Yield news from now on; the first names all partitions. Raise NoStream; end with SourceDown."""
         ...

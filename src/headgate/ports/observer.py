@@ -1,4 +1,4 @@
-"""Define who observes events for metrics and traces. An observer must return at once and never fail."""
+"""Define observers, which collect metrics and traces. An observer must return at once and never fail."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Observer(Protocol):
         ...
 
     def shown(self, kind: str, cpu_s: float) -> None:
-        """Observe what pages and API cost the process: `request`, or `stream` for all who follow one together."""
+        """Observe the CPU time of pages and API in this process; `kind`: `request`, or `stream` for all its readers."""
         ...
 
 

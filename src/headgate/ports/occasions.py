@@ -1,4 +1,4 @@
-"""Connect to sources of messages or objects instead of changes: events there start pipelines."""
+"""Define sources whose messages or objects, instead of changes, start items in pipelines."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class NextOccasion(NamedTuple):
     """Describe what comes next in a partition."""
 
     position: str
-    """Position of a pipeline that has taken this occasion."""
+    """Position of a pipeline once it has taken this occasion."""
     kind: EventKind
     occasion: Occasion | None
     """The occasion; None when the event starts nothing."""
 
 
 class OccasionSource(Protocol):
-    """Read the occasions of one connection. The source is level-triggered, like a forge: what happened while nobody
-    watched is found at the first look."""
+    """Read the occasions of one connection. The source is level-triggered, like a forge: the first poll finds
+    everything that happened while nobody polled."""
 
     name: str
     of_a_partition_max: int
@@ -55,6 +55,6 @@ class OccasionSource(Protocol):
         ...
 
     def stirs(self) -> AsyncIterator[Collection[OccasionPartition] | None]:
-        """Yield the partitions that may have something new, again and again; None, which comes first, for all of
-        them.  Raise SourceUnavailable."""
+        """Yield, again and again, the partitions that may have new occasions, or None for all partitions; the first
+        value is None.  Raise SourceUnavailable."""
         ...

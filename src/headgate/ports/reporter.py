@@ -1,4 +1,4 @@
-"""Define where reports are delivered: mail, webhooks, chats, message queues."""
+"""Define the interface that delivers reports: by mail, to webhooks, chats and message queues."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from headgate.map.outbox import OutboxMessage
 
 
 class ReporterAway(OSError):
-    """Report that the receiver of reports does not answer, or accepts none now: all its reports wait. The last one
-    may have been delivered."""
+    """Report that the receiver of reports does not answer, or accepts none now; all its reports wait. The report that
+    was sent may have been delivered."""
 
     def __init__(self, why: str, wait_s: float = 0.0, *, alone: bool = False) -> None:
         super().__init__(why)
         self.wait_s = wait_s
-        """Seconds for which the receiver asks to be left alone; 0 if it does not say."""
+        """Seconds for which the receiver asks for no requests; 0 if it names no time."""
         self.alone = alone
-        """Whether this concerns one project, and perhaps not the others."""
+        """Whether this concerns one project only, as far as is known."""
 
 
 class ReportPutOff(OSError):

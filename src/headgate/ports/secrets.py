@@ -1,4 +1,4 @@
-"""Open the secrets of projects."""
+"""Define the interfaces that decrypt the secrets of projects and manage their keys."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class SecretError(Exception):
 
 class Secrets(Protocol):
     async def opened(self, connection: str, project: str, data: Any) -> Any:
-        """Return `data` as JSON with what the project's key encrypted in clear text. `project` is named as in its
-        connection.
+        """Return `data` as JSON, with everything that the project's key encrypted replaced by clear text. `project` is
+        the name in its connection.
 
         An encrypted value is `{"!encrypted/pkcs1-oaep": [piece, ...]}`.  Raises SecretError.
         """
         ...
 
     async def sealed(self, connection: str, project: str, plain: bytes) -> Sealed:
-        """Return secret data as it may be kept, for `unsealed` alone.  Raises SecretError."""
+        """Return secret data in a form that may be stored, and that only `unsealed` can read.  Raises SecretError."""
         ...
 
     async def unsealed(self, sealed: Sealed) -> bytes:
@@ -53,7 +53,7 @@ class ProjectKeyStore(PublicKeys, Protocol):
         ...
 
     async def openers(self, connection: str, project: str, data: Any) -> frozenset[int]:
-        """Return the versions of the pairs that open what is encrypted in `data`. Raise SecretError."""
+        """Return the versions of the key pairs that decrypt the values in `data`. Raise SecretError."""
         ...
 
 

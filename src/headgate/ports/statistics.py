@@ -1,4 +1,4 @@
-"""Define questions to the history about jobs and buildsets over time, and the answers."""
+"""Define queries of the history about jobs and buildsets over time, and their answers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Literal
 import msgspec
 
 SLOTS_MAX = 400
-"""Limit of time slots in one answer."""
+"""Limit on the time slots in one answer."""
 PARTS_MAX = 20
-"""Limit of parts that one answer lists separately."""
+"""Limit on the parts that one answer lists separately."""
 Part = Literal["", "project", "branch", "pipeline", "nodeset", "job_name"]
 
 
@@ -21,12 +21,11 @@ class CountedTime(msgspec.Struct, frozen=True, kw_only=True):
     """First moment after the period."""
     slot_seconds: int
     complete_from: str | None
-    """Start of what is counted, if the period has more than 20,000 buildsets; nothing before it is counted. Null:
-    everything is counted."""
+    """Time from which buildsets are counted, if the period has more than 20,000 of them. Null: all are counted."""
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Select a period, cut into slots of equal length, and what is counted separately within each."""
+    """Select a period, divided into slots of equal length, and the parts that are counted separately in each slot."""
 
     since_ms: int
     until_ms: int
@@ -43,19 +42,19 @@ class FlakySlot(msgspec.Struct, frozen=True, kw_only=True):
     """Project, branch, pipeline, nodeset or job, according to `by`, and empty without `by`; null for the sum of all
     except the 20 with the most builds."""
     builds: int
-    """Builds that passed or failed by themselves."""
+    """Builds with a result of their own: they passed or failed."""
     failed: int
     trees: int
-    """Different states of the code on which the job first passed or failed by itself in this slot, as far as they are
-    known. Of several jobs, each counts by itself."""
+    """Number of different states of the code on which the job first passed or failed in this slot, as far as they are
+    known. Each job is counted separately."""
     flaky: int
-    """Of these trees, those on which it failed and passed later, here or in a later slot."""
+    """Number of these trees on which it failed, and passed later, in this slot or a later one."""
     retried: int
     """Attempts that ended without a result and were repeated."""
 
 
 class Flakiness(CountedTime, frozen=True, kw_only=True):
-    """Tell how flaky jobs were over time. Slots in which no build ended are absent."""
+    """State how flaky jobs were over time. Slots in which no build ended are absent."""
 
     job_name: str | None
     """Null: every job."""
@@ -63,13 +62,13 @@ class Flakiness(CountedTime, frozen=True, kw_only=True):
 
 
 class ThroughputSums(msgspec.Struct, frozen=True, kw_only=True):
-    """State how quickly some buildsets ended, and what that took."""
+    """State how quickly some buildsets ended, and how many builds that took."""
 
     buildsets: int
     passed: int
     """Buildsets with the result SUCCESS; in a pipeline that lands changes, those that landed."""
     failed: int
-    """Buildsets that count and neither passed nor were dequeued."""
+    """Counted buildsets that neither passed nor were dequeued."""
     resets: int
     """Buildsets that were replaced by others."""
     builds: int
@@ -78,7 +77,7 @@ class ThroughputSums(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     """Total time of these builds."""
     seconds_lost: float
-    """Part of `seconds` that went into builds of resets."""
+    """Part of `seconds` that was spent on builds of resets."""
     to_start_median_s: float | None
     """Median time from the event to the first build, of the buildsets that passed."""
     to_end_median_s: float | None
@@ -88,7 +87,7 @@ class ThroughputSums(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Throughput(ThroughputSums, frozen=True, kw_only=True):
-    """State how quickly buildsets of one project in one pipeline ended, and what that took."""
+    """State how quickly buildsets of one project in one pipeline ended, and how many builds that took."""
 
     project: str
     """Canonical name of the project; empty, like `pipeline`, for the sum of all of them."""
@@ -96,12 +95,12 @@ class Throughput(ThroughputSums, frozen=True, kw_only=True):
 
 
 class ThroughputSlot(ThroughputSums, frozen=True, kw_only=True):
-    """State how quickly the buildsets that ended within one slot of time ended, and what that took."""
+    """State how quickly the buildsets of one slot of time, in which they ended, went through the pipelines."""
 
     start_time: str
 
 
 class ThroughputOverTime(CountedTime, frozen=True, kw_only=True):
-    """Tell how quickly buildsets ended over time. Slots in which none ended are absent."""
+    """State how quickly buildsets ended over time. Slots in which none ended are absent."""
 
     slots: tuple[ThroughputSlot, ...]

@@ -1,4 +1,4 @@
-"""Define who performs work: merging and checking out repositories, and running builds."""
+"""Define the interfaces that perform work: merging and checking out repositories, and running builds."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from headgate.map.records import OwnMachine
 
 
 class Unreachable(Exception):
-    """Report that work on a repository cannot be done now, through no fault of the work: the repository cannot be
-    reached, or the machine that does the work fails (its disk is full, its git is broken). A later attempt may
+    """Report that work on a repository cannot be done now, through no fault of the change: the repository is
+    unreachable, or the machine that does the work fails (its disk is full, its git is broken). A later attempt may
     succeed."""
 
     def __init__(self, project: str, why: str, answer: MergerAnswer, *, max_s: float = math.inf) -> None:
-        """Explain to people, with `why`, what is the matter with the project. After `max_s` seconds, further attempts
-        are of no use."""
+        """Explain to people with `why` what is wrong with the project. After `max_s` seconds, further attempts are
+        useless."""
         super().__init__(f"{project} {why}")
         self.project, self.why, self.answer, self.max_s = project, why, answer, max_s
-        """`answer` is the answer for those who no longer wait."""
+        """`answer` is the answer to give once no further attempt is made."""
 
 
 class GitWork(Protocol):
@@ -36,8 +36,8 @@ class GitWork(Protocol):
 
 
 class CheckoutError(Exception):
-    """Report that a repository cannot be checked out. `conflict` means that it did not merge and never will on this
-    base."""
+    """Report that a repository cannot be checked out. `conflict` means that it does not merge on this base, now or
+    later."""
 
     def __init__(self, message: str, *, conflict: bool = False) -> None:
         super().__init__(message)
@@ -50,8 +50,8 @@ class CheckedOut(NamedTuple):
     commit: str
     """Commit that is checked out."""
     shares: tuple[Path, ...] = ()
-    """Directories of git objects that the work tree needs and shares with others. Only this value tells which they are,
-    whatever somebody writes into the tree later."""
+    """Directories of git objects that the work tree needs and shares with others. Trust only this value: a build may
+    write other paths into the tree later."""
 
 
 class Checkout(Protocol):
@@ -64,26 +64,26 @@ class Checkout(Protocol):
     ) -> CheckedOut:
         """Make a work tree of `project` at `dest`, on `branch`.
 
-        `speculative`: with the changes of the chain; otherwise as the branch was before them.  Without `files` there
-        is the repository alone, as after `git clone --no-checkout`.  The branches of the
-        project are there by name, there is no remote.  Raises CheckoutError, OSError.
+        `speculative`: with the changes of the chain; otherwise as the branch was before them.  Without `files`, only
+        the repository is made, as by `git clone --no-checkout`.  The repository has the branches of the project by
+        name, and no remote.  Raises CheckoutError, OSError.
         """
         ...
 
 
 class Contact(Protocol):
-    """Let a running build ask the gate. Nothing is raised; a cancellation ends a call without an answer."""
+    """Let a running build communicate with the gate. No method raises; a cancellation ends a call without an answer."""
 
     async def pause(self, data: dict[str, Any], secret: Sealed | None = None) -> None:
         """Pause the job, with the data returned so far (JSON) and the secret data; return when it may continue."""
         ...
 
     def begun(self) -> None:
-        """Note that the first command of the build is about to start and the preparation is done. Return at once."""
+        """Note that the preparation is done and the first command of the build is about to start. Return at once."""
         ...
 
     def fails(self) -> None:
-        """Note that the build will fail although it still runs. Return at once."""
+        """Note that the build is certain to fail, although it still runs. Return at once."""
         ...
 
     def holding(
@@ -95,8 +95,8 @@ class Contact(Protocol):
 
     async def hold(self, result: str | None, directory: str, machines: Sequence[str]) -> str:
         """Decide, at the end of a build and while its directory and the runner's own machines still exist, whether to
-        keep them for people. If somebody asked for such builds to be held, return the text that people read about it,
-        otherwise an empty string. The runner learns through `BuildHolding` what to keep before this returns."""
+        keep them for people. If there is a request to hold such builds, return the text that people read about it,
+        otherwise an empty string. Before this returns, `BuildHolding` tells the runner what to keep."""
         ...
 
 
@@ -104,13 +104,13 @@ class BuildHolding(Protocol):
     """Keep what held builds used until their hold ends."""
 
     async def keep(self, builds: Collection[str], machines: Collection[str]) -> None:
-        """Keep the work directories of these builds, and give these machines to nobody; give back everything else that
-        was kept before. What is named is kept from the moment of the call."""
+        """Keep the work directories of these builds, and give these machines to no other build, from the moment of the
+        call on; release everything else that was held before."""
         ...
 
 
 class OwnMachines(Protocol):
-    """List the machines of the runner itself, and the build that has each."""
+    """List the runner's own machines, and the build that uses each."""
 
     def listed_now(self) -> tuple[OwnMachine, ...]:
         """Return the machines as they are now, sorted by name."""
@@ -124,8 +124,8 @@ class OwnMachines(Protocol):
 class Runner(Protocol):
     """Run one build from checkout to result.
 
-    `cancel` set means: kill everything the build started, and answer CANCELED.  Cancelling the coroutine
-    does the same without an answer.  Whatever goes wrong is in the outcome; the runner raises nothing else.
+    When `cancel` is set, kill everything that the build started, and answer CANCELED.  Cancelling the coroutine does
+    the same without an answer.  Every failure is part of the outcome; the runner raises nothing.
     """
 
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome: ...
@@ -133,7 +133,7 @@ class Runner(Protocol):
 
 class Load(Protocol):
     def refuses(self, running: int) -> str:
-        """Return, for people, why no further build should start here now, or an empty string if one may."""
+        """Return the reason, for people, why no further build should start here now; empty if one may start."""
         ...
 
 

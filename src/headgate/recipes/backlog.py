@@ -1,6 +1,6 @@
-"""Track the waiting requests of one queue, and who holds the others, as the mirror changes.
+"""Track the waiting requests of one queue, and which components hold the others, as the mirror changes.
 
-A look costs only as much as has changed.
+The cost of a `look` grows only with the number of changes since the last one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Share(NamedTuple):
 
 
 class Backlog:
-    """Hold one queue as one worker sees it; close it when the worker no longer looks."""
+    """Show one queue as one worker sees it; close it when it is no longer used."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Backlog:
         able: Callable[[Open], bool] = lambda found: True,
     ) -> None:
         """Make a backlog. `turns` counts the requests taken; backlogs that are read together share it. Requests for
-        which `able` returns False, because this worker cannot do them, are in none of its lines."""
+        which `able` returns False, because this worker cannot do them, are not in its lines."""
         self._able = able
         self.requests = requests
         self.held: Counter[str] = Counter()
@@ -63,7 +63,7 @@ class Backlog:
     def look(self) -> None:
         """Apply what changed in the mirror since the last look."""
         changed = self._part.changed()
-        # After a gap, or at the first look, anything may have changed.
+        # After a gap in the watch, or at the first look, anything may have changed.
         if changed is None:
             self.held, self.taken, self.lines, self._known = Counter(), Counter(), {}, {}
             for found in self.requests.open(self._mirror):
@@ -97,7 +97,7 @@ class Backlog:
             self.served.pop(whose, None)
             self.served[whose] = turn
         while len(self.served) > SHARES_MAX:
-            del self.served[next(iter(self.served))]  # the share served longest ago is as good as never served
+            del self.served[next(iter(self.served))]  # forgetting the share served longest ago changes the order least
 
     def _remove(self, id: str) -> Open | None:
         found = self._known.pop(id, None)
@@ -132,6 +132,7 @@ def _share(found: Open) -> Share:
 
 
 def _place(found: Open) -> Place:
+    # The name only makes keys unique, for the binary search in `_remove`.
     return "semaphores" not in found.request.meta, found.entry.born, _name(found.entry.path)
 
 

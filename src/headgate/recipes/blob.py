@@ -1,7 +1,7 @@
-"""Store values of any size in entries of limited size: one pointer, and pieces it names when the value is large.
+"""Store values of any size in entries of limited size: a small value in one entry, a large one as a pointer and pieces.
 
-Pieces are named by their content and written before the pointer; the pointer is switched in one operation, so a
-reader finds the old value or the new one.  A crash in between leaves pieces that nobody points to.
+Pieces are named by their content and written before the pointer. The pointer is replaced in one operation, so a reader
+finds either the old value or the new one.  A crash in between leaves pieces that no pointer names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STALE_MAX = OPS_MAX // 2
 
 
 class Pointer(msgspec.Struct, frozen=True, tag="blob"):
-    """Stand for the value, whose pieces are at `<path>/<digest>/<ten digits>`."""
+    """Represent a large value, whose pieces are at `<path>/<digest>/<ten digits>`."""
 
     digest: str
     pieces: int
@@ -100,8 +100,8 @@ async def read(store: Store, path: str) -> bytes | None:
 
 
 async def taken(store: Store, path: str) -> tuple[bytes, list[Op]] | None:
-    """Return the value, and the operations that remove it, for the reader's own commit. Raise ValueError when a
-    piece is missing."""
+    """Return the value and the operations that remove it, for the reader's own commit. Raise ValueError if a piece is
+    missing."""
     entry = await store.get(path)
     if entry is None:
         return None
@@ -110,8 +110,8 @@ async def taken(store: Store, path: str) -> tuple[bytes, list[Op]] | None:
 
 
 def mirrored(mirror: Mirror, path: str) -> tuple[bytes, list[Op]] | None:
-    """Read the mirror like `taken`. Only for values that are written once: any value found is therefore the right
-    one. Return None if it may not have arrived yet."""
+    """Read the mirror like `taken`. Use it only for values that are written once, so that a late mirror cannot show an
+    older one. Return None if the value may not have arrived yet."""
     entry = mirror.get(path)
     if entry is None:
         return None

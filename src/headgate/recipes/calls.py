@@ -1,4 +1,4 @@
-"""Request work of another process and wait for the result: a call from one process to another, by way of the store."""
+"""Request work of another process and wait for the result: a call from one process to another through the store."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from headgate.store.types import At, Conflict, Delete, EntryChanged, Op, Put, Sn
 
 
 async def call(requests: Requests, session: Session, params: bytes, *, precedence: int, meta: dict[str, str]) -> bytes:
-    """Submit a request, wait for its result, and delete the result. If the wait is cancelled, the request stays
-    and is performed all the same."""
+    """Submit a request, wait for its result, and delete the result. If the wait is cancelled, the request stays and is
+    still performed."""
     store, places = requests.store, requests.places
     request = Request(id=fresh(), precedence=precedence, waited=True, meta=meta)
     waiter, mark, data = (f"{place}/{request.id}" for place in (places.waiters, places.results, places.result_data))
@@ -46,7 +46,7 @@ async def call(requests: Requests, session: Session, params: bytes, *, precedenc
     finally:
         await asyncio.shield(session.errand(forget()))
     if answer is None:
-        # The mark said that the result is complete, so somebody else has removed it since.
+        # The mark is written together with the result, so another process has removed the result since.
         raise Conflict(At(data, None))
     return answer[0]
 

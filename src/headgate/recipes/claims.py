@@ -37,8 +37,7 @@ class Claim:
     spent: tuple[Op, ...] = ()
     """Operations that remove the parameters; empty until the parameters have been read."""
     _version: int | None = field(init=False)
-    """Version from which `_latest` was decoded: the request is looked at again and again, and decoded once per
-    version."""
+    """Version from which `_latest` was decoded: the request is read often, but decoded only once per version."""
     _latest: Request = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +55,7 @@ class Claim:
 
     @property
     def result_path(self) -> str:
-        """Return where `complete` puts the result; `pause` puts its own beside it."""
+        """Return the path to which `complete` writes the result; `pause` writes its own beside it."""
         return f"{self.places.result_data}/{self.request.id}"
 
     async def complete(self, answer: Sequence[Op], result: bytes | None = None) -> bool:
@@ -88,7 +87,7 @@ class Claim:
                 if conflict.check in checks:  # the submitter no longer waits
                     await remove(self.store, self.session, laid, self.guard)
                     return await self.complete(answer)
-                # A check of the answer's own failed; the caller knows what that means.
+                # A check that belongs to the answer failed; the caller knows what that means.
                 if conflict.check != self.seen:
                     raise
                 # `wanted` changed, or the request was withdrawn
@@ -107,9 +106,10 @@ class Claim:
         return At(path, entry.version) if entry else None
 
     async def pause(self, word: Sequence[Op], result: bytes | None = None, at: str = "") -> str:
-        """Commit together: `word` (operations that announce the pause), the result so far, at path `at`, and the
-        state `paused`. Return what the submitter wants; if it was not `run` to begin with, nothing was committed."""
-        # The pieces are written once, before the attempts, and only the pointer is part of each of them.
+        """Commit together: `word` (operations that announce the pause), the result so far, at path `at`, and the state
+        `paused`. Return what the submitter wants; if that was no longer `run` before the commit, nothing was
+        committed."""
+        # The pieces are written once, before the attempts; each attempt includes only the pointer.
         word = word if result is None else [(await blob.laid(self._put, at, result))[0], *word]
         if not (wanted := await self._rewrite("paused", word)):
             raise Conflict(self.seen)
@@ -129,8 +129,8 @@ class Claim:
         await self._guarded([], [piece])
 
     async def _guarded(self, checks: Sequence[At], ops: Sequence[Op]) -> None:
-        """Commit under the claim. If the answer to a commit that was to end the claim is lost, a retry that finds
-        the claim gone while the session lives proves that the commit took effect."""
+        """Commit under the claim. If the answer to a commit that ends the claim is lost, the retry finds the claim
+        gone; while the session lives, that proves that the commit took effect."""
         attempted = False
 
         async def commit() -> None:
@@ -139,7 +139,7 @@ class Claim:
             try:
                 await self.store.commit(checks, ops, guards=[self.guard])
             except GuardLost:
-                # While the session lives, nobody but us deletes our lock, so our first attempt has done it.
+                # While the session lives, only this process deletes the lock, so the first attempt has done it.
                 if not (retrying and any(isinstance(op, Delete) and op.path == self.guard.path for op in ops)):
                     raise
 
@@ -157,16 +157,16 @@ class Claim:
 
     async def _rewrite(self, state: str, word: Sequence[Op] | None = None) -> str:
         """Write a new state of the request, together with `word` if there is one, as long as the submitter wants it to
-        run. Return what the submitter wants, `cancel` for a request that is gone, and "" if it kept changing its
-        mind. Raise StoreError."""
-        written = word is None  # a word is announced even if the request, by an earlier worker, is in the state already
+        run. Return what the submitter wants: `cancel` if the request is gone, and "" if the request changed at every
+        attempt. Raise StoreError."""
+        written = word is None  # a word must be announced even if an earlier worker left the request in this state
         for _ in range(COMPLETE_ATTEMPTS_MAX):
             entry = await answered(self.session, lambda: self.store.get(self.seen.path))
             if entry is None:
                 return "cancel"
             now = self._decode(entry)
-            # Our own commit may have succeeded without an answer: the repetition then conflicts, and finds the request
-            # in its new state.
+            # The commit may have succeeded without an answer: the repetition then conflicts, and finds the request in
+            # its new state.
             if now.wanted != "run" or (written and now.state == state):
                 return now.wanted
             seen, written = At(entry.path, entry.version), True

@@ -1,10 +1,10 @@
 """Encode records as bytes.
 
-They are JSON that an operator can read; above PLAIN_MAX_BYTES it is compressed, which readers recognise by zstd's
+They are JSON that an operator can read. JSON above PLAIN_MAX_BYTES is compressed; readers recognise that by zstd's
 magic number.
 
-A type with `to_wire` and `from_wire` has a form of its own that other programs know. When the form of a record
-changes, the type keeps the old one beside the new: `to_format(number)` returns the record for readers of that
+A type with `to_wire` and `from_wire` has its own wire format, which other programs know. When the format of a record
+changes, its type supports the old one beside the new: `to_format(number)` returns the record for readers of that
 format, `of_format(number, plain)` decodes a record written in it. Bytes of a format above 1 begin with its number,
 so that a program that does not know the format reports that instead of misreading the record.
 """
@@ -71,7 +71,7 @@ def unpack(value: bytes) -> bytes:
 
 
 def decode(value: bytes, type: type[R]) -> R:
-    """Decode a record. Raise ValueError (msgspec's errors are a kind of it) with the part that does not fit."""
+    """Decode a record. Raise ValueError (msgspec's errors are subclasses), which names the invalid part."""
     own: Callable[[bytes], R] | None = getattr(type, "from_wire", None)
     if own is not None:
         return _own(value, own)
@@ -86,12 +86,12 @@ def decode(value: bytes, type: type[R]) -> R:
 
 
 def readable(entry: Entry, type: type[R]) -> R | None:
-    """Return the record, or None for a damaged one, which is left alone: the caller continues, and the log reports
-    it once."""
+    """Return the record, or None if it is damaged. A damaged record stays in the store for a person to repair, the log
+    reports it once, and the caller continues without it."""
     try:
         return decode(entry.value, type)
     except ValueError as error:
-        # Turns read the same records again and again.
+        # Turns read the same records again and again, and must not fill the log.
         if (entry.path, entry.version) not in _reported:
             if len(_reported) >= REPORTED_MAX:
                 _reported.clear()

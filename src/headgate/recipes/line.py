@@ -17,7 +17,7 @@ from headgate.recipes.backlog import Backlog, Share
 from headgate.recipes.requestforms import Open
 
 Next = tuple[bool, int, str, Backlog]
-"""Next request of a line: its `Place`, and the backlog that has it."""
+"""Next request of a line: its `Place`, and the backlog that contains it."""
 
 
 def line(backlogs: Sequence[Backlog]) -> Iterator[Open]:
@@ -44,16 +44,16 @@ def line(backlogs: Sequence[Backlog]) -> Iterator[Open]:
 
 
 def _own_line(backlogs: Sequence[Backlog], share: Share) -> Iterator[Next]:
-    # Only keys are compared, because backlogs have no order.
+    # The key excludes the backlog, because backlogs cannot be compared.
     lines = [[(*place, backlog) for place in backlog.lines.get(share, ())] for backlog in backlogs]
     return merge(*lines, key=lambda one: one[:3])
 
 
 def _in_turn(takers: Sequence[tuple[int, int, Iterator[Next]]]) -> Iterator[Next]:
-    """Yield requests of the takers in turn: from the one with the fewest running; between equals, from the one
-    served longest ago; then the oldest; until none has anything left. Each taker is the number of its requests
-    running, the turn in which it was last served, and its own line."""
-    # A taker that was just served comes behind all that were served earlier.
+    """Yield requests of the takers in turn, until no taker has any left: from the taker with the fewest running
+    requests; between equals, from the one served longest ago; then the oldest. Each taker is the number of its running
+    requests, the turn in which it was last served, and its own line."""
+    # Every turn here is later than all earlier ones, so a taker that is served goes behind the others.
     turns = count(1 + max((served for _, served, _ in takers), default=0))
     firsts = ((taken, served, next(rest, None), n, rest) for n, (taken, served, rest) in enumerate(takers))
     heap = [(taken, served, f[:3], n, f, rest) for taken, served, f, n, rest in firsts if f is not None]

@@ -36,7 +36,7 @@ def within(permits: int) -> Rule:
 
 
 class LockLine:
-    """Keep a line of contenders under one path; if the process of one dies, the line moves up by itself."""
+    """Keep a line of contenders under one path; when the process of a contender dies, the line moves up."""
 
     def __init__(self, store: Store, session: Session, path: str, rule: Rule = alone, *, reader: bool = False) -> None:
         self.store, self.session, self.path, self.rule = store, session, path, rule
@@ -54,7 +54,7 @@ class LockLine:
 
     @asynccontextmanager
     async def try_hold(self) -> AsyncIterator[types.At | None]:
-        """Provide the guard, or None when somebody is ahead."""
+        """Yield the guard, or None if others are ahead."""
         me = await self._join()
         try:
             line = await self.store.list(self.path)
@@ -85,8 +85,8 @@ class LockLine:
             except types.Unavailable:
                 line = await answered(self.session, lambda: self.store.list(self.path))
                 me = next((entry for entry in line if entry.value == ticket), None)
-                # Every backend makes this read wait until the unanswered commit can have no effect any more, so
-                # appending again is safe.
+                # Every backend delays this read until the unanswered commit can no longer take effect, so appending
+                # again is safe.
                 if me is None:
                     raise
             assert me is not None, "an append answers with its entry"
@@ -104,13 +104,13 @@ class LockLine:
             await answered(self.session, lambda: self.store.commit([], [types.Delete(me.path)]))
 
     def _mine(self, me: types.Entry, line: Sequence[types.Entry]) -> bool:
-        # Without this, a contender that somebody deleted by hand would find nobody ahead, and believe that it holds the
-        # lock.
+        # Without this check, a contender whose entry was deleted by hand would find nobody ahead, and believe that it
+        # holds the lock.
         if not any(entry.path == me.path for entry in line):
             raise types.SessionLost(f"{self.session.name} lost its place in {self.path}")
         # The order of births is the order of commits on every backend, whatever the names are.
         ahead = (entry for entry in line if entry.born < me.born and entry.path != self.path)
-        # an entry without a session does not count: the store would never remove it
+        # An entry without a session does not count: the store would never remove it, and the line would stop.
         return self.rule([entry for entry in ahead if entry.lease is not None])
 
     async def _wait(self, me: types.Entry) -> None:
@@ -134,7 +134,7 @@ class LockLine:
 
 
 def lock(store: Store, session: Session, path: str) -> LockLine:
-    """Return a lock with one holder at a time, in order of arrival.  An election is this, held for a term."""
+    """Return a lock with one holder at a time, in order of arrival.  An election is such a lock, held for a term."""
     return LockLine(store, session, path)
 
 

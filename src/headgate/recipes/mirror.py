@@ -16,8 +16,8 @@ RETRY_MAX_S = 10.0
 
 
 class Mirror:
-    """Keep a local copy with `run()`; everything else reads it.  The copy may be late but never torn: writers check
-    versions."""
+    """Keep a local copy with `run()`; everything else reads it.  The copy may be late, which is safe because writers
+    check versions."""
 
     def __init__(self, store: Store, prefix: str) -> None:
         self.prefix = prefix
@@ -33,7 +33,7 @@ class Mirror:
         wait_s = 0.1
         while True:
             try:
-                # Only Unavailable passes by itself. Any other error needs a person, and ends the task of the mirror.
+                # Only Unavailable is temporary. Any other error needs a person, and ends the mirror's task.
                 watch = self._store.watch(self.prefix)
                 async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
                     async for change in watch:
@@ -95,7 +95,7 @@ class Mirror:
             self._tree.remove(change.path)
             self._stir(change.path)
         else:
-            # A snapshot replaces everything: after a gap, nobody says which entries have gone.
+            # A snapshot replaces everything: after a gap, no event names the entries that were deleted.
             self._tree = Tree(change.entries)
             self._ready.set()
             # A part that watches several prefixes is woken once.

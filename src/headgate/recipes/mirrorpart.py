@@ -6,12 +6,12 @@ import asyncio
 from contextlib import suppress
 
 CHANGED_MAX = 1_000
-"""Limit on the changed paths remembered for a reader that looks only now and then; beyond it, any path may have
-changed."""
+"""Limit on the changed paths remembered for a reader that calls `changed` only now and then; beyond it, any path may
+have changed."""
 
 
 class MirrorPart:
-    """Watch some prefixes, so that a reader of one does not wake up for all."""
+    """Watch some prefixes, so that a reader does not wake up for changes elsewhere in the mirror."""
 
     def __init__(self, prefixes: tuple[str, ...], parts: dict[str, dict[MirrorPart, None]]) -> None:
         self.moves = 0

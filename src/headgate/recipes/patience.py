@@ -1,4 +1,4 @@
-"""Wait for a store that does not answer, for as long as what this process holds may still be its own."""
+"""Wait for a store that does not answer, as long as this process may still own its locks and leases."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WAIT_MAX_S = 2.0
 
 
 async def answered(session: Session, ask: Callable[[], Awaitable[T]]) -> T:
-    """Return what `ask` answers; while the store is out of reach, call `ask` again after growing waits. `ask` must
-    be safe to repeat: a read, or a commit whose checks fail once it took effect. Raise SessionLost when the session
+    """Return the result of `ask`; while the store is unavailable, call `ask` again after growing waits. `ask` must be
+    safe to repeat: a read, or a commit whose checks fail once it has taken effect. Raise SessionLost when the session
     ends."""
     wait_s = WAIT_FIRST_S
     while True:
-        # Repeating ends with the session: by then, others may have taken over what the caller was about to write.
+        # Once the session has ended, another process may have taken over what the caller was about to write.
         session.check()
         try:
             return await ask()

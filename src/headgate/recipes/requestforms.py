@@ -39,8 +39,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """requested | running | waiting: its worker waits for something, and does other work meanwhile | paused: its
     worker waits until `wanted` is `resume`"""
     wanted: str = "run"
-    """What the submitter wants now: run | resume | cancel. The worker compares it with what it does; nobody
-    notifies it."""
+    """What the submitter wants now: run | resume | cancel. The worker reads it from its mirror; no message is sent."""
     waited: bool = False
     """Whether the submitter waits for the result in its own process; otherwise the answer goes where `meta` says."""
     owner: Owner = NOBODY

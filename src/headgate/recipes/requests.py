@@ -1,4 +1,4 @@
-"""Work that one process requests and another performs; each request is performed by one worker at a time.
+"""Let one process request work that another performs; only one worker at a time performs a request.
 
 A request is small; its parameters lie beside it. A worker claims it with a lock of its own session: when the worker
 dies, the lock disappears and another worker may claim the request. The answer and the end of the request are one
@@ -83,8 +83,8 @@ class Requests:
         return Open(entry, request, mirror.get(self._of(self.places.locks, request.id)) is not None, self.places)
 
     def left(self, mirror: Mirror) -> dict[str, list[Entry]]:
-        """Return the results that nobody waits for: path of the result -> the entries of the result and of the
-        parameters; and cancelled requests whose workers died, in case that no other worker ever takes them."""
+        """Return leftovers, path -> entries to remove: results that nobody waits for, with their parameters, and
+        cancelled requests whose workers died, because perhaps no other worker ever takes them."""
         found: dict[str, list[Entry]] = {}
         for place in (self.places.params, self.places.result_data, self.places.results):
             for entry in mirror.under(place):
@@ -100,9 +100,9 @@ class Requests:
         }
 
     async def claim(self, found: Open, session: Session, owner: Owner = NOBODY) -> Claim | None:
-        """Claim a request in one commit; return None when another worker was quicker. A request whose worker was
-        lost while it was paused stays `paused`."""
-        # The jobs that depend on it may be running, so the next worker must not begin it again.
+        """Claim a request in one commit; return None if another worker was faster. A request whose worker died while
+        it was paused stays `paused`."""
+        # Jobs that depend on a paused job may be running, so the next worker must not start it again.
         state = "paused" if found.request.state == "paused" else "running"
         request = replace(found.request, state=state, owner=owner)
         path, lock = found.entry.path, self._of(found.places.locks, request.id)
@@ -144,7 +144,7 @@ class Requests:
 
     def _known(self, entry: Entry) -> Request | None:
         """Return the request if this version of it was decoded before."""
-        # Nothing removes the requests that are gone from it.
+        # Nothing removes finished requests from this cache one by one.
         if len(self._decoded) > 10_000:
             self._decoded.clear()
         version, request = self._decoded.get(entry.path, (0, None))

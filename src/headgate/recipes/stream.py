@@ -1,4 +1,4 @@
-"""Queue events: ordered entries that name their bodies.
+"""Queue events as ordered entries, each of which names its body.
 
 The consumer of an event deletes it in the commit that records the consequences, so an event takes effect exactly
 once.
@@ -78,19 +78,19 @@ class Stream(msgspec.Struct, Generic[E], frozen=True):
 
 
 class StreamConsumer(Generic[E]):
-    """Give one consumer the events of a stream: first those without an owner, then one of each owner in turn, oldest
-    first, so that no owner's flood delays others.  Each event is decoded once."""
+    """Give one consumer the events of a stream: first events without an owner, then one event of each owner in turn,
+    oldest first, so that a flood from one owner does not delay others.  Each event is decoded once."""
 
     def __init__(self, stream: Stream[E], mirror: Mirror, whose: Callable[[E], str]) -> None:
-        """Make a consumer. `whose` returns the owner of an event; empty for one that concerns all, which no later
-        event may overtake."""
+        """Make a consumer. `whose` returns the owner of an event, or an empty string for an event that concerns all
+        owners; no later event may overtake it."""
         self.stream = stream
         self._mirror, self._whose = mirror, whose
         self._known: dict[str, Unread[E]] = {}
 
     def waiting(self, limit: int) -> list[Unread[E]]:
         """Return the next events in turn, at most `limit`, without unreadable ones."""
-        # After a long outage there may be a great many, and each has to be decoded before its owner is known.
+        # After a long outage there may be very many events, and the owner is known only after decoding.
         entries = self._mirror.under(self.stream.queue)[:LOOKED_AT_MAX]
         # Consumed events are forgotten only now and then, so that the cost is spread over many calls.
         if len(self._known) > 2 * len(entries) + limit:

@@ -1,7 +1,7 @@
 """Serve functions over HTTP and websockets, on Starlette's requests and responses.
 
-A route module makes handlers of functions (`@get("/api/tenant/{tenant:str}/jobs")`) and raises HTTPException. A
-`WebApplication` finds the handler, calls it with what its signature asks for and answers with what it returns.
+A route module turns functions into handlers (`@get("/api/tenant/{tenant:str}/jobs")`) and raises HTTPException. A
+`WebApplication` finds the handler, calls it with the arguments that its signature names, and sends what it returns.
 """
 
 from starlette.requests import HTTPConnection as Connection

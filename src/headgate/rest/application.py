@@ -39,7 +39,7 @@ class WebApplication:
         refused: Callable[[Exception, Scope], Awaitable[None]] | None = None,
         body_max_bytes: int = BODY_MAX_BYTES,
     ) -> None:
-        """Take handlers and what they share: a parameter whose class is that of one of `shared` receives that
+        """Take handlers and shared objects: a parameter annotated with the class of one of `shared` receives that
         object. The guard is called before any handler. `headers` are added to every response that does not set
         them. `answers` make the responses to exceptions; `refused` is called with each exception first."""
         self.handlers = tuple(handlers)
@@ -79,7 +79,7 @@ class WebApplication:
         found = self._found(scope)
         method = scope["method"]
         one = found.get(method)
-        if one is None:  # without the guard: the methods of an address reveal nothing
+        if one is None:  # without the guard: the allowed methods are no secret
             allowed = ", ".join(sorted({*found, "OPTIONS"} - {SOCKET}))
             if method != "OPTIONS":
                 raise HTTPException(status_code=405, headers={"Allow": allowed})
@@ -95,7 +95,7 @@ class WebApplication:
     def _found(self, scope: Scope) -> dict[str, RouteTarget[Handler]]:
         """Return the targets of the address, by method, and put its keys into the scope. Raise 400, 404."""
         scope["path_params"] = {}
-        # Addresses in answers are made from this header where the settings name no root.
+        # If the settings name no root, URLs in responses are built from this header.
         if any(name == b"host" and _HOST.fullmatch(value) is None for name, value in scope["headers"]):
             raise HTTPException("Invalid host header", status_code=400)
         words = segments(scope["path"])
@@ -121,7 +121,7 @@ class WebApplication:
         return answer
 
     def _answer_of(self, request: HttpRequest, error: Exception) -> responses.Response:
-        # The most specific class counts; `Exception` always has an answer.
+        # The most specific class wins; `Exception` always has an answer.
         kind = next(kind for kind in type(error).__mro__ if kind in self._answers)
         return self._answers[kind](request, error)
 

@@ -35,7 +35,7 @@ _WHERE = re.compile(r"`\$\.(.+)`$")
 
 
 class QueryValues(Mapping[str, str]):
-    """Hold the query of an address; a name that is given several times has its first value."""
+    """Hold the query of an address; a name that occurs several times has its first value."""
 
     def __init__(self, raw: bytes) -> None:
         self.pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True)
@@ -98,7 +98,7 @@ def bound(handler: Handler, shared: Mapping[type, object]) -> Binding:
             sources[name] = _source(handler, name, kind, hint, parameter.default, shared)
 
     async def values(connection: Any) -> dict[str, Any]:  # a request or a websocket
-        # Cheap values come first, so a request with a bad query is refused before its body is read.
+        # Cheap values come first, so that a request with a bad query is refused before its body is read.
         found = {name: source(connection) for name, source in sources.items()}
         for name, hint in bodies:
             found[name] = _decoded(connection, name, await connection.body(), hint)
@@ -132,7 +132,7 @@ def _source(handler: Handler, name: str, kind: str, hint: Any, default: Any, sha
         return lambda connection: connection.path_params[name]
     if hint is str and any(having) and default is not inspect.Parameter.empty:
         return lambda connection: connection.path_params.get(name, default)
-    raise TypeError(f"{handler.name}: nothing in a request, and nothing shared, is {name}")
+    raise TypeError(f"{handler.name}: neither a request nor the shared objects supply the parameter {name}")
 
 
 def _from_query(request: Any, name: str, hint: Any, default: Any) -> Any:
@@ -145,7 +145,7 @@ def _from_query(request: Any, name: str, hint: Any, default: Any) -> Any:
 def _decoded(request: Any, name: str, body: bytes, hint: Any) -> Any:
     """Decode a body. Raise 400, RecursionError, UnicodeError."""
     if not body:
-        raise _refused(request, name, "a body of JSON is needed")
+        raise _refused(request, name, "a JSON body is required")
     try:
         document = msgspec.json.decode(body)
     except msgspec.DecodeError as error:

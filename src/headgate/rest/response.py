@@ -29,7 +29,7 @@ class Cookie:
 
 
 class Response(responses.Response, Generic[T]):
-    """Answer with a whole body: bytes and text as they are, anything else as JSON."""
+    """Answer with a complete body: bytes and strings unchanged, anything else as JSON."""
 
     def __init__(
         self,
@@ -67,15 +67,14 @@ class Redirect(Response[str]):
         headers: Mapping[str, str] | None = None,
         cookies: Iterable[Cookie] = (),
     ) -> None:
-        # Starlette quotes what may not stand in a header, such as line breaks in an address that a client chose.
+        # Starlette escapes characters that a header may not contain, such as line breaks in a URL from a client.
         place = responses.RedirectResponse(address).headers["location"]
         with_location = {**(headers or {}), "Location": place}
         super().__init__("", status_code=status_code, media_type=TEXT, headers=with_location, cookies=cookies)
 
 
 class StreamResponse(responses.StreamingResponse):
-    """Answer piece by piece. When the client is gone or the answer ends otherwise, the generator of pieces is
-    closed."""
+    """Answer piece by piece. Close the generator of pieces when the client disconnects or the response ends."""
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class StreamResponse(responses.StreamingResponse):
 
     async def stream_response(self, send: Send) -> None:
         if isinstance(self.body_iterator, AsyncGenerator):
-            # Otherwise the generator, with all it holds, would stay until the garbage collector finds it.
+            # Otherwise the generator and everything it holds would stay until the garbage collector finds it.
             async with aclosing(self.body_iterator):
                 await super().stream_response(send)
         else:
@@ -118,7 +117,8 @@ async def _written(events: AsyncIterator[Mapping[str, str]]) -> AsyncIterator[by
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines of a text as readers of events count them; `splitlines` splits at more characters."""
+    """Return the lines of a string as readers of server-sent events split them; `splitlines` splits at more
+    characters."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
@@ -135,7 +135,7 @@ class HTTPException(Exception):
         headers: Mapping[str, str] | None = None,
         extra: Mapping[str, Any] | Sequence[Mapping[str, str]] | None = None,  # JSON
     ) -> None:
-        """Take further members of the answer, or the errors of each part of the request, as `extra`."""
+        """Take `extra` as further members of the answer, or as the errors of single parts of the request."""
         self.status_code = status_code or self.status_code
         self.detail = detail or HTTPStatus(self.status_code).phrase
         self.headers, self.extra = headers, extra

@@ -1,4 +1,4 @@
-"""Make handlers: functions with the addresses and methods that they answer, and find them by address."""
+"""Make handlers, which are functions with the addresses and methods that they answer, and find them by address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Guard = Callable[[HTTPConnection, "Handler"], Awaitable[None]]
 _KEY = re.compile(r"\{(\w+):(str|path)\}")
 """Key in a template, with its form."""
 SOCKET = "WEBSOCKET"
-"""Name that stands among the methods for websockets."""
+"""Name that handlers of websockets have instead of an HTTP method."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -27,15 +27,15 @@ class Handler:
 
     fn: Function
     paths: tuple[str, ...]
-    """Templates such as `/api/tenant/{tenant:str}/job/{rest:path}`: `str` matches one segment, `path` all that
-    follow."""
+    """Templates such as `/api/tenant/{tenant:str}/job/{rest:path}`: `str` matches one segment, `path` all remaining
+    ones."""
     methods: frozenset[str]
     """HTTP methods; empty: the handler answers websockets."""
     status_code: int = 200
     media_type: str = ""
     """Media type of what the handler returns; empty: JSON."""
     opt: Mapping[str, Any] = field(default_factory=dict)
-    """Facts about the handler for the description, the guards and the reference page."""
+    """Metadata about the handler for the API description, the guards and the reference page."""
     include_in_schema: bool = True
     body_max_bytes: int = 0
     """Size limit of a request's body; 0: the limit of the application."""
@@ -105,7 +105,7 @@ class RouteTarget(Generic[H]):
 
 @dataclass(slots=True)
 class RouteNode(Generic[H]):
-    """Represent the common beginning of some templates."""
+    """Represent a common prefix of templates."""
 
     words: dict[str, RouteNode[H]] = field(default_factory=dict)
     one: RouteNode[H] | None = None
@@ -117,7 +117,7 @@ class RouteNode(Generic[H]):
 
 
 def segments(path: str) -> list[str]:
-    """Return the segments of a path, without empty ones, as doubled slashes make them."""
+    """Return the segments of a path, without the empty ones that double slashes create."""
     return [word for word in path.split("/") if word]
 
 
@@ -127,7 +127,7 @@ def keys_of(template: str) -> tuple[str, ...]:
 
 
 class RouteTrie(Generic[H]):
-    """Hold handlers by templates. A word of a template comes before a key in its place, whatever follows."""
+    """Find handlers by template. A word takes precedence over a key in the same position, whatever follows."""
 
     def __init__(self) -> None:
         self._root = RouteNode[H]()
@@ -151,9 +151,9 @@ class RouteTrie(Generic[H]):
                 node.rest = node.rest or RouteNode()
                 node = node.rest
         keys = keys_of(template)
-        # Found when the program starts, instead of as a handler that is never called.
+        # Detected when the program starts: otherwise one of the two handlers would silently never be called.
         if method in node.found or len(set(keys)) < len(keys):
-            raise BadTemplate(f"{method} {template} is answered twice, or has a key twice")
+            raise BadTemplate(f"{method} {template} has two handlers, or the same key twice")
         node.found[method] = RouteTarget(handler, template, keys)
 
     def find(self, words: list[str]) -> tuple[dict[str, RouteTarget[H]], list[str]]:
@@ -161,7 +161,7 @@ class RouteTrie(Generic[H]):
         address."""
         node, values = self._root, list[str]()
         for place, word in enumerate(words):
-            # There is no way back from a word to a key, so finding takes one step per segment.
+            # A search never goes back from a word to a key, so it takes one step per segment.
             below = node.words.get(word)
             if below is None:
                 if node.one is None:

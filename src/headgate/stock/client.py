@@ -1,4 +1,4 @@
-"""Call `headgate.inventory.v1`: methods are named as in its definitions, and answers are its messages."""
+"""Call the service `headgate.inventory.v1`: methods have the names of its definition, and answers are its messages."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SERVICE = pb.DESCRIPTOR.services_by_name["Inventory"]
 CALL_MAX_S = 30.0
 PAGE_MAX = 1_000
 LOOK_INTERVAL_S = 1.0
-"""Time between two checks whether a lease's turn has come."""
+"""Time between two checks of a lease that waits."""
 GRACE_S = 60
-"""Time for which a lease keeps waiting after its requester has stopped asking."""
+"""Time for which a lease continues to wait after its requester has stopped polling."""
 END_S = 30.0
-"""Time for which ending a lease is repeated while the service does not answer."""
+"""Time for which the client tries to end a lease while the service does not answer."""
 PASSING = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED")
-"""Statuses that pass by themselves."""
+"""Status codes of temporary failures."""
 
 
 class StockRefused(Exception):
@@ -50,7 +50,7 @@ class Stock:
         partition: str = "",
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        """Use the channel as `user` of `project`; with a token, both may be left out: they are the token's."""
+        """Use the channel as `user` of `project`; omit both with a token, which names them."""
         self._channel = channel
         self._session = pb.Session(user=user, project=project, partition=partition)
         self._metadata = tuple((metadata or {}).items())
@@ -66,9 +66,9 @@ class Stock:
         partition: str = "",
         credentials: grpc.ChannelCredentials | None = None,
     ) -> Self:
-        """Return that of the service at HOST:PORT; `credentials` of grpc if it speaks TLS."""
+        """Connect to the service at HOST:PORT; pass grpc `credentials` if it speaks TLS."""
         with needing("an inventory's client", "inventory"):
-            import grpc  # 19 MB
+            import grpc  # 19 MB, so only programs that connect load it
         channel = grpc.secure_channel(address, credentials) if credentials else grpc.insecure_channel(address)
         metadata = {"authorization": f"Bearer {token}"} if token else {}
         return cls(channel, user=user, project=project, partition=partition, metadata=metadata)
@@ -86,27 +86,28 @@ class Stock:
         self._channel.close()
 
     def call(self, method: str, /, **fields: Any) -> Any:  # the message the method answers with
-        """Return the answer of any method, given the fields of its request.  Raise StockRefused."""
+        """Call any method with the fields of its request, and return its answer.  Raise StockRefused."""
         read = GetMessageClass(SERVICE.methods_by_name[method].output_type).FromString
         made = self._channel.unary_unary(f"/{SERVICE.full_name}/{method}", _bytes, read)
         with _refusals():
             return made(self._request(method, fields), timeout=CALL_MAX_S, metadata=self._metadata)
 
     def watch(self, *, revision: int = 0, **fields: Any) -> Iterator[pb.WatchResponse]:  # fields of the request
-        """Tell what is done to objects, from now on or after a moment.  Raise StockRefused."""
+        """Yield changes of objects, from now on or after `revision`.  Raise StockRefused."""
         path = f"/{SERVICE.full_name}/Watch"
         made = self._channel.unary_stream(path, _bytes, pb.WatchResponse.FromString)
         with _refusals():
             yield from made(self._request("Watch", {"revision": revision, **fields}), metadata=self._metadata)
 
     def search(self, *filters: str, sort: Sequence[str] = (), limit: int = 0) -> Iterator[pb.Object]:
-        """Yield what matches one of the filters (`memory>=64 tag:gpu`), page by page; `-FIELD` sorts downwards."""
+        """Yield the objects that match one of the filters (`memory>=64 tag:gpu`), page by page; `-FIELD` sorts in
+        descending order."""
         return paged(self.call, sort, limit, filters=filters)
 
     def create(
         self, type: str, name: str, properties: Mapping[str, str] | None = None, tags: Sequence[str] = ()
     ) -> pb.Object:
-        """Return the object that was made.  Raise StockRefused."""
+        """Create an object and return it.  Raise StockRefused."""
         made = pb.Object(type=type, name=name, properties=dict(properties or {}), tags=tags)
         answer: pb.ApplyResponse = self.call("Apply", steps=[pb.Step(create=made)])
         return answer.objects[0]
@@ -121,10 +122,10 @@ class Stock:
         wait_s: int = 0,
         note: str = "",
     ) -> Iterator[pb.Lease]:
-        """Have a machine, or so much of what an object has, within the block; then it is given back.
+        """Lease a machine, or `amounts` of an object, for the duration of the block; then give it back.
 
-        Raise StockRefused for what is refused, also when it could not be given back and stays leased for its hours;
-        TimeoutError when it was not there in `wait_s`.
+        Raise StockRefused if the service refuses the lease, or if the lease cannot be ended and therefore lasts for its
+        `hours`. Raise TimeoutError if nothing becomes available within `wait_s`.
         """
         lease = self.call(
             # The service ends the wait by itself if this process dies meanwhile.
@@ -136,20 +137,20 @@ class Stock:
         except BaseException as error:
             try:
                 self._end(lease.id)
-            except StockRefused as refused:  # The caller has to see its own error.
+            except StockRefused as refused:  # the caller must see its own error, not this one
                 error.add_note(f"lease {lease.id} could not be given back: {refused}")
             raise
         self._end(lease.id)
 
     def _end(self, id: str) -> None:
-        """End a lease. While the service is away this is repeated, because otherwise the object would stay in use."""
+        """End a lease. Try again while the service is unavailable, because otherwise the object would stay in use."""
         until_s = time.monotonic() + END_S
         while True:
             try:
                 self.call("EndLease", id=id)
                 return
             except StockRefused as refused:
-                if refused.status == "NOT_FOUND":  # its time was over, or it was ended and the answer was lost
+                if refused.status == "NOT_FOUND":  # it has expired, or an earlier call ended it and its answer was lost
                     return
                 if refused.status not in PASSING or time.monotonic() >= until_s:
                     raise
@@ -160,7 +161,7 @@ class Stock:
         while lease.state == pb.Lease.WAITING:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
-                raise TimeoutError(f"{lease.search or 'a machine'} was not there in {wait_s} s")
+                raise TimeoutError(f"{lease.search or 'a machine'} was not available within {wait_s} s")
             time.sleep(min(LOOK_INTERVAL_S, left_s))
             lease = self.call("GetLease", id=lease.id)
         return lease
@@ -175,7 +176,8 @@ def paged(
     limit: int,
     **wanted: Any,  # fields of the request
 ) -> Iterator[pb.Object]:
-    """Yield what `call("Search", …)` finds, page by page; at most `limit` if there is one; `-FIELD` sorts downwards."""
+    """Yield what `call("Search", …)` finds, page by page; at most `limit` objects if it is not 0; `-FIELD` sorts in
+    descending order."""
     sorts = [pb.Sort(field=one.removeprefix("-"), descending=one.startswith("-")) for one in sort]
     token, left = "", limit
     while True:
@@ -195,7 +197,7 @@ def _bytes(message: Message) -> bytes:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Raise StockRefused for what gRPC raises inside; a caller with a channel has gRPC installed."""
+    """Translate gRPC errors raised inside into StockRefused; a caller with a channel has gRPC installed."""
     import grpc
 
     try:

@@ -175,7 +175,7 @@ async def test_a_function_gets_what_its_signature_names() -> None:
 
 
 WRONG = (
-    (b"", "data: a body of JSON is needed"),
+    (b"", "data: a JSON body is required"),
     (b"null", "data: Expected `object`, got `null`"),
     (b"{}", "data: Object missing required field `name`"),
     (b'{"name": 1}', "name: Expected `str`, got `int`"),
@@ -416,7 +416,7 @@ def test_a_parameter_that_no_request_has_is_refused_at_once() -> None:
         (["/a", "/a/{name:str}"], sometimes),
         ("/a/{other:str}", sometimes),
     ):
-        with pytest.raises(TypeError, match="nothing in a request, and nothing shared, is"):
+        with pytest.raises(TypeError, match="neither a request nor the shared objects supply the parameter"):
             application(get(path)(fn))
 
 
