@@ -48,7 +48,7 @@ def told(headgate: Headgate, project: str, commit: str, pipeline: str) -> str:
 
 
 def problems(headgate: Headgate) -> dict[str, str]:
-    found: list[dict[str, Any]] = headgate.get("/api/tenant/example/status")["troubles"]
+    found: list[dict[str, Any]] = headgate.get("/api/tenant/example/status")["problems"]
     return {problem["project"]: problem["text"] for problem in found}
 
 

@@ -195,13 +195,13 @@ def test_the_tenant_file_is_read_anew(headgate: Headgate) -> None:
     file.write_text("- tenant: [")
     status, said = reconfigure()
     assert status == 1 and "everything goes on as before" in said and "tenants.yaml" in said
-    (problem,) = headgate.get("/api/tenant/example/status")["troubles"]
+    (problem,) = headgate.get("/api/tenant/example/status")["problems"]
     assert problem["project"] == "the tenant file" and knows("code/new")
     file.write_text(before)
     assert headgate.process is not None
     headgate.process.send_signal(signal.SIGHUP)
     wait_for("the project is gone", lambda: not knows("code/new"))
-    wait_for("all is well", lambda: headgate.get("/api/tenant/example/status")["troubles"] == [])
+    wait_for("all is well", lambda: headgate.get("/api/tenant/example/status")["problems"] == [])
     assert reconfigure("--full", "code/api")[0] == 1
 
 

@@ -89,7 +89,7 @@ def test_a_part_that_landed_alone_is_an_alarm_until_somebody_says_that_it_is_dea
     run_git("push", "-q", "origin", *withdrawn, at=repositories.work(left))
 
     def alarms() -> list[str]:
-        told = headgate.get("/api/tenant/example/status")["troubles"]
+        told = headgate.get("/api/tenant/example/status")["problems"]
         return [one["text"] for one in told if f"git.example/{left}/master/{topic}" in one["project"]]
 
     (text,) = wait_for("the alarm", alarms)

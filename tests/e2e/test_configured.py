@@ -25,7 +25,7 @@ def pushed(headgate: Headgate, text: str) -> str:
 
 
 def not_in_force(headgate: Headgate) -> bool:
-    problems = headgate.get("/api/tenant/example/status")["troubles"]
+    problems = headgate.get("/api/tenant/example/status")["problems"]
     return any("is not in force" in problem["text"] for problem in problems)
 
 

@@ -41,7 +41,7 @@ async def test_queues_are_looked_at_and_dead_letters_posted_again(tmp_path: Path
         await asyncio.to_thread(_looked_at, f"{url}/", tmp_path)
         found = await ask("GET", "/orders?limit=100")
         assert [one["body"] for one in found["messages"]].count(f"{EVIL} 0") == 2, "posted again, once"
-        partition_status = (await ask("GET", "/orders/standing"))["partitions"][0]
+        partition_status = (await ask("GET", "/orders/status"))["partitions"][0]
         assert (
             partition_status["messages"],
             partition_status["delayed"],

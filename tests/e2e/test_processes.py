@@ -240,7 +240,7 @@ def test_a_store_that_is_away_is_said_and_waited_for(cluster: Cluster, server: S
         wait_for(f"{name} is not ready", lambda name=name: cluster.health(name)[0] == 503)
     status, said = cluster.health("e1")
     assert status == 503 and not said["store"]["reachable"] and said["store"]["error"]
-    (problem,) = wait_for("it is shown", lambda: cluster.get("web", "/api/tenant/example/status")["troubles"])
+    (problem,) = wait_for("it is shown", lambda: cluster.get("web", "/api/tenant/example/status")["problems"])
     assert problem["project"] == "the store", "the pages say so, too"
     shown = cluster.headgate("components", "--url", cluster.url("web"))
     assert "the store: nothing is decided" in shown and "executor/" in shown

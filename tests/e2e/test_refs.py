@@ -221,4 +221,4 @@ def test_other_refs_and_what_was_merged(headgate: Headgate) -> None:
     note(headgate, direct, "Headgate (check):")
     push(headgate, f"{direct}:refs/heads/master")
     note(headgate, direct, "Headgate (promote):")
-    assert json.dumps(headgate.get("/api/tenant/example/status")["troubles"]) == "[]"
+    assert json.dumps(headgate.get("/api/tenant/example/status")["problems"]) == "[]"

@@ -126,10 +126,10 @@ def test_people_are_told_by_mail_and_webhook_whatever_was_away(tmp_path: Path, h
         mail = wait_for(
             "it is said that mail waits",
             lambda: next(
-                (o for o in headgate.get(place)["outboxes"] if o["connection"] == "mail" and o["trouble"]), None
+                (o for o in headgate.get(place)["outboxes"] if o["connection"] == "mail" and o["problem"]), None
             ),
         )
-        assert mail["waiting"] == 2 and f"127.0.0.1:{port}" in mail["trouble"]
+        assert mail["waiting"] == 2 and f"127.0.0.1:{port}" in mail["problem"]
         status, said = say(headgate, "reports", "list", "--url", headgate.url)
         assert status == 0 and "mail: 2 reports wait" in said and "hook: nothing waits" in said
         controller = Controller(box, hostname="127.0.0.1", port=port)

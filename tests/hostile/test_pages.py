@@ -246,4 +246,4 @@ async def test_reports_of_tests_are_found_by_what_artifacts_say(served: tuple[Si
     uuid = await left(site)
     found = await (await page.request.get(f"{url}/api/tenant/example/build/{uuid}/tests")).json()
     assert (found["files"], found["passed"]) == (["odd/names.xml", "unit tests/a.xml"], 2)
-    assert found["troubles"] == []
+    assert found["problems"] == []

@@ -42,7 +42,15 @@ OF_THE_TENANT = (
     "status/change/info",
     f"build/{BUILD}/logs", "pipeline/gate/project/app/branch/master/freeze-job/info", "buildset/info",
 )  # fmt: skip
-OF_ALL = ("/api/queues", "/api/components", "/api/connections", "/api/troubles", "/metrics", "/api/actions")
+OF_ALL = (
+    "/api/queues",
+    "/api/components",
+    "/api/connections",
+    "/api/problems",
+    "/api/troubles",
+    "/metrics",
+    "/api/actions",
+)
 
 
 @pytest.mark.long

@@ -49,7 +49,7 @@ def until_told(arena: Arena, *words: str) -> str:
     """What the status page says is wrong with the attacker's project, once it has all these words."""
 
     def found() -> str:
-        status = json.dumps(arena.headgate.get("/api/tenant/example/status")["troubles"], ensure_ascii=False)
+        status = json.dumps(arena.headgate.get("/api/tenant/example/status")["problems"], ensure_ascii=False)
         return status if all(word in status for word in words) else ""
 
     return str(wait_for(f"the status page says {words}", found))
@@ -144,7 +144,7 @@ def test_a_listing_without_branches_is_believed_when_git_says_so_again(tmp_path:
         assert is_queued(arena)
         shutil.rmtree(bare / "refs")
         (tmp_path / "refs").rename(bare / "refs")
-        wait_for("all is well", lambda: not arena.headgate.get("/api/tenant/example/status")["troubles"])
+        wait_for("all is well", lambda: not arena.headgate.get("/api/tenant/example/status")["problems"])
         assert is_queued(arena)
         arena.neighbours_land()
         shutil.rmtree(bare / "refs/heads")

@@ -47,7 +47,7 @@ def test_servers_that_misbehave_hold_up_nobody(tmp_path: Path) -> None:
 
             def told() -> str:
                 status = json.dumps(
-                    arena.headgate.get("/api/tenant/at-shouting/status")["troubles"], ensure_ascii=False
+                    arena.headgate.get("/api/tenant/at-shouting/status")["problems"], ensure_ascii=False
                 )
                 return status if "very very" in status else ""
 

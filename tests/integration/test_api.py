@@ -451,8 +451,11 @@ async def test_what_was_set_aside_is_shown_retried_and_dropped(client: Client, r
     assert [(one["id"], one["error"]) for one in found["aside"][:1]] == [("one", "it  [31mraised")]
     assert "/zuul/cache/connection/local/cache/00" in [one["path"] for one in found["damaged"]]
     assert [one["id"] for one in (await client.get(f"{TENANT}/quarantine")).json()] == ["one", "two", "three"]
-    told = (await client.get(f"{TENANT}/status")).json()["troubles"]
+    told = (await client.get(f"{TENANT}/status")).json()["problems"]
     assert any(one["project"] == "event one" and "set aside" in one["text"] for one in told)
+    assert (await client.get(f"{TENANT}/status")).json()["troubles"] == told
+    for path in ("/api/problems", "/api/troubles"):
+        assert (await client.get(path)).json() == []
 
     drop, retry = {"do": "drop", "reason": "why"}, {"do": "retry"}
     assert (await client.post("/api/quarantine/one", json=drop)).status_code == 401

@@ -84,8 +84,11 @@ async def test_a_priority_decides_on_the_partition_and_the_middle_one_is_usual(s
         assert (await answer.json())["messages"][0]["partition"] == 1
     listed = (await server.ask("GET", "?details=true"))["queues"][0]
     assert (listed["partitions"], listed["priorities"]) == (3, 3)
-    partition_status = (await server.ask("GET", "/q/standing"))["partitions"]
+    partition_status = (await server.ask("GET", "/q/status"))["partitions"]
     assert [(one["priority"], one["messages"]) for one in partition_status] == [(1, 3), (2, 3), (3, 4)]
+    assert (await server.ask("GET", "/q/standing"))["partitions"] == partition_status, "its former name"
+    sizes = await server.ask("GET", "?include_size=true")
+    assert sizes["queues"][0]["messages"] == 10 and sizes == await server.ask("GET", "?kept=true")
 
 
 async def test_what_cannot_be_is_refused_and_says_what_can(server: Server) -> None:
@@ -117,7 +120,7 @@ async def test_a_queue_without_priorities_is_as_it_ever_was_and_refuses_them(ser
     assert [set(one) for one in listed if one["queue_name"] == "plain"] == [
         {"queue_name", "partitions", "type", "consistency", "principles", "created", "application"}
     ]
-    assert "priority" not in (await server.ask("GET", "/plain/standing"))["partitions"][0]
+    assert "priority" not in (await server.ask("GET", "/plain/status"))["partitions"][0]
     batch = {"messages": [{"body": "x", "priority": "high"}]}
     assert "has no priorities" in (await server.ask("POST", "/plain", 400, json=batch))["error_msg"]["0.priority"]
     await server.ask("POST", "/plain", 201, json={"messages": [{"body": "x", "priority": "normal", "key": "k"}]})

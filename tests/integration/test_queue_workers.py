@@ -844,8 +844,8 @@ async def test_an_old_settings_file_works_and_sigterm_drains(board: MessageBoard
                 page = re.search(r"http://\S+(?=/health)", said)
                 assert page is not None
                 async with http.get(f"{page[0]}/health") as answer:
-                    assert (answer.status, (await answer.json())["lanes"]) == (200, ["q"])
-                async with http.post(f"{page[0]}/control", json={"lane": "q", "paused": True}) as answer:
+                    assert (answer.status, (await answer.json())["partitions"]) == (200, ["q"])
+                async with http.post(f"{page[0]}/control", json={"partition": "q", "paused": True}) as answer:
                     assert answer.status == 401, "not without the key"
             process.send_signal(signal.SIGTERM)
             await hands.until("it is told", lambda: _leaves(tmp_path / "store.sqlite"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from typing import Any
 from urllib.parse import quote
 
 import click
@@ -11,7 +12,7 @@ import msgspec
 
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
-from headgate.cli.identity.pages import pages
+from headgate.cli.identity.pages import PageClient, pages
 from headgate.cli.terminal.say import say
 from headgate.cli.terminal.screen import Terminal, TextTable
 from headgate.cli.terminal.text import Style
@@ -52,12 +53,19 @@ def command(context: click.Context, config: str | None, url: str | None, as_json
         say(plain_json(msgspec.json.format(msgspec.json.encode(found)).decode()))
     else:
         terminal = Terminal()
-        for problem in msgspec.convert(at.get("/api/troubles"), list[ProblemShape]):
+        for problem in msgspec.convert(_problems(at), list[ProblemShape]):
             terminal.print(f"{problem.project}: {problem.text}", style="red")
         components = msgspec.convert(found, dict[str, list[ComponentShape]])
         terminal.print(_table(components))
         for text in lacking(components):
             terminal.print(text, style="yellow")
+
+
+def _problems(at: PageClient) -> Any:  # JSON
+    try:
+        return at.get("/api/problems")
+    except UserError:
+        return at.get("/api/troubles")  # a server of the release before
 
 
 def lacking(components: dict[str, list[ComponentShape]]) -> list[str]:

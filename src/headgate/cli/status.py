@@ -143,7 +143,9 @@ def command(config: str | None, url: str | None, tenant: str | None, once: bool)
     terminal = Terminal()
 
     def look() -> StatusShape:
-        return msgspec.convert(at.get(place), StatusShape)
+        found = at.get(place)
+        # A server of the release before answers the former name alone.
+        return msgspec.convert({"problems": found.get("troubles", ()), **found}, StatusShape)
 
     if once or not terminal.moves:
         terminal.print(board(look()))

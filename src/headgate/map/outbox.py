@@ -134,6 +134,14 @@ class QueueReport(PublishedEvent, frozen=True, omit_defaults=True, kw_only=True)
     answers: Answered | None = None
     """The message or the change of an object that the report answers, if one started the item."""
 
+    def document(self) -> bytes:
+        """Return the report as others receive it: its record, and members under the names that they have now."""
+        if (of := self.answers) is None:
+            return msgspec.json.encode(self)
+        # The record keeps `lane`, which others read until the next release.
+        answers = {**msgspec.to_builtins(of), "ordering_key": of.ordering_key}
+        return msgspec.json.encode({**msgspec.to_builtins(self), "answers": answers})
+
 
 class Pushed(msgspec.Struct, frozen=True):
     """Record that a change has landed by a push of the tested commit, which its forge is now to show."""

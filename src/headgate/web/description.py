@@ -4,7 +4,7 @@ Keys of `opt`: `rest` lists the possible ends of a path whose last key takes the
 last word of such a path to the type of the body, where that differs; `query` declares the query's parameters;
 `answers` lists the content types of answers that are not JSON; `alike` lists further statuses whose answers have
 the form of the successful one; `bare` lists statuses without a body; `refuses` adds refusals that other handlers do
-not have.
+not have; `former` lists the paths that are deprecated.
 """
 
 from __future__ import annotations
@@ -143,6 +143,8 @@ def _operation(one: Operation, body: Json, answer: Json) -> Json:
         "operationId": _KEYS.sub(r"\1", f"{method.lower()}{path}").replace("/", "-"),
         "parameters": [*keys, *(query.described() for query in queries)],
     }
+    if path in handler.opt.get("former", ()):
+        found["deprecated"] = True
     if one.body is not None:
         found["requestBody"] = {"content": {"application/json": {"schema": body}}, "required": True}
     good = _good(one, answer)

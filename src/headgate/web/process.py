@@ -41,8 +41,13 @@ class ComponentHealth(msgspec.Struct, frozen=True):
     kind: str
     state: str
     """initializing | running | paused | stopping"""
-    problem: str = msgspec.field(name="trouble", default="")
+    problem: str = ""
     """Why it is not a member just now."""
+    former_problem: str = msgspec.field(name="trouble", default="")
+    """Deprecated: the same as `problem`."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "former_problem", self.problem)
 
 
 class ProcessHealth(msgspec.Struct, frozen=True):

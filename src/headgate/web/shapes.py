@@ -178,8 +178,13 @@ class StatusShape(msgspec.Struct, frozen=True, kw_only=True):
     last_reconfigured: int | None
     """Milliseconds since the epoch."""
     pipelines: tuple[PipelineShape, ...]
-    problems: tuple[ProblemShape, ...] = msgspec.field(name="troubles", default=())
+    problems: tuple[ProblemShape, ...] = ()
     """Headgate only."""
+    former_problems: tuple[ProblemShape, ...] = msgspec.field(name="troubles", default=())
+    """Deprecated: the same as `problems`."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "former_problems", self.problems)
 
 
 class TenantName(msgspec.Struct, frozen=True):

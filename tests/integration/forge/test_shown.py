@@ -23,7 +23,7 @@ async def test_the_tenant_s_reports_say_why_a_forge_is_not_told(
         await here.proposed("Add a thing", {"thing": "1\n"})
         await until("it is asked", lambda: here.board.calls.count("report") > 1)
         (board,) = (await client.get("/api/tenant/example/reports")).json()["outboxes"]
-        assert (board["connection"], board["trouble"]) == ("board", "it is being upgraded") and board["waiting"] >= 1
+        assert (board["connection"], board["problem"]) == ("board", "it is being upgraded") and board["waiting"] >= 1
 
 
 @pytest.mark.long
@@ -48,4 +48,4 @@ async def test_that_another_tree_landed_is_dealt_with_though_the_change_is_forgo
         headers = {"Authorization": "Bearer secret"}
         answer = await client.post("/api/tenant/example/project/code/api/dequeue", json=body, headers=headers)
         assert answer.status_code == 200, answer.text
-        assert (await client.get("/api/tenant/example/status")).json()["troubles"] == []
+        assert (await client.get("/api/tenant/example/status")).json()["problems"] == []

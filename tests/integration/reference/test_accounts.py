@@ -91,7 +91,7 @@ async def test_an_operator_sees_accounts_and_forgets_one(world: World, monkeypat
         ("a1", "gone", True, []),
         ("b2", "sky", False, ["instance/i-7"]),
     ]
-    problems = {t["project"]: t["text"] for t in (await world.get("T/status"))["troubles"]}
+    problems = {t["project"]: t["text"] for t in (await world.get("T/status"))["problems"]}
     assert "headgate node forget a1" in problems["the connection gone, region west"]
     assert "made by another one" in problems["the connection sky"]
     for id, status in (("zz", 404), ("b2", 409), ("a1", 200)):

@@ -84,7 +84,7 @@ PROBLEM = ProblemShape(HOSTILE, HOSTILE, 0)
 ANSWERS: Mapping[str, object] = {
     "/api/tenant/example/autohold": [HOLD],
     "/api/components": {"web": [COMPONENT]},
-    "/api/troubles": [PROBLEM],
+    "/api/problems": [PROBLEM],
     "/api/quarantine": QuarantineShape(aside=(ASIDE,), damaged=(DamagedShape(HOSTILE, HOSTILE),)),
     "/api/reports": ReportsShape(
         outboxes=(OutboxShape(connection=HOSTILE, waiting=1, oldest=0, problem=HOSTILE, since=0),),

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import httpx
-import msgspec
 
 from headgate.adapters.reporters.registry import ReporterOptions
 from headgate.map.outbox import OutboxMessage
@@ -61,7 +60,7 @@ class WebhookReporter:
     async def tell(self, outgoing: OutboxMessage) -> None:
         """Send the report. Raise ReporterAway, ReportPutOff or ReportRefused."""
         # The time differs with each attempt, so a receiver can reject old calls and still accept a late repetition.
-        body, at_s = msgspec.json.encode(outgoing.report), int(self._now_s())
+        body, at_s = outgoing.report.document(), int(self._now_s())
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "headgate",

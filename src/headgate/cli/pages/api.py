@@ -204,6 +204,8 @@ def _route(route: Handler, shapes: dict[str, type[msgspec.Struct]]) -> Iterator[
     yield ""
     yield " ".join((inspect.getdoc(route.fn) or "").split())
     yield ""
+    if former := route.opt.get("former"):
+        yield f"- Deprecated: the same at {', '.join(f'`{path}`' for path in former)}."
     hints = get_type_hints(route.fn, include_extras=True)
     if permission := route.opt.get("permission"):
         yield f"- Permission: {permission}."

@@ -248,7 +248,8 @@ async def _listed(config: str, queue: str, as_json: bool) -> list[dict[str, Any]
                 "next_at": time_shown(one.next_at),
                 "body": one.body if as_json else line(one.body, SHOWN_MAX),
                 **({"priority": one.priority} if as_json else {}),
-                "trouble": one.problem,
+                "problem": one.problem,
+                **({"trouble": one.problem} if as_json else {}),
             }
             for one in await Calendar(at.client).schedules(queue)
         ]

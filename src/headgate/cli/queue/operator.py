@@ -77,8 +77,8 @@ class Operator:
             await backend.close()
 
     async def _ask(self, url: str, partition: QueuePartition, paused: bool | None, seek: str | None) -> None:
-        # `lane` is the partition's name in the worker's protocol.
-        wanted = {"lane": str(partition), "paused": paused, "seek": seek}
+        # A worker of the release before reads `lane`.
+        wanted = {"partition": str(partition), "lane": str(partition), "paused": paused, "seek": seek}
         headers = {"Authorization": f"Application {self.file.key}" if self.file.key else f"Bearer {self.token}"}
         try:
             async with (

@@ -261,7 +261,11 @@ class MessageLeasing:
 
     async def partition_status(self, queue: str, group: str = "") -> list[PartitionRow]:
         """Return the state of the partitions, for this group or for all groups."""
-        answer = await self._client.ask("GET", f"/{quote(queue)}/standing", {"group": group} if group else None)
+        query = {"group": group} if group else None
+        try:
+            answer = await self._client.ask("GET", f"/{quote(queue)}/status", query)
+        except messages.PostRefused:  # a server of the release before, which takes the word for the id of a message
+            answer = await self._client.ask("GET", f"/{quote(queue)}/standing", query)
         found: list[PartitionRow] = _shaped(answer.partitions, list[PartitionRow])
         return found
 

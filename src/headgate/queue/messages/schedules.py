@@ -58,10 +58,18 @@ class MessageSchedule(msgspec.Struct, frozen=True):
     ttl: int = TTL_DEFAULT_S
     next_at: str = ""
     """Time of the next message, in seconds since 1970."""
-    problem: str = msgspec.field(name="trouble", default="")
+    problem: str = ""
     """Why the last message was refused; empty: none was."""
     priority: str = ""
     """Priority of the messages; empty: the usual one, or that of the partition."""
+    former_problem: str = msgspec.field(name="trouble", default="")
+    """Deprecated: the same as `problem`."""
+
+    def __post_init__(self) -> None:
+        # A server of the release before answers the former name alone.
+        problem = self.problem or self.former_problem
+        msgspec.structs.force_setattr(self, "problem", problem)
+        msgspec.structs.force_setattr(self, "former_problem", problem)
 
 
 def put(database: Database, app: str, name: str, wanted: MessageSchedule, now_ms: int) -> MessageSchedule:

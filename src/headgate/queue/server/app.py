@@ -34,7 +34,7 @@ async def list_applications(site: answers.MessageSite, request: HttpRequest) -> 
     return answers.answer({**answers.OK, "applications": sorted(one.removeprefix("app:") for one in proved)})
 
 
-@get("/v1/{app:str}/{queue:str}/standing")
+@get(("/v1/{app:str}/{queue:str}/status", "/v1/{app:str}/{queue:str}/standing"))
 async def get_queue_status(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Return what each partition holds, and how far all groups of workers, or one `group`, have got."""
     site.caller(request, app).must_be(app)
@@ -54,7 +54,8 @@ async def list_queues(site: answers.MessageSite, request: HttpRequest, app: str)
     found = await site.board.queues(app, limit=limit, offset=query.get("offset", ""))
     details, count = forms.truth(query, "details"), forms.truth(query, "include_count")
     listed = [await _listed(site, app, queue, details, count) for queue in found]
-    if forms.truth(query, "kept"):
+    # The second is the former name.
+    if forms.truth(query, "include_size") or forms.truth(query, "kept"):
         totals = await site.board.look(lambda database, _: queues.totals(database, app))
         for queue, shown in zip(found, listed, strict=True):
             shown["messages"], shown["bytes"] = totals.get(queue.id, (0, 0))

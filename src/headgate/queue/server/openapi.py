@@ -71,10 +71,11 @@ def _application() -> dict[str, dict[str, schemas.Json]]:
                     _query("details", schemas.YES, "With partitions, type, consistency, principles, created."),
                     _query("include_count", schemas.YES, "With the number of messages."),
                     _query(
-                        "kept",
+                        "include_size",
                         schemas.YES,
-                        "With messages and bytes that are kept, not due yet or expired ones included.",
+                        "With messages and bytes that are stored, not due yet or expired ones included.",
                     ),
+                    {**_query("kept", schemas.YES, "The same as `include_size`."), "deprecated": True},
                 ],
                 "responses": {"200": _answer("Queues by name.", queues=_messages("Listed"))},
             },
@@ -174,13 +175,8 @@ def _parts_of_queue() -> dict[str, dict[str, schemas.Json]]:
         },
         **_leases(),
         **_schedules(),
-        "/v1/{app}/{queue}/standing": {
-            "get": {
-                "summary": "What each partition keeps, and how far each group of workers over HTTP is.",
-                "parameters": [_query("group", schemas.TEXT, "This one alone.")],
-                "responses": {"200": _answer("By partition.", partitions=_messages("Standing"))},
-            }
-        },
+        "/v1/{app}/{queue}/status": {"get": _partition_status()},
+        "/v1/{app}/{queue}/standing": {"get": {**_partition_status(), "deprecated": True}},
         "/v1/{app}/{queue}/{ids}": {
             "get": {
                 "summary": "Messages by id: `[PARTITION:]ID` with commas.",
@@ -194,6 +190,14 @@ def _parts_of_queue() -> dict[str, dict[str, schemas.Json]]:
             },
             "delete": {"summary": "Delete messages.", "responses": {"200": _answer("Gone, known or not.")}},
         },
+    }
+
+
+def _partition_status() -> schemas.Json:
+    return {
+        "summary": "What each partition keeps, and how far each group of workers over HTTP is.",
+        "parameters": [_query("group", schemas.TEXT, "This one alone.")],
+        "responses": {"200": _answer("By partition.", partitions=_messages("PartitionStatus"))},
     }
 
 
@@ -225,7 +229,7 @@ def _leases() -> dict[str, dict[str, schemas.Json]]:
             "post": {
                 "summary": "Take a partition that nobody of the group has, and where something is to be done.",
                 "parameters": [wait],
-                "requestBody": {"content": {"application/json": {"schema": _ref("Wish")}}},
+                "requestBody": {"content": {"application/json": {"schema": _ref("LeaseRequest")}}},
                 "responses": {"200": _answer("It is yours until its time is over.", lease=lease)},
             }
         },

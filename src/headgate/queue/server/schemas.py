@@ -57,7 +57,7 @@ SCHEMAS: Json = {
             "priority": PRIORITY,
         },
     },
-    "Standing": {
+    "PartitionStatus": {
         "type": "object",
         "properties": {
             "partition": PARTITION,
@@ -115,7 +115,7 @@ SCHEMAS: Json = {
             "priority": PRIORITY,
         },
     },
-    "Wish": {
+    "LeaseRequest": {
         "type": "object",
         "properties": {
             "worker": {"type": "string", "description": "Who asks, for people."},
@@ -221,7 +221,7 @@ _OPTIONAL = {
     "Posted": ("deliver_at",),
     "Delayed": ("hold",),
     "Lease": ("priorities",),
-    "Standing": ("priority",),
+    "PartitionStatus": ("priority",),
     "Message": (),
     "Handed": (),
 }
@@ -246,8 +246,8 @@ SCHEMAS["Listed"] = {
         "created": {"type": "number", "description": "Seconds since 1970."},
         "application": TEXT,
         "count": {"type": "integer", "description": "Asked with `include_count`."},
-        "messages": {"type": "integer", "description": "Asked with `kept`."},
-        "bytes": {"type": "integer", "description": "Asked with `kept`."},
+        "messages": {"type": "integer", "description": "Asked with `include_size`."},
+        "bytes": {"type": "integer", "description": "Asked with `include_size`."},
     },
     "additionalProperties": False,
 }

@@ -155,9 +155,16 @@ Worker = QueueWorker | LeaseWorker
 class PartitionChange(msgspec.Struct, frozen=True):
     """Request a change of one partition; missing fields stay unchanged."""
 
-    partition: str = msgspec.field(name="lane")
+    partition: str = ""
+    former_partition: str = msgspec.field(name="lane", default="")
+    """Deprecated: the same as `partition`."""
     paused: bool | None = None
     seek: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name of the partition."""
+        return self.partition or self.former_partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +195,7 @@ async def health(site: WorkerSite) -> Response[dict[str, Any]]:  # JSON
         well = sharing is not None and bool(sharing.name) and not sharing.session.lost.is_set()
         partitions = [str(runner.partition) for runner in sharing.owned()] if sharing is not None else []
         name = sharing.name if sharing else ""
-    shown = {"status": "ok" if well else "joining", "worker": name, "lanes": partitions}
+    shown = {"status": "ok" if well else "joining", "worker": name, "partitions": partitions, "lanes": partitions}
     return Response(shown, status_code=200 if well else 503)
 
 
@@ -213,7 +220,7 @@ async def control(site: WorkerSite, request: HttpRequest) -> Response[dict[str, 
         return _refused(404, "this worker leases its partitions; the message server keeps how far it is")
     try:
         wanted = msgspec.json.decode(await request.body(), type=PartitionChange)
-        partition: QueuePartition = parse_partition(wanted.partition)
+        partition: QueuePartition = parse_partition(wanted.name)
         # Checked here, where the caller gets an answer: the owner could only log it and drop the request.
         parse_last(wanted.seek or "")
     except (ValueError, RecursionError) as error:
@@ -224,7 +231,8 @@ async def control(site: WorkerSite, request: HttpRequest) -> Response[dict[str, 
         return _refused(404, str(error))
     except StoreError as error:
         return _refused(503, str(error))
-    return Response({"status": "ok", "lane": str(partition), "paused": now.paused, "seek": now.seek})
+    name = str(partition)
+    return Response({"status": "ok", "partition": name, "lane": name, "paused": now.paused, "seek": now.seek})
 
 
 def _refused(status: int, why: str) -> Response[dict[str, Any]]:  # JSON

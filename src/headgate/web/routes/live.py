@@ -47,7 +47,7 @@ async def components(site: Site, request: HttpRequest) -> dict[str, list[shapes.
     return site.status.components()
 
 
-@get("/api/troubles")
+@get(("/api/problems", "/api/troubles"), opt={"former": ("/api/troubles",)})
 async def problems(site: Site, request: HttpRequest) -> list[shapes.ProblemShape]:
     """Return the problems that concern every tenant: the store is unavailable, or no component does the work. Headgate
     only.

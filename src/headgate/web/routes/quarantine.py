@@ -126,10 +126,18 @@ class OutboxShape(msgspec.Struct, frozen=True, kw_only=True):
     """Number of waiting reports of all tenants."""
     oldest: int | None
     """When the first of them was submitted, in milliseconds since the epoch."""
-    problem: str = msgspec.field(name="trouble")
+    problem: str = ""
     """Why they wait; empty if they are being delivered."""
+    former_problem: str = msgspec.field(name="trouble", default="")
+    """Deprecated: the same as `problem`."""
     since: int | None
     """When the problem began."""
+
+    def __post_init__(self) -> None:
+        # A server of the release before answers the former name alone.
+        problem = self.problem or self.former_problem
+        msgspec.structs.force_setattr(self, "problem", problem)
+        msgspec.structs.force_setattr(self, "former_problem", problem)
 
 
 class ReportsShape(msgspec.Struct, frozen=True, kw_only=True):

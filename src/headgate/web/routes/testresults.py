@@ -181,8 +181,13 @@ class TestResultsShape(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     cases: tuple[CaseShape, ...]
     """At most 500 tests: those that failed, then the skipped ones, then the slowest."""
-    problems: tuple[str, ...] = msgspec.field(name="troubles")
+    problems: tuple[str, ...]
     """Files that could not be read, with the reasons."""
+    former_problems: tuple[str, ...] = msgspec.field(name="troubles", default=())
+    """Deprecated: the same as `problems`."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "former_problems", self.problems)
 
 
 _Key = tuple[str, tuple[LogFile, ...]]

@@ -201,12 +201,12 @@ async function files() {
 // What its tests say, if it left files that tell.
 async function tests() {
   const found = await fetched(`${api}/build/${encodeURIComponent(uuid)}/tests`).catch(() => null);
-  if (!found || !(found.files.length || found.troubles.length) || about.querySelector(".tests")) return;
+  if (!found || !(found.files.length || found.problems.length) || about.querySelector(".tests")) return;
   const total = found.passed + found.failed + found.errors + found.skipped, bad = found.failed + found.errors;
   const LOOK = { passed: "good", skipped: "mute" };
   const row = (one) => [el("span", { class: `result ${LOOK[one.status] ?? "bad"}` }, one.status), [one.name, el("span", { class: "small under" }, one.suite)], one.seconds === null ? "" : `${one.seconds.toFixed(2)} s`, one.message ? el("pre", { tabindex: 0 }, one.message) : ""];
   const told = [`${total.toLocaleString()} tests`, bad ? `${bad.toLocaleString()} did not pass` : "", found.skipped ? `${found.skipped.toLocaleString()} skipped` : "", took(found.seconds * 1000)].filter(Boolean).join(" · ");
-  about.append(el("details", { class: "tests", open: bad > 0 }, el("summary", {}, told), ...found.troubles.map((text) => el("p", { class: "note bad" }, text)),
+  about.append(el("details", { class: "tests", open: bad > 0 }, el("summary", {}, told), ...found.problems.map((text) => el("p", { class: "note bad" }, text)),
     el("div", { class: "cases" }, table(["Result", "Test", "Took", "What it says"], found.cases.slice(0, CASES_SHOWN).map(row), "No test was reported.")), found.cases.length > CASES_SHOWN || total > found.cases.length ? el("p", { class: "small" }, "What did not pass is first, then what was skipped, then the slowest. The files have the rest.") : ""));
 }
 

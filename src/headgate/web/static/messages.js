@@ -35,7 +35,7 @@ function bounds(q) {
 async function overview() {
   const { applications } = await had("/v1");
   const found = await Promise.all(applications.map(async (name) => {
-    const { queues } = await had(`${api(name)}?details=true&kept=true&limit=1000`);
+    const { queues } = await had(`${api(name)}?details=true&include_size=true&limit=1000`);
     const rows = queues.map((q) => [el("a", { href: here({ app: name, queue: q.queue_name }) }, q.queue_name === LETTERS ? "Dead letters" : q.queue_name),
       String(q.partitions), q.priorities ? String(q.priorities) : "", String(q.messages), size(q.bytes), bounds(q)]);
     return [el("h2", {}, name), table(["Queue", "Partitions", "Priorities", "Messages", "Size", "Bounds"], rows, "It has no queue yet.")];
@@ -44,7 +44,7 @@ async function overview() {
 }
 
 async function one() {
-  const [{ partitions }, { schedules }] = await Promise.all([had(`${api(app, queue)}/standing`), had(`${api(app, queue)}/schedules`)]);
+  const [{ partitions }, { schedules }] = await Promise.all([had(`${api(app, queue)}/status`), had(`${api(app, queue)}/schedules`)]);
   const ranked = partitions.some((p) => p.priority);
   const rows = partitions.flatMap((p) => (p.groups.length ? p.groups : [null]).map((g, n) => [n ? "" : String(p.partition), ...(ranked ? [n ? "" : String(p.priority)] : []), n ? "" : String(p.messages), n ? "" : size(p.bytes), n ? "" : counted(p.delayed),
     g ? g.group : "", g ? (g.held ? [el("span", { class: "result good" }, "held"), ` ${g.worker}`] : el("span", { class: "small" }, g.worker ? `free, last ${g.worker}` : "free")) : "", g ? lag(g.waiting) : "", g ? counted(g.retrying) : ""]));
@@ -54,7 +54,7 @@ async function one() {
   return [el("h2", {}, "Partitions"), table(["Partition", ...(ranked ? ["Priority"] : []), "Messages", "Size", "Not due yet", "Group", "Worker", "Waiting", "Tried again"], rows, ""),
     el("p", { class: "small" }, "Groups are of workers over HTTP. Workers with a store of their own are told of by ", el("code", {}, "headgate queue list"), "."),
     ...(schedules.length ? [el("h2", {}, "Schedules"), table(["Schedule", "Fields", "Zone", "Next", "Message", "Problem"],
-      schedules.map((s) => [s.name, el("code", {}, s.cron), s.zone, moment(Number(s.next_at)), cut(s.body), s.trouble ? el("span", { class: "result bad" }, s.trouble) : ""]), "")] : []),
+      schedules.map((s) => [s.name, el("code", {}, s.cron), s.zone, moment(Number(s.next_at)), cut(s.body), s.problem ? el("span", { class: "result bad" }, s.problem) : ""]), "")] : []),
     el("h2", {}, "Newest messages"), table(["Posted", "Partition", "Message"], newest.map((m) => [moment(Number(m.timestamp)), String(m.partition), cut(m.body)]), "There is none.")];
 }
 

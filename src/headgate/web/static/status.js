@@ -254,7 +254,7 @@ function draw() {
   if (!status) return;
   const only = subject;
   let seen = 0;
-  sync(problems, [...pausedQueues(status.state), ...status.troubles].map((problem) => [problem.project, () => el("p"), (node) => set(node, `${problem.project}: ${problem.text}`), problem]));
+  sync(problems, [...pausedQueues(status.state), ...(status.problems ?? [])].map((problem) => [problem.project, () => el("p"), (node) => set(node, `${problem.project}: ${problem.text}`), problem]));
   const found = status.pipelines.filter((pipeline) => !only || pipeline.name === only).map((pipeline) => {
     const gated = pipeline.manager !== "independent";
     const queues = pipeline.change_queues.map((queue, n) => {
@@ -292,7 +292,7 @@ function heard(said) {
   for (const [id, item] of Object.entries(said.items)) items.set(id, item);
   const there = new Set(status.pipelines.flatMap((p) => p.change_queues.flatMap((q) => q.heads.flat())));
   for (const id of items.keys()) if (!there.has(id)) { items.delete(id); memory.delete(id); toggled.delete(id); }
-  alive(status.troubles.find((problem) => problem.project === "the store")?.since ?? 0);
+  alive(status.problems?.find((problem) => problem.project === "the store")?.since ?? 0);
   draw();
 }
 

@@ -145,7 +145,7 @@ class QueueReporter:
         report, of = outgoing.report, outgoing.report.answers
         # What answers a message keeps the order of its source; everything else that of its project.
         whose = f"{of.source}/{of.ordering_key}" if of is not None else report.project
-        body = (whose, msgspec.json.encode(report).decode())
+        body = (whose, report.document().decode())
         try:
             await self._posts.post(outgoing.queue, [body], f"report-{outgoing.key}", outgoing.ttl_s)
         except (SourceDown, QueueGone) as down:

@@ -1,0 +1,43 @@
+"""Paths of the release before: a new client asks a server that knows only those."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import msgspec
+
+from headgate.base.errors import UserError
+from headgate.cli import components
+from headgate.cli.identity.pages import PageClient
+from headgate.ports.messages import PostRefused
+from headgate.queue.messages.client import MessageClient, MessageLeasing, QueueResponse
+
+
+class OldQueues:
+    """Answers one path, and takes every other for ids of messages."""
+
+    async def ask(self, method: str, path: str, query: object = None) -> QueueResponse:
+        if path != "/orders/standing":
+            raise PostRefused(f"{path}: these are no ids")
+        return QueueResponse(
+            partitions=msgspec.Raw(b'[{"partition": 1, "messages": 2, "bytes": 3, "delayed": 0, "groups": []}]')
+        )
+
+
+class OldPages:
+    def get(self, path: str) -> object:
+        if path != "/api/troubles":
+            raise UserError(f"{path}: 404")
+        return [{"project": "the store", "text": "it is away", "since": 1}]
+
+
+def test_the_status_of_partitions_is_asked_under_its_former_path() -> None:
+    leasing = MessageLeasing(cast(MessageClient, OldQueues()))
+    (row,) = asyncio.run(leasing.partition_status("orders"))
+    assert (row.partition, row.messages) == (1, 2)
+
+
+def test_problems_are_asked_under_their_former_path() -> None:
+    (problem,) = components._problems(cast(PageClient, OldPages()))
+    assert problem["text"] == "it is away"
