@@ -93,7 +93,7 @@ def _differences(settings: Settings) -> Iterator[str]:
         if driver == "mqtt" and find_spec("aiomqtt") is None:
             yield f"[connection {name}]: it needs a library: pip install 'headgate[mqtt]'"
         if driver == "elasticsearch":
-            yield f"[connection {name}]: documents have the fields of docs/how-to/be-told.md, and no variables of jobs"
+            yield f"[connection {name}]: fields of documents: docs/how-to/send-reports.md, no job variables"
         if driver in FORGES and section.get("webhook_token"):
             yield f"[connection {name}]: deliveries go to /api/connection/{name}/payload, as before, and must be signed"
 

@@ -46,7 +46,7 @@ shows the kind of error; the message is one line on standard error that begins w
 
 _METRICS_HEAD = """# Metrics
 
-Every server answers `/metrics` in the format of Prometheus; see [operations](../operations.md#is-it-well) for who
+Every server answers `/metrics` in the format of Prometheus; see [operations](../operations.md#monitor-it) for who
 may read it. A counter ends in `_total` there; a histogram has `_bucket`, `_sum` and `_count`.
 """
 
