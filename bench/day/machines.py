@@ -15,7 +15,7 @@ from headgate.base.tasks import run_until
 from headgate.map.places import Map
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
-from headgate.services.executor import Executor
+from headgate.services.executor import Executor, ExecutorSettings
 from headgate.services.membership import serve
 from headgate.store.etcd.backend import EtcdBackend
 from headgate.store.store import Store
@@ -36,7 +36,7 @@ async def main(url: str, plan: DayPlan, minute_s: float) -> None:
     store = Store(backend)
     context = Context(store, Mirror(store, Map().path), lambda: int(time.time() * 1000))
     machines = DayMachines(plan, minute_s)
-    executor = Executor(context, machines, builds_max=BUILDS_MAX)
+    executor = Executor(context, machines, ExecutorSettings(BUILDS_MAX))
     await run_until(stop, context.mirror.run(), serve(context, "executor", executor.run, stop))
     print(json.dumps({"builds": machines.ran, "requests": store.counts.commits + store.counts.reads}), flush=True)
     await backend.close()

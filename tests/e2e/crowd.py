@@ -20,6 +20,7 @@ from headgate.gate.state.change import Change
 from headgate.gate.state.model import Build, BuildSet, Item, Phase, Queue, State
 from headgate.map.records import Finished, FinishedBuild
 from headgate.map.state import writes
+from headgate.ports.observer import Nobody, Observer
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Owner, Request
 from headgate.services.context import Context
@@ -96,10 +97,12 @@ def crowd() -> dict[str, State]:
 
 
 @asynccontextmanager
-async def crowded(root: Path, access: Access | None = None, tenants: str = TENANTS) -> AsyncIterator[tuple[Site, str]]:
+async def crowded(
+    root: Path, access: Access | None = None, tenants: str = TENANTS, observer: Observer | None = None
+) -> AsyncIterator[tuple[Site, str]]:
     """The site, and the address it is served at."""
     store = Store(MemoryBackend())
-    context = Context(store, Mirror(store, "/zuul"), lambda: NOW_MS)
+    context = Context(store, Mirror(store, "/zuul"), lambda: NOW_MS, observer=observer or Nobody())
     tenant = parse_tenants(tenants, "tenants.yaml", {"local": Connection("local", "git.example")})["example"]
     cache = ParseCache()
     config = cache.parse(tenant.projects[0], "master", {"zuul.yaml": PIPELINES})

@@ -15,8 +15,8 @@ from headgate.map.places import Map
 from headgate.map.state import load
 from headgate.map.tree import locate
 from headgate.recipes.mirror import Mirror
-from headgate.services.context import Context
-from headgate.services.executor import Executor
+from headgate.services.context import Context, ProcessSettings
+from headgate.services.executor import Executor, ExecutorSettings
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
 from headgate.services.recorder import Recorder
@@ -133,13 +133,15 @@ class Town:
     async def _live(self) -> None:
         loop = asyncio.get_running_loop()
         store = Store(self.backend)
-        context = Context(store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6) * 1000), hostname="here")
+        context = Context(
+            store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6) * 1000), ProcessSettings("here")
+        )
         self.context = context
         scheduler = Scheduler.of(context, TENANTS, _parsed(), "tenants.yaml", {"sim": SimForge(self.world)})
         bodies: dict[str, Body] = {
             "scheduler": scheduler.run,
             "web": Recorder(context, self.history).run,
-            "executor": Executor(context, SimRunner(self.world, flaky=0.0), builds_max=self.builds_max).run,
+            "executor": Executor(context, SimRunner(self.world, flaky=0.0), ExecutorSettings(self.builds_max)).run,
             "merger": Merger(context, SimGit(self.world)).run,
         }
         stop = asyncio.Event()

@@ -18,7 +18,7 @@ from headgate.map.places import Map
 from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachinePending, MachineSpec, Made, Resource, State
 from headgate.recipes.codec import decode
 from headgate.recipes.mirror import Mirror
-from headgate.services.context import Context
+from headgate.services.context import Context, ProcessSettings
 from headgate.services.nodes.accounts import CloudAccount
 from headgate.services.nodes.machines.maker import MachineMaker as Maker
 from headgate.store.memory import MemoryBackend
@@ -114,7 +114,9 @@ def simulated_machines(walk: Callable[[SimulatedMachines], Awaitable[None]]) -> 
 
 async def _walked(walk: Callable[[SimulatedMachines], Awaitable[None]]) -> None:
     loop, store, chance = asyncio.get_running_loop(), Store(MemoryBackend()), random.Random(1)
-    context = Context(store, Mirror(store, Map().path), lambda: int((1_000_000 + loop.time()) * 1000), hostname="host")
+    context = Context(
+        store, Mirror(store, Map().path), lambda: int((1_000_000 + loop.time()) * 1000), ProcessSettings("host")
+    )
     simulated = SimulatedMachines(context, Stubborn(chance, CloudFaults(slow_s=0.2, boot_s=5.0), most=500))
     await store.commit([], [context.map.nodes.installation.put(Installation(OURS))])
     accounts = {"sky": CloudAccount("sky", simulated.sky, 2.0), "rack": CloudAccount("rack", simulated.rack, 0.0)}

@@ -65,8 +65,9 @@ async def test_what_a_proposer_had_built_stands_for_nothing_in_the_gate(tmp_path
         repositories.create(name, {"README": "here\n"})
     history = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
     jobs = {"unit": lies, "fresh": lies}
-    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, jobs, recording=history) as run:
-        run.context.history = history
+    async with gate(
+        tmp_path, repositories.hub, MemoryBackend(), TENANTS, jobs, recording=history, history=history
+    ) as run:
         await run.looked_at(EVIL, BEHIND)
         evil = repositories.propose("code/evil", "evil", {"a": "x\n"})
         await noted(repositories, "code/evil", evil, "check", "succeeded")

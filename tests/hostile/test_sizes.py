@@ -27,8 +27,8 @@ from headgate.map.places import Map
 from headgate.ports.forge import Sighting
 from headgate.ports.work import Contact
 from headgate.recipes.mirror import Mirror
-from headgate.services.context import Context
-from headgate.services.executor import Executor
+from headgate.services.context import Context, ProcessSettings
+from headgate.services.executor import Executor, ExecutorSettings
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
 from headgate.services.recorder import Recorder
@@ -205,7 +205,9 @@ class House:
     async def _live(self) -> None:
         loop = asyncio.get_running_loop()
         store = Store(self.backend)
-        context = Context(store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6) * 1000), hostname="here")
+        context = Context(
+            store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6) * 1000), ProcessSettings("here")
+        )
         file = self.sizes.tenant_file
         tenants = parse_tenants(file, "tenants.yaml", {"sim": Connection("sim", HOST)})
         self.scheduler = Scheduler.of(context, file, tenants, "tenants.yaml", {"sim": self.forge})
@@ -213,7 +215,7 @@ class House:
         bodies: dict[str, Body] = {
             "scheduler": self.scheduler.run,
             "web": Recorder(context, self.history).run,
-            "executor": Executor(context, runner, builds_max=JOBS_AT_ONCE).run,
+            "executor": Executor(context, runner, ExecutorSettings(JOBS_AT_ONCE)).run,
             "merger": Merger(context, Git(self.world, self.forge)).run,
         }
         stop = asyncio.Event()

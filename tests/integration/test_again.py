@@ -57,8 +57,9 @@ async def test_until_the_config_project_is_pushed_to_only_what_failed_is_run_aga
         assert "git.example/config" in state.heads
         return BuildOutcome(build=spec.build, result="FAILURE", start_ms=1_000, end_ms=3_000)
 
-    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, {"unit": unit}, recording=history) as run:
-        run.context.history = history
+    async with gate(
+        tmp_path, repositories.hub, MemoryBackend(), TENANTS, {"unit": unit}, recording=history, history=history
+    ) as run:
 
         async def tested(count: int) -> tuple[list[str], dict[str, tuple[str | None, str | None]]]:
             """The jobs that were run, and what the history has of each."""

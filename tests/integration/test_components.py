@@ -21,12 +21,12 @@ from headgate.base.tasks import run_until, subject
 from headgate.config.tenants import Connection, parse_tenants
 from headgate.map.places import Map
 from headgate.map.records import ComponentFacts, ComponentRecord
-from headgate.ports.observer import WorkDone
+from headgate.ports.observer import Nobody, Observer, WorkDone
 from headgate.ports.work import Load
 from headgate.recipes.codec import decode
 from headgate.recipes.mirror import Mirror
-from headgate.services.context import Context
-from headgate.services.executor import Executor
+from headgate.services.context import Context, ProcessSettings
+from headgate.services.executor import Executor, ExecutorSettings
 from headgate.services.membership import Membership, want
 from headgate.services.merger import Merger
 from headgate.services.recorder import Recorder
@@ -87,6 +87,7 @@ class Cluster:
         self.parts: list[Part] = []
         self.tenants: Mapping[str, Configured] = {}
         self._clock_ms = 0
+        self.observer: Observer = Nobody()
 
     def _context(self, name: str) -> Context:
         store = Store(self.backend)
@@ -95,7 +96,7 @@ class Cluster:
             self._clock_ms += ONE_MS
             return self._clock_ms
 
-        return Context(store, Mirror(store, Map().path), now_ms, hostname=name)
+        return Context(store, Mirror(store, Map().path), now_ms, ProcessSettings(name), observer=self.observer)
 
     async def _start(self, context: Context, member: Membership, body: object, runner: FunctionRunner) -> Part:
         stop = asyncio.Event()
@@ -154,12 +155,8 @@ class Cluster:
         executor = Executor(
             context,
             runner,
-            builds_max=builds_max,
-            zone=zone,
-            unzoned=False,
-            labels=labels,
+            ExecutorSettings(builds_max, zone, unzoned=False, labels=labels, containers=containers),
             load=load,
-            containers=containers,
         )
         return await self._start(context, executor.membership, executor.run, runner)
 
@@ -245,9 +242,8 @@ async def test_every_step_of_a_change_is_told_and_logged_under_one_name(
     caplog.set_level(logging.INFO, "headgate")
     caplog.handler.addFilter(noted)
     async with cluster(tmp_path, quiet) as all:
+        all.observer = seen
         parts = [await all.scheduler("s"), await all.merger("m"), await all.executor("e")]
-        for part in parts:
-            part.context.observer = seen
         await proposed(all, 1)
         await parts[-1].began(1)
         release(parts[-1])

@@ -65,13 +65,20 @@ async def lived(root: Path, plan: DayPlan) -> Lived:
     hub, machines, history = DayHub(root / "hub", plan), DayMachines(plan, 0.0), _History()
     people = DayPeople(hub, plan, 0.0, 0.0)
     names = [project.canonical for project in plan.projects]
+    turns = _Turns()
     running = gate(
-        root, root / "hub", MemoryBackend(), tenants(plan), machines=machines, recording=history, builds_max=500
+        root,
+        root / "hub",
+        MemoryBackend(),
+        tenants(plan),
+        machines=machines,
+        recording=history,
+        builds_max=500,
+        observer=turns,
     )
     async with running as one:
         await one.looked_at(*names)
-        counts, turns = one.context.store.counts, _Turns()
-        one.context.observer = turns
+        counts = one.context.store.counts
         before = counts.commits + counts.reads
         recording = asyncio.ensure_future(history.tell(people))
         try:

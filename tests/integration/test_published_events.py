@@ -21,6 +21,7 @@ from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient
 from headgate.queueing.ids import START
 from headgate.queueing.partitions import QueuePartition
+from headgate.services.context import ProcessSettings
 from headgate.services.publisher import PARTITIONS, ServerPosts, partition_of, queue_of
 from headgate.services.scheduler.occasions.messages import QueueReporter
 from headgate.store.memory import MemoryBackend
@@ -133,8 +134,9 @@ async def test_while_the_server_is_away_only_so_much_waits_and_the_rest_is_count
     tmp_path: Path, repositories: Repositories
 ) -> None:
     backend, figures = MemoryBackend(), ProcessMetrics()
-    async with gate(tmp_path, repositories.hub, backend, TENANTS, poster=Absent()) as running:
-        running.context.waiting_max, running.context.observer = 1, figures
+    settings = ProcessSettings(publishing=True, waiting_max=1)
+    ran = gate(tmp_path, repositories.hub, backend, TENANTS, poster=Absent(), settings=settings, observer=figures)
+    async with ran as running:
         repositories.propose("code/lib", "one", {"a": "x\n"})
         assert (await running.history.result_of("one", "check")).result == "SUCCESS"
         assert len(backend.tree.under(running.context.map.published_events.queue.path)) == 1

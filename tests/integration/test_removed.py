@@ -20,6 +20,7 @@ from headgate.map.queues import ReadAnew, TenantState
 from headgate.recipes.codec import decode
 from headgate.recipes.requestforms import Request
 from headgate.services.autohold import hold_requests
+from headgate.services.context import COMMIT_OPS_MAX, ProcessSettings
 from headgate.services.orders import ask, ordered, state_of
 from headgate.store.memory import MemoryBackend
 from headgate.testing import gate as testing
@@ -98,8 +99,8 @@ async def test_what_is_in_a_renamed_pipeline_leaves_it_and_its_people_are_told(
 ) -> None:
     pushed(repositories, HELD)
     backend = MemoryBackend()
-    async with gate(tmp_path, repositories.hub, backend, TENANTS) as running:
-        running.context.ops_max = ops_max or running.context.ops_max
+    settings = ProcessSettings(ops_max=ops_max or COMMIT_OPS_MAX)
+    async with gate(tmp_path, repositories.hub, backend, TENANTS, settings=settings) as running:
         one, two = await held(running, repositories, "one", "two")
         await asyncio.to_thread(pushed, repositories, RENAMED)
         for topic in ("one", "two"):

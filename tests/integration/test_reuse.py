@@ -47,8 +47,9 @@ async def test_a_reset_because_of_another_repository_changes_nothing_for_what_do
         return BuildOutcome(spec.build, result, data=data, start_ms=1_000, end_ms=3_000, narrow=spec.job.reuse)
 
     jobs = {"unit": unit, "both": unit}
-    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, jobs, recording=history) as run:
-        run.context.history = history
+    async with gate(
+        tmp_path, repositories.hub, MemoryBackend(), TENANTS, jobs, recording=history, history=history
+    ) as run:
         await run.looked_at(API, LIB)
         repositories.propose("code/api", "broken", {"a": "x\n"})
         good = repositories.propose("code/lib", "good", {"a": "x\n"})
@@ -83,8 +84,9 @@ async def test_what_runs_when_another_repository_fails_runs_on_and_lands(
         return BuildOutcome(spec.build, result, start_ms=1_000, end_ms=3_000, narrow=spec.job.reuse)
 
     jobs = {"unit": unit, "both": unit}
-    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, jobs, recording=history) as run:
-        run.context.history = history
+    async with gate(
+        tmp_path, repositories.hub, MemoryBackend(), TENANTS, jobs, recording=history, history=history
+    ) as run:
         await run.looked_at(API, LIB)
         repositories.propose("code/api", "broken", {"a": "x\n"})
         good = repositories.propose("code/lib", "good", {"a": "x\n"})
@@ -129,8 +131,9 @@ async def test_a_check_that_is_asked_for_again_runs_only_what_failed(
         return BuildOutcome(spec.build, result, start_ms=1_000, end_ms=3_000, narrow=spec.job.reuse)
 
     jobs = {"unit": unit, "both": unit}
-    async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, jobs, recording=history) as run:
-        run.context.history = history
+    async with gate(
+        tmp_path, repositories.hub, MemoryBackend(), TENANTS, jobs, recording=history, history=history
+    ) as run:
         await run.looked_at(API, LIB)
         commit = repositories.propose("code/lib", "flaky", {"a": "x\n"})
         await until("it has failed", lambda: "failed" in repositories.note("code/lib", commit))

@@ -301,9 +301,10 @@ def polled(answer: httpx.Response) -> dict[str, Any]:
 
 @pytest.mark.long
 async def test_a_change_is_looked_at_once_and_all_who_look_on_are_told_the_same_of_it(tmp_path: Path) -> None:
-    async with crowded(tmp_path) as (site, address), httpx.AsyncClient(base_url=address) as client:
+    metrics = ProcessMetrics()
+    served = crowded(tmp_path, observer=metrics)
+    async with served as (site, address), httpx.AsyncClient(base_url=address) as client:
         port, place = int(address.rpartition(":")[2]), site.context.map.tenant("example").pipeline("gate")
-        metrics = site.context.observer = ProcessMetrics()
         counting = site.shots.estimates = CountingEstimates(site.history, lambda: NOW_MS)
         known, (queue,), changes = f'W/"{(await site.shot("example")).tag}"', crowd()["gate"].queues, 5
         assert counting.made == 2, "anew once it was learnt how long jobs take"

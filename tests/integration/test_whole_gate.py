@@ -261,9 +261,8 @@ async def test_artifacts_of_a_needed_change_are_those_of_its_last_test(
     repositories.create("providing", {"zuul.yaml": PIPELINES + PROVIDING, "jobs/unit": "#!/bin/sh\n"})
     tenants, history = TENANTS.replace("- config\n", "- providing\n"), RecordingHistory(f"sqlite:///{tmp_path}/history")
     async with gate(
-        tmp_path, repositories.hub, MemoryBackend(), tenants, {"image": image}, recording=history
+        tmp_path, repositories.hub, MemoryBackend(), tenants, {"image": image}, recording=history, history=history
     ) as running:
-        running.context.history = history
 
         async def checked(topic: str, needs: str = "") -> dict[str, str | None]:
             message = f"{topic}\n\nDepends-On: code/api/master/{needs}" if needs else topic

@@ -27,8 +27,8 @@ from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.places import Map
 from headgate.ports.work import Contact
 from headgate.recipes.mirror import Mirror
-from headgate.services.context import Context
-from headgate.services.executor import Executor
+from headgate.services.context import Context, ProcessSettings
+from headgate.services.executor import Executor, ExecutorSettings
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
 from headgate.services.recorder import Recorder
@@ -120,13 +120,13 @@ class Office:
         loop = asyncio.get_running_loop()
         store = Store(self.backend)
         context = Context(
-            store, Mirror(store, Map().path), lambda: int((loop.time() + begun_s) * 1000), hostname="here"
+            store, Mirror(store, Map().path), lambda: int((loop.time() + begun_s) * 1000), ProcessSettings("here")
         )
         scheduler = Scheduler.of(context, TENANTS, parsed(), "tenants.yaml", {"sim": SimForge(self.world)})
         bodies: dict[str, Body] = {
             "scheduler": scheduler.run,
             "web": Recorder(context, self.history).run,
-            "executor": Executor(context, HeldRunner(SimRunner(self.world, flaky=0.0), held), builds_max=20).run,
+            "executor": Executor(context, HeldRunner(SimRunner(self.world, flaky=0.0), held), ExecutorSettings(20)).run,
             "merger": Merger(context, SimGit(self.world)).run,
         }
         stop = asyncio.Event()

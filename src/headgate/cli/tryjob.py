@@ -53,7 +53,7 @@ from headgate.ports.secrets import SecretError
 from headgate.recipes.calls import call
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
-from headgate.services.executor import Executor
+from headgate.services.executor import Executor, ExecutorSettings
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 
@@ -218,7 +218,7 @@ async def run(spec: BuildSpec, runner: ProcessRunner, say: Callable[[bytes], Non
     # The real executor runs on a store of its own: a job that is tried takes the same code paths as anywhere else.
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, Map().path), lambda: int(time.time() * 1000))
-    executor, stop, answered = Executor(context, runner, builds_max=1), asyncio.Event(), asyncio.Event()
+    executor, stop, answered = Executor(context, runner, ExecutorSettings(1)), asyncio.Event(), asyncio.Event()
     answers: list[bytes] = []
 
     async def ask() -> None:

@@ -83,7 +83,7 @@ class BuildHolder:
         if self._keeper is not None:
             builds = held_builds(hold_requests(self._context.map, self._context.mirror))
             # With a node request, the launcher keeps the machines; only the executor's own are kept here.
-            own = [one for one in builds if one.executor == self._context.hostname and not one.request]
+            own = [one for one in builds if one.executor == self._context.settings.hostname and not one.request]
             await self._keeper.keep([one.build for one in builds], [name for one in own for name in one.machines])
 
     async def take(
@@ -101,7 +101,7 @@ class BuildHolder:
         if self._chosen(spec) is None:
             return ""
         held = held_builds(hold_requests(self._context.map, self._context.mirror))
-        if sum(one.executor == self._context.hostname for one in held) >= self._builds_max:
+        if sum(one.executor == self._context.settings.hostname for one in held) >= self._builds_max:
             return (
                 f"It is not held, although somebody asked for that: this executor holds {self._builds_max} builds "
                 "already ([executor] held_builds_max)"
@@ -135,7 +135,7 @@ class BuildHolder:
             until_ms = context.now_ms() + request.expiration_s * 1000
             build = HeldBuild(
                 spec.build,
-                context.hostname,
+                context.settings.hostname,
                 directory,
                 until_ms,
                 tuple(machines),

@@ -53,49 +53,65 @@ class Outboxes(NamedTuple):
     """Returns the reports that a forge gets before the request to merge."""
 
 
-@dataclass(slots=True)
-class Context:
-    """Hold what one process shares: its store, its mirror, its clock and its limits."""
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """Hold the settings that every component of one process shares."""
 
-    store: Store
-    mirror: Mirror
-    now_ms: Callable[[], int]
-    map: Map = field(default_factory=Map)
     hostname: str = field(default_factory=socket.gethostname)
-    root_url: str = ""
     logs_root: str = ""
     """Address below which everybody reads the log store without Headgate; no slash at its end."""
-    observer: Observer = field(default_factory=Nobody)
-    knows: int = codec.FORMAT
-    """The newest format of records that this process can read and write."""
+    logs_kept_ms: int = 0
+    """Time for which logs or artifacts of builds are kept; 0: until somebody removes them."""
     publishing: bool = False
     """Whether events are published to message queues."""
     ops_max: int = COMMIT_OPS_MAX
     """Limit of operations in one commit of a turn; a turn with more is split."""
     waiting_max: int = WAITING_MAX
+    """Limit of turns whose messages wait for one receiver."""
+
+
+@dataclass(slots=True)
+class PageAddress:
+    """Hold the address of the pages for people. A process may learn it only after it has bound its port."""
+
+    url: str = ""
+    """Without a slash at its end; empty: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Hold what one process shares: its store, its mirror, its clock, its settings and its connections."""
+
+    store: Store
+    mirror: Mirror
+    now_ms: Callable[[], int]
+    settings: ProcessSettings = field(default_factory=ProcessSettings)
+    map: Map = field(default_factory=Map)
+    pages: PageAddress = field(default_factory=PageAddress)
+    observer: Observer = field(default_factory=Nobody)
+    knows: int = codec.FORMAT
+    """The newest format of records that this process can read and write."""
     judging: Judging | None = None
     """Judges proposed configuration; without it, each turn does so itself."""
-
     forges: Mapping[str, Forge] = field(default_factory=dict)
     """Forges by the names of their connections, in the order of the settings; connections of plain git are not among
     them."""
-
     poked: Mapping[str, Hears] = field(default_factory=dict)
     """Connections of plain git whose servers announce pushes."""
-
-    logs_kept_ms: int = 0
-    """Time for which logs or artifacts of builds are kept; 0: until somebody removes them."""
-
     history: HistoryReader | None = None
     """Source of ended buildsets for schedulers; without it, the history counts as empty."""
-
     _queues: dict[str, Requests] = field(default_factory=dict)
+
+    @property
+    def root_url(self) -> str:
+        """Return the address of the pages for people; empty if it is not known."""
+        return self.pages.url
 
     def log_url(self, tenant: str, build: str) -> str:
         """Return the address of a build's logs once it has ended; empty if the settings do not say under which address
         we are."""
-        if self.logs_root:
-            return f"{self.logs_root}/{build}/"
+        if self.settings.logs_root:
+            return f"{self.settings.logs_root}/{build}/"
         return f"{self.root_url}/t/{quote(tenant)}/logs/{build}/" if self.root_url else ""
 
     def hears(self, connection: str) -> Hears | None:
@@ -106,7 +122,7 @@ class Context:
     def published(self, *events: outbox.PublishedEvent) -> list[Op]:
         """Return operations that publish events, for the commit that makes them true. While `waiting_max` records
         wait for a server that is away, return none."""
-        if not self.publishing or not events:
+        if not self.settings.publishing or not events:
             return []
         return self._bounded(
             "published events", self.map.published_events.stream, outbox.PublishedEvents(events), len(events)
@@ -137,16 +153,17 @@ class Context:
         return self.map.reports(connection).stream.append(outbox.OutboxMessages(tuple(messages)))
 
     def _bounded(self, to: str, stream: Stream[E], event: E, messages: int) -> list[Op]:
-        if stream.length(self.mirror) < self.waiting_max:
+        if stream.length(self.mirror) < self.settings.waiting_max:
             return stream.append(event)
         # The gate goes on: a message that nobody takes must not stop changes.
-        log.error("%s: %s turns already wait to be posted; dropping %s messages", to, self.waiting_max, messages)
+        waiting_max = self.settings.waiting_max
+        log.error("%s: %s turns already wait to be posted; dropping %s messages", to, waiting_max, messages)
         self.observer.untold(to, messages)
         return []
 
     def remembers(self) -> bool:
         """Return whether the queue of the history has room for more than the ends of items, which always have room."""
-        return self.map.history.stream.length(self.mirror) < self.waiting_max
+        return self.map.history.stream.length(self.mirror) < self.settings.waiting_max
 
     def members(self, prefix: str) -> dict[str, ComponentRecord]:
         """Return the components whose entries lie below `prefix`, by path, oldest first, without damaged ones."""

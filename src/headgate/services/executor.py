@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -43,6 +44,30 @@ STATES_MAX = 100
 """Limit of repository states kept, so that builds of the same buildset share one reading."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExecutorSettings:
+    """Hold what an executor takes, and how much of it."""
+
+    builds_max: int
+    zone: str = ""
+    unzoned: bool = True
+    """Whether an executor of a zone also takes builds that have none."""
+    labels: Collection[str] = ()
+    """Labels of its own machines; empty: it serves all labels."""
+    lacks: Collection[str] = ()
+    """Names, for people, of what its builds do without."""
+    beginning_max: int = 0
+    """See `RequestWorker`."""
+    held_max: int = 0
+    """Limit of builds whose remains are preserved because people asked to hold them."""
+    containers: bool = False
+    """Whether jobs can run in images here."""
+
+    @property
+    def serves_unzoned(self) -> bool:
+        return self.unzoned or not self.zone
+
+
 class Executor:
     """Run builds; `run` is the body of the component's `membership`."""
 
@@ -50,44 +75,33 @@ class Executor:
         self,
         context: Context,
         runner: Runner,
+        settings: ExecutorSettings,
         *,
-        builds_max: int,
-        zone: str = "",
-        unzoned: bool = True,
-        labels: Collection[str] = (),
         load: Load | None = None,
         nodes: NodeRequester | None = None,
-        lacks: Collection[str] = (),
-        beginning_max: int = 0,
         keeper: BuildHolding | None = None,
-        held_max: int = 0,
         logs: Following | None = None,
-        containers: bool = False,
         machines: OwnMachines | None = None,
     ) -> None:
-        """Serve the builds of a zone and, if `unzoned`, those without a zone, too.
+        """Make an executor that joins with the body `run`.
 
-        `labels` are those of its machines; empty: it serves all labels. `lacks` names, for people, what its builds
-        do without. `beginning_max`: see `RequestWorker`. `keeper` preserves what builds used that people asked to
-        hold, for at most `held_max` builds. `logs` stores the logs of builds elsewhere. `containers` says whether
-        jobs can run in images here. `machines` are those of the runner's own, which the executor announces. Without
-        `nodes`, every build runs on the runner's own resources.
+        `keeper` preserves what builds used that people asked to hold. `logs` stores the logs of builds elsewhere.
+        `machines` are the runner's own, which the executor announces. Without `nodes`, every build runs on the
+        runner's own resources.
         """
-        self._context, self._runner, self._builds_max = context, runner, builds_max
-        self._beginning_max = beginning_max
-        self._zone, self._unzoned, self._load = zone, unzoned or not zone, load or Boundless()
+        self._context, self._runner, self._settings = context, runner, settings
+        self._load = load or Boundless()
         self._nodes = nodes or NodeRequester(context, dict)
         self._logs, self._machines = logs, machines
-        self._holder = BuildHolder(context, keeper, held_max)
+        self._holder = BuildHolder(context, keeper, settings.held_max)
         self._states: dict[str, asyncio.Future[RepoState]] = {}
-        self._labels = labels
         facts = ComponentFacts(
-            places=builds_max,
-            zone=zone,
-            unzoned=self._unzoned,
-            labels=tuple(sorted(labels)),
-            lacks=tuple(lacks),
-            containers=containers,
+            places=settings.builds_max,
+            zone=settings.zone,
+            unzoned=settings.serves_unzoned,
+            labels=tuple(sorted(settings.labels)),
+            lacks=tuple(settings.lacks),
+            containers=settings.containers,
             machines=machines.listed_now() if machines is not None else (),
         )
         self.membership = Membership(context, "executor", facts, finishes=True)
@@ -97,7 +111,7 @@ class Executor:
         self.membership.session = session
 
         def owner() -> Owner:
-            return Owner(context.hostname, session.name, context.now_ms())
+            return Owner(context.settings.hostname, session.name, context.now_ms())
 
         sharing = FairSharing(self.membership, self._takes, self._load.refuses)
         worker = RequestWorker(
@@ -107,15 +121,15 @@ class Executor:
             lambda claim: self._do(claim, worker),
             self._failed,
             tries_max=1,
-            jobs_max=self._builds_max,
+            jobs_max=self._settings.builds_max,
             owner=owner,
             sharing=sharing,
             looked_at=(context.map.executor.path, context.map.components.path, context.map.desired_states.path),
-            beginning_max=self._beginning_max,
+            beginning_max=self._settings.beginning_max,
             able=lambda found: can_run(self.membership.record, found),
         )
         besides = [self._tell_labels(), self._holder.run()]
-        if self._zone:
+        if self._settings.zone:
             besides.append(self._keep_labels(session))
         if self._machines is not None:
             besides.append(self._tell_machines(self._machines))
@@ -144,12 +158,12 @@ class Executor:
 
     def _served(self) -> set[str]:
         """Return the labels of our machines and of our zone's, as the tenants currently have them."""
-        return {*self._labels, *self._nodes.labels()}
+        return {*self._settings.labels, *self._nodes.labels()}
 
     async def _keep_labels(self, session: Session) -> None:
         """Record our labels for the zone until cancelled; they stay until a person deletes them, so that no other
         machines run these jobs while we are away."""
-        context, stored = self._context, self._context.map.executor.zones(self._zone).labels
+        context, stored = self._context, self._context.map.executor.zones(self._settings.zone).labels
         with context.mirror.part(context.map.system.conf.path, stored.path) as stirs:
             while True:
                 seen, served, entry = stirs.moves, self._served(), context.mirror.get(stored.path)
@@ -163,7 +177,8 @@ class Executor:
                 await stirs.moved(seen)
 
     def _queues(self) -> list[Requests]:
-        return [self._context.zone(zone) for zone in dict.fromkeys(("",) * self._unzoned + (self._zone,))]
+        settings = self._settings
+        return [self._context.zone(zone) for zone in dict.fromkeys(("",) * settings.serves_unzoned + (settings.zone,))]
 
     def _takes(self, record: ComponentRecord, found: Open) -> bool:
         zone, queue = record.data.zone, found.queue
@@ -299,7 +314,7 @@ class Executor:
 
     async def _tell_of_start(self, spec: BuildSpec) -> None:
         """Record that the build has started. Raise StoreError."""
-        if not self._context.publishing:
+        if not self._context.settings.publishing:
             return
         about = published_event(
             "build-started", spec.build, spec.tenant, spec.pipeline, spec.change, spec.item, self._context.now_ms()

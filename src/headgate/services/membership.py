@@ -171,7 +171,7 @@ class Membership:
         wait_s, context, waits = REJOIN_FIRST_S, self.context, False
         while not stop.is_set():
             try:
-                async with context.store.session(f"{self.kind}@{context.hostname}:{os.getpid()}") as session:
+                async with context.store.session(f"{self.kind}@{context.settings.hostname}:{os.getpid()}") as session:
                     await self._join(session)
                     wait_s, waits = REJOIN_FIRST_S, False
                     try:
@@ -207,7 +207,7 @@ class Membership:
     def record(self) -> ComponentRecord:
         """Return the component's record."""
         return ComponentRecord(
-            self.context.hostname,
+            self.context.settings.hostname,
             self.kind,
             version=__version__,
             pid=os.getpid(),
@@ -218,7 +218,7 @@ class Membership:
     async def _join(self, session: Session) -> None:
         """Join the registry; the session is then named after the component's entry."""
         context, record = self.context, self.record
-        append = Append(self._place.path, self._place.encode(record), session.lease, escape(context.hostname))
+        append = Append(self._place.path, self._place.encode(record), session.lease, escape(context.settings.hostname))
         (entry,) = await context.store.commit([], [append])
         assert entry is not None, "an append answers with its entry"
         # Contenders of locks are named by the session, so pages show which component holds what.

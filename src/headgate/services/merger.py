@@ -61,7 +61,7 @@ class Merger:
         self.membership.session = session
 
         def owner() -> Owner:
-            return Owner(self._context.hostname, session.name)
+            return Owner(self._context.settings.hostname, session.name)
 
         async def do(claim: Claim) -> None:
             await self._do(claim, worker)

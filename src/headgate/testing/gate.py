@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -29,9 +30,9 @@ from headgate.ports.occasions import OccasionSource
 from headgate.ports.reporter import Reporter
 from headgate.ports.work import Contact, Runner
 from headgate.recipes.mirror import Mirror
-from headgate.services.context import Context
+from headgate.services.context import Context, ProcessSettings
 from headgate.services.courier import Courier
-from headgate.services.executor import Executor
+from headgate.services.executor import Executor, ExecutorSettings
 from headgate.services.forgework import ForgeReporter
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
@@ -205,17 +206,27 @@ async def gate(
     clouds: Mapping[str, str] | None = None,
     bound: bool = False,
     machines: Runner | None = None,
+    **shared: Any,
 ) -> AsyncIterator[Gate]:
     """Provide every component at work on the repositories below `hub`, under the connection name `local`.  What happens
     is posted to `poster`; `reporting`: connections that pipelines report to, their drivers, and who takes it;
     `recording`: what keeps the history, by default in memory; `read`: reads the tenant file again; `watched`: whose
     messages or objects start pipelines; `forges`: others than plain git, and what words pipelines have for them;
-    `clouds`: connections where machines are made, and their drivers; `machines`: runs builds, in place of `jobs`."""
+    `clouds`: connections where machines are made, and their drivers; `machines`: runs builds, in place of `jobs`;
+    `shared`: fields of the context."""
     store = Store(backend)
-    context = Context(store, Mirror(store, "/zuul"), lambda: int(time.time() * 1000))
     at = {"local": GitConnection("local", str(hub), "git.example")}
     at |= {name: one.git for name, (_, one) in (forges or {}).items()}
-    context.forges = {name: one.forge for name, (_, one) in (forges or {}).items()}
+    context = Context(
+        store,
+        Mirror(store, "/zuul"),
+        forges={name: one.forge for name, (_, one) in (forges or {}).items()},
+        **{
+            "now_ms": lambda: int(time.time() * 1000),
+            "settings": ProcessSettings(publishing=poster is not None),
+            **shared,
+        },
+    )
     engine = GitEngine(root / "git", at)
     known = _known(at, (reporting, watched, forges), clouds or {}, bound=bound)
     tenants = parse_tenant_file(tenant_file, "tenants.yaml", known)
@@ -225,15 +236,15 @@ async def gate(
         context, tenant_file, tenants, "tenants.yaml", watching, connections=known, read=read, watched=also
     )
     runner, history, stop = FunctionRunner(jobs or {}), Remembered(), asyncio.Event()
+    executor = Executor(context, machines or runner, ExecutorSettings(builds_max), nodes=_asking(context, scheduler))
     bodies: dict[str, Body] = {
         "merger": Merger(context, engine).run,
-        "executor": Executor(context, machines or runner, builds_max=builds_max, nodes=_asking(context, scheduler)).run,
+        "executor": executor.run,
         "scheduler": scheduler.run,
         "web": Recorder(context, recording or history).run,
     }
     works = [serve(context, kind, body, stop) for kind, body in bodies.items()]
     if poster is not None:
-        context.publishing = True
         works.append(serve(context, "web", Publisher(context, ServerPosts(poster)).run, stop))
     takers = {name: reporter for name, (_, reporter) in (reporting or {}).items()}
     works += [serve(context, "web", body, stop) for body in _couriers(context, takers)]

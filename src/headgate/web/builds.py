@@ -104,7 +104,7 @@ class Builds:
         if (build.log_url or not build.start_time) and build.log_url != public:
             log_url = build.log_url if not build.log_url or build.log_url.endswith("/") else f"{build.log_url}/"
             return replace(build, artifacts=found, log_url=log_url)
-        at_store = self.site.context.logs_root and build.result is not None
+        at_store = self.site.context.settings.logs_root and build.result is not None
         url = public if at_store else f"{self.origin}/t/{quote(self.tenant)}/logs/{build.uuid}/"
         if not any(one.metadata.get("type") == "zuul_manifest" for one in found):
             found += (history.Artifact("Zuul Manifest", url + MANIFEST, {"type": "zuul_manifest"}),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gzip
 import uuid
 from collections.abc import AsyncIterator
@@ -21,6 +22,7 @@ from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.state.works import BuildOutcome
 from headgate.ports.logstore import LogStore
+from headgate.services.context import ProcessSettings
 from headgate.services.recorder import Recorder
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
@@ -64,7 +66,7 @@ async def world(tmp_path: Path, repositories: Repositories, s3_server: str) -> A
     history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
     async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as running, httpx.AsyncClient() as client:
         context = running.context
-        context.root_url = "https://gate.example"
+        context.pages.url = "https://gate.example"
         running.runner.jobs = {"unit": lambda spec, _: BuildOutcome(spec.build, "SUCCESS", start_ms=9, end_ms=99)}
         repositories.propose("code/api", "one", {"a": "1\n"})
         ended = await running.history.result_of("one", "check")
@@ -161,7 +163,9 @@ async def test_a_build_is_told_with_its_log_and_what_of_it_is_missing(world: Wor
         "report.html",
     ]
 
-    world.site.context.logs_root = "https://logs.example/of"  # the bucket is for everybody
+    # The bucket is for everybody.
+    settings = ProcessSettings(logs_root="https://logs.example/of")
+    world.site.context = dataclasses.replace(world.site.context, settings=settings)
     assert (await world.told())["log_url"] == f"https://logs.example/of/{world.build}/"
 
 

@@ -26,7 +26,7 @@ async def test_every_answer_has_the_shape_that_clients_look_for(world: World) ->
         wrong += [f"{path}: {what}" for what in unlike(await world.get(path), shape(kind), NAMED)]
     assert not wrong, "\n".join(wrong)
     assert (job["report_url"], job["snapshotting"], job["remaining_time"]) == (f"build/{job['uuid']}", False, None)
-    world.running.context.root_url = "https://gate.example"
+    world.running.context.pages.url = "https://gate.example"
     whole = world.site.status.of("example")
     told = [job for p in whole.pipelines for q in p.change_queues for h in q.heads for item in h for job in item.jobs]
     assert {one.report_url for one in told} == {f"https://gate.example/t/example/build/{one.uuid}" for one in told}

@@ -21,7 +21,7 @@ from headgate.map.trees import StoreTree
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 from headgate.recipes.mirror import Mirror
 from headgate.services import courier
-from headgate.services.context import Context
+from headgate.services.context import WAITING_MAX, Context, ProcessSettings
 from headgate.services.courier import Courier, outbox, outboxes, wanted
 from headgate.services.membership import serve
 from headgate.services.quarantine import Quarantine
@@ -75,10 +75,11 @@ class CourierGround:
 
 
 @asynccontextmanager
-async def ground(with_courier: bool = True) -> AsyncIterator[CourierGround]:
+async def ground(with_courier: bool = True, waiting_max: int = WAITING_MAX) -> AsyncIterator[CourierGround]:
     backend, stop, taker = MemoryBackend(), asyncio.Event(), Taker()
     store = Store(backend)
-    context = Context(store, Mirror(store, "/zuul"), lambda: REPORT.at_ms + 1_000)
+    settings = ProcessSettings(waiting_max=waiting_max)
+    context = Context(store, Mirror(store, "/zuul"), lambda: REPORT.at_ms + 1_000, settings)
     works = [serve(context, "web", Courier(context, TO, taker).run, stop)] if with_courier else []
     task = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
     await context.mirror.ready()
@@ -218,8 +219,7 @@ async def test_people_may_have_all_tried_at_once_or_dropped(monkeypatch: pytest.
 @pytest.mark.long
 async def test_ten_thousand_reports_to_a_dead_server_are_bounded_and_told_in_the_end() -> None:
     said = {"message": "x" * 50_000, "builds": tuple(BuildTold(job=f"j{n}", build="b", attempt=1) for n in range(300))}
-    async with ground(with_courier=False) as found:
-        found.context.waiting_max = 1_200
+    async with ground(with_courier=False, waiting_max=1_200) as found:
         for number in range(1_300):
             ops = found.context.reported(TO, of(f"c{number}", f"k{number}", **said))
             if ops:

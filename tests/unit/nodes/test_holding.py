@@ -13,7 +13,7 @@ from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.nodes import NodeClaim
 from headgate.ports.work import Contact
 from headgate.services.autohold import Expiring, held_in_store, hold_requests
-from headgate.services.executor import Executor
+from headgate.services.executor import Executor, ExecutorSettings
 from headgate.services.membership import serve
 from headgate.services.nodes.requester import NodeRequester
 from headgate.store.types import Put
@@ -46,7 +46,7 @@ class At:
         self.site, self.runner, self.stop = site, Failing(result), asyncio.Event()
         asking = NodeRequester(site.context, lambda: site.tenants)
         self.executor = Executor(
-            site.context, self.runner, builds_max=4, nodes=asking, keeper=self.runner, held_max=held_max
+            site.context, self.runner, ExecutorSettings(4, held_max=held_max), nodes=asking, keeper=self.runner
         )
 
     async def __aenter__(self) -> At:

@@ -25,7 +25,7 @@ from headgate.map.places import Map
 from headgate.map.trees import trees
 from headgate.ports.clouds import Machine, MachineUnusable
 from headgate.recipes.mirror import Mirror
-from headgate.services.context import Context
+from headgate.services.context import Context, ProcessSettings
 from headgate.services.inventory.draft import Create, Remove, Update
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.membership import serve
@@ -87,7 +87,9 @@ class Site:
         self.backend, self.tenants, self.provider = MemoryBackend(), {"t": TENANT}, Fake()
         self.store, self.stop = Store(self.backend), asyncio.Event()
         now = asyncio.get_running_loop().time
-        self.context = Context(self.store, Mirror(self.store, "/zuul"), lambda: int(now() * 1000), hostname="host")
+        self.context = Context(
+            self.store, Mirror(self.store, "/zuul"), lambda: int(now() * 1000), ProcessSettings("host")
+        )
         self.inventory = Inventory(self.store, InventoryMap(), lambda: 0)
         self.launcher = Launcher(self.context, self.inventory, lambda: self.tenants, {"static": self.provider})
 

@@ -13,8 +13,8 @@ from headgate.ports.work import Contact
 from headgate.recipes.codec import decode, encode
 from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Request
-from headgate.services.context import Context
-from headgate.services.executor import Executor
+from headgate.services.context import Context, ProcessSettings
+from headgate.services.executor import Executor, ExecutorSettings
 from headgate.services.nodes.requester import NodeRequester
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
@@ -53,7 +53,9 @@ async def ask(context: Context, build: str, *labels: str, precedence: int = 200)
 @on_site
 async def test_what_needs_no_machine_is_not_held_up_and_what_has_one_comes_before_what_is_new(site: Site) -> None:
     runner = Runner()
-    executor = Executor(site.context, runner, builds_max=1, nodes=NodeRequester(site.context, lambda: site.tenants))
+    executor = Executor(
+        site.context, runner, ExecutorSettings(1), nodes=NodeRequester(site.context, lambda: site.tenants)
+    )
     serving = asyncio.ensure_future(executor.membership.serve(executor.run, site.stop))
     await site.machine("m1", image="debian", size="small")
     async with site.build("debian"):  # somebody else has the machine
@@ -77,7 +79,9 @@ async def test_what_needs_no_machine_is_not_held_up_and_what_has_one_comes_befor
 @on_site
 async def test_the_most_urgent_build_has_the_next_machine(site: Site) -> None:
     runner = Runner()
-    executor = Executor(site.context, runner, builds_max=9, nodes=NodeRequester(site.context, lambda: site.tenants))
+    executor = Executor(
+        site.context, runner, ExecutorSettings(9), nodes=NodeRequester(site.context, lambda: site.tenants)
+    )
     serving = asyncio.ensure_future(executor.membership.serve(executor.run, site.stop))
     await site.machine("m1", image="debian")
     await ask(site.context, "held", "debian")
@@ -94,9 +98,11 @@ async def test_the_most_urgent_build_has_the_next_machine(site: Site) -> None:
 def test_labels_that_come_later_are_told_without_a_restart() -> None:
     async def main() -> None:
         store, stop = Store(MemoryBackend()), asyncio.Event()
-        context = Context(store, Mirror(store, Map().path), lambda: 0, hostname="host")
+        context = Context(store, Mirror(store, Map().path), lambda: 0, ProcessSettings("host"))
         tenants: dict[str, Tenant] = {}
-        executor = Executor(context, Runner(), builds_max=1, nodes=NodeRequester(context, lambda: tenants, zone="west"))
+        executor = Executor(
+            context, Runner(), ExecutorSettings(1), nodes=NodeRequester(context, lambda: tenants, zone="west")
+        )
         running = asyncio.ensure_future(
             run_until(stop, context.mirror.run(), executor.membership.serve(executor.run, stop))
         )

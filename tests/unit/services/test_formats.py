@@ -15,7 +15,7 @@ from headgate.map.records import Formats
 from headgate.recipes import codec
 from headgate.recipes.codec import Newer, decode, encode
 from headgate.recipes.mirror import Mirror
-from headgate.services.context import Context
+from headgate.services.context import Context, ProcessSettings
 from headgate.services.membership import Membership, TooOld, agree_on_format, refuse_formats, written_format
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Session, Store
@@ -54,7 +54,7 @@ class SimulatedMachines:
     async def process(self, kind: str, knows: int) -> AsyncIterator[Context]:
         """One that lives as long as the block; a scheduler agrees with the others."""
         store = Store(self.backend)
-        context = Context(store, Mirror(store, Map().path), lambda: 0, knows=knows, hostname=f"{kind}{knows}")
+        context = Context(store, Mirror(store, Map().path), lambda: 0, ProcessSettings(f"{kind}{knows}"), knows=knows)
         member, stop = Membership(context, kind), asyncio.Event()
 
         async def body(session: Session) -> None:
@@ -69,7 +69,7 @@ class SimulatedMachines:
         finally:
             stop.set()
             (end,) = await asyncio.gather(serving, return_exceptions=True)
-            self.ends[context.hostname] = end
+            self.ends[context.settings.hostname] = end
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
 

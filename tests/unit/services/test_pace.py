@@ -10,7 +10,7 @@ from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.ports.work import Contact
 from headgate.recipes.codec import encode
 from headgate.recipes.requestforms import Request
-from headgate.services.executor import Executor
+from headgate.services.executor import Executor, ExecutorSettings
 from headgate.services.nodes.requester import NodeRequester
 from headgate.services.worker import BEGINNING_S, LATELY_S, REST_MAX_S, Pace
 from tests.unit.nodes.test_launcher import Site, a_build, on_site
@@ -43,9 +43,8 @@ def serving(site: Site, runner: Runner, beginning_max: int) -> asyncio.Future[No
     executor = Executor(
         site.context,
         runner,
-        builds_max=9,
+        ExecutorSettings(9, beginning_max=beginning_max),
         nodes=NodeRequester(site.context, lambda: site.tenants),
-        beginning_max=beginning_max,
     )
     return asyncio.ensure_future(executor.membership.serve(executor.run, site.stop))
 

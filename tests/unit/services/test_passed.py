@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.gate.builds.reuse import NOTHING
@@ -15,7 +15,7 @@ from headgate.map.places import Map
 from headgate.map.records import Finished, FinishedBuild
 from headgate.ports.history import HistoryUnavailable, Passed
 from headgate.recipes.mirror import Mirror
-from headgate.services.context import Context
+from headgate.services.context import Context, ProcessSettings
 from headgate.services.scheduler.verdicts import SLACK_MS, PassedBuilds
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
@@ -48,8 +48,8 @@ def a_build(uuid: str, **other: Any) -> Passed:
 def looked(history: Kept, body: Callable[[PassedBuilds, Context], Awaitable[None]]) -> None:
     async def main() -> None:
         store = Store(MemoryBackend())
-        context = Context(store, Mirror(store, Map().path), lambda: NOW_MS)
-        context.history = history  # type: ignore[assignment]  # what is asked of it here
+        mirror = Mirror(store, Map().path)
+        context = Context(store, mirror, lambda: NOW_MS, history=history)  # type: ignore[arg-type]  # all that is used of it
         task = asyncio.ensure_future(context.mirror.run())
         await context.mirror.ready()
         await body(PassedBuilds(context, "t", lambda: None), context)
@@ -106,7 +106,8 @@ def test_a_history_that_is_away_keeps_nothing_waiting() -> None:
 
 def test_what_is_older_than_the_logs_that_are_kept_stands_for_nothing() -> None:
     async def body(passed: PassedBuilds, context: Context) -> None:
-        context.logs_kept_ms = 2 * DAY_MS
+        context = replace(context, settings=ProcessSettings(logs_kept_ms=2 * DAY_MS))
+        passed = PassedBuilds(context, "t", lambda: None)
         assert await told(passed, Sought("new"), Sought("old")) == ["b1", ""]
 
     looked(Kept({"new": a_build("b1"), "old": a_build("b2", end_ms=NOW_MS - 3 * DAY_MS)}), body)

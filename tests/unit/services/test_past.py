@@ -59,8 +59,8 @@ class Kept:
 def looked(history: Kept, body: Callable[[PipelinePast, Context, list[str]], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         store = Store(MemoryBackend())
-        context = Context(store, Mirror(store, Map().path), lambda: 0)
-        context.history = history  # type: ignore[assignment]  # what is asked of it here
+        mirror = Mirror(store, Map().path)
+        context = Context(store, mirror, lambda: 0, history=history)  # type: ignore[arg-type]  # all that is used of it
         task, stirred = asyncio.ensure_future(context.mirror.run()), list[str]()
         await context.mirror.ready()
         async with PipelinePast(context, "t", "check", lambda: stirred.append("now")) as past:

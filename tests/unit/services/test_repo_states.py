@@ -12,7 +12,7 @@ from headgate.ports.work import Contact
 from headgate.recipes.codec import encode
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
-from headgate.services.executor import Executor
+from headgate.services.executor import Executor, ExecutorSettings
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Entry, Put, Unavailable
@@ -46,7 +46,7 @@ async def an_executor() -> tuple[Executor, Away]:
     backend = Away()
     await backend.commit([], [Put(PATH, encode(STATE))])
     store = Store(backend)
-    return Executor(Context(store, Mirror(store, Map().path), lambda: 0), Runner(), builds_max=1), backend
+    return Executor(Context(store, Mirror(store, Map().path), lambda: 0), Runner(), ExecutorSettings(1)), backend
 
 
 async def test_a_reading_that_fails_fails_those_who_wait_and_no_later_build() -> None:

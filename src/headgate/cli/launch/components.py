@@ -31,7 +31,7 @@ from headgate.cli.launch.front import add_fingergw, front, serves_queues
 from headgate.cli.launch.machines import add_launcher
 from headgate.cli.launch.outbox import outbox_senders, watching
 from headgate.cli.launch.process import Process
-from headgate.cli.launch.retention import kept_logs, kept_ms, pruned, remote, retention, uploads
+from headgate.cli.launch.retention import kept_logs, pruned, remote, retention, uploads
 from headgate.cli.settings import FLAGS, Settings
 from headgate.config.operator.model import ConfigErrors, TenantFile
 from headgate.config.parse import ParseCache
@@ -42,7 +42,7 @@ from headgate.ports.logstore import LogStoreError
 from headgate.rest import HTTPException
 from headgate.services.autohold import held_in_store
 from headgate.services.context import Context
-from headgate.services.executor import Executor
+from headgate.services.executor import Executor, ExecutorSettings
 from headgate.services.membership import Membership, agree_on_format
 from headgate.services.merger import Merger
 from headgate.services.nodes.requester import NodeRequester
@@ -187,8 +187,8 @@ def reader(log_root: Path, remote: RemoteLogs, stored: KeptLogs | None) -> ReadL
 async def add_scheduler(process: Process, *, read: bool = False) -> None:
     """Add a scheduler. With `read`, other components of this process serve its metrics, whatever the settings of
     schedulers are."""
-    settings, context = process.settings, process.context
-    at, ours = process.git, {name: one.forge for name, one in process.forges.items()}
+    settings, at, ours = process.settings, process.git, {name: one.forge for name, one in process.forges.items()}
+    context = process.context
     # A tenant file that cannot be loaded falls back to the one in effect before; `refused` says why.
     text, file, refused = await begun(settings, context, at)
     forges: dict[str, ForgeWatch] = {n: GitForge(c, process.engine, {}) for n, c in resources.plain(settings).items()}
@@ -198,8 +198,7 @@ async def add_scheduler(process: Process, *, read: bool = False) -> None:
     # somebody pushes can stop the scheduler.
     judge = ApartJudge(JudgeLimits(*most))
     process.stack.push_async_callback(judge.close)
-    context.judging = Judging(judge)
-    context.history, context.logs_kept_ms = process.history, kept_ms(settings)
+    context = process.shares(judging=Judging(judge), history=process.history)
     cache = ParseCache(budgets=settings.budgets)
     known, text_now = resources.known_connections(settings, at), partial(resources.tenant_text, settings)
     watched = await watching(settings, process.stack, lambda: process.inventory)
@@ -236,7 +235,7 @@ async def add_executor(process: Process) -> None:
     get, number = settings.get, settings.number
     log_root = writable(settings, "executor", "log_dir", "logs", LOG_MODES[get("executor", "log_access")])
     job_dir = writable(settings, "executor", "job_dir", "builds")
-    found = runner_settings(settings, context.hostname)
+    found = runner_settings(settings, context.settings.hostname)
     earlier = reader(log_root, await remote(settings, context, process.stack), kept_logs(settings))
     runner = ProcessRunner(job_dir, log_root, process.engine, found, process.keys, fleet(settings, context), earlier)
     process.stack.push_async_callback(runner.close)
@@ -254,18 +253,20 @@ async def add_executor(process: Process) -> None:
     executor = Executor(
         context,
         runner,
-        builds_max=int(number("executor", "builds", 2 * (os.cpu_count() or 1))),
-        zone=get("executor", "zone"),
-        unzoned=FLAGS[get("executor", "allow_unzoned").lower()],
-        labels=own,
+        ExecutorSettings(
+            builds_max=int(number("executor", "builds", 2 * (os.cpu_count() or 1))),
+            zone=get("executor", "zone"),
+            unzoned=FLAGS[get("executor", "allow_unzoned").lower()],
+            labels=own,
+            lacks=runner.cells.lacks,
+            beginning_max=os.cpu_count() or 1,
+            held_max=int(number("executor", "held_builds_max")),
+            containers=await runner.runs_images(),
+        ),
         load=load,
         nodes=NodeRequester(context, process.tenants, zone=get("executor", "zone"), own=own),
-        lacks=runner.cells.lacks,
-        beginning_max=os.cpu_count() or 1,
         keeper=runner,
-        held_max=int(number("executor", "held_builds_max")),
         logs=uploads(settings, log_root, context, process.stack, process.servers),
-        containers=await runner.runs_images(),
         machines=runner.machines,
     )
     process.logs = Logs(context, log_root, follow, PeerFleet(context))
@@ -275,9 +276,9 @@ async def add_executor(process: Process) -> None:
 
 
 async def add_web(process: Process, bound: Callable[[int], None]) -> None:
-    settings, context = process.settings, process.context
-    member, _ = Membership(context, "web"), process.forges  # deliveries of webhooks arrive here
-    context.poked = resources.poked(settings, process.tenants, context.now_ms)
+    settings, _ = process.settings, process.forges  # deliveries of webhooks arrive here
+    context = process.shares(poked=resources.poked(settings, process.tenants, process.context.now_ms))
+    member = Membership(context, "web")
     served = process.inventory if process.serves_inventory else None
     pooled = None
     if served is not None or any(one.labels for one in process.tenants().values()):
@@ -352,7 +353,7 @@ def add_monitor(process: Process, kind: str, *, always: bool, announce: Callable
     access = access_of(settings, lambda: process.tenancy.file)
     app, tls = create_process_app(process.vitals, access, process.logs), tls_of(settings)
     # An address of the loopback is announced as it is: under the name of the host nobody would reach it.
-    name = host if host in ("127.0.0.1", "::1", "localhost") else process.context.hostname
+    name = host if host in ("127.0.0.1", "::1", "localhost") else process.context.settings.hostname
 
     def bound(number: int) -> None:
         announce(f"{scheme(tls)}://{f'[{name}]' if ':' in name else name}:{number}")

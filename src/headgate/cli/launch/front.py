@@ -103,7 +103,7 @@ async def add_fingergw(process: Process, *, alone: bool = True) -> None:
     )
     gateway = Gateway(context, process.tenants, logs)
     host, port = settings.get("fingergw", "listen_address"), int(settings.number("fingergw", "port", 79))
-    name = f"[{context.hostname}]" if ":" in context.hostname else context.hostname
+    name = f"[{context.settings.hostname}]" if ":" in context.settings.hostname else context.settings.hostname
 
     def bound(number: int) -> None:
         public = settings.get("fingergw", "public_port") or str(number)

@@ -46,7 +46,7 @@ async def outbox_senders(
     for name, section in settings.connections.items():
         if (reporter := await _reporter(name, section, settings, stack, objects)) is not None:
             found[f"reports to {name}"] = Courier(context, name, reporter).run
-    if context.publishing:
+    if context.settings.publishing:
         named = ("url", "app_key", "partitions")
         posts = await _posts({option: settings.get("published_events", option) for option in named}, settings, stack)
         found["publishing events"] = Publisher(context, posts).run

@@ -7,7 +7,8 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from headgate.adapters.forges.registry import Connected
@@ -22,7 +23,7 @@ from headgate.base.errors import UserError, needing
 from headgate.base.private import private_directory
 from headgate.base.tasks import run_until
 from headgate.cli.identity.credentials import tls_of
-from headgate.cli.jobs import writable
+from headgate.cli.jobs import retention_policy, writable
 from headgate.cli.resources import connected, known_connections, open_store, plain
 from headgate.cli.settings import FLAGS, Settings
 from headgate.cli.store.urls import StoreAway
@@ -31,7 +32,7 @@ from headgate.map.places import Map
 from headgate.ports.observer import Everybody, Observer
 from headgate.recipes.mirror import Mirror
 from headgate.services.configuration import Tenancy
-from headgate.services.context import Context
+from headgate.services.context import Context, PageAddress, ProcessSettings
 from headgate.services.limits import SharedLimits
 from headgate.services.membership import Membership
 from headgate.services.scheduler.scheduler import Scheduler
@@ -102,11 +103,11 @@ async def _waited_for(settings: Settings, away: _Away) -> Backend:
             away.away_why = str(error)
 
 
-def traces(settings: Settings, context: Context, stack: AsyncExitStack) -> Observer:
+def traces(settings: Settings, hostname: str, stack: AsyncExitStack) -> Observer:
     """Return the sender of traces. Raise MissingPackage."""
     with needing("[tracing]", "tracing"):
         from headgate.adapters.metrics.traces import Traces
-    found = Traces.to(settings.get("tracing", "endpoint"), context.hostname)
+    found = Traces.to(settings.get("tracing", "endpoint"), hostname)
     stack.callback(found.close)
     return found
 
@@ -136,6 +137,11 @@ class Process:
     _history: SqlHistory | None = None
     _tenancy: Tenancy | None = None
 
+    def shares(self, **parts: Any) -> Context:
+        """Return the context with these fields (see `Context`), which components made from now on share."""
+        self.context = replace(self.context, **parts)
+        return self.context
+
     @property
     def vitals(self) -> Vitals:
         return Vitals(self.backend, self.figures.text, self.members)
@@ -159,7 +165,7 @@ class Process:
                 self.servers.append(shared.run())
             for one in self._connected.values():
                 self.stack.push_async_callback(one.close)
-            self.context.forges = {name: one.forge for name, one in self._connected.items()}
+            self.shares(forges={name: one.forge for name, one in self._connected.items()})
         return self._connected
 
     @property
@@ -259,13 +265,16 @@ async def process(
         backend = measured(await reached(settings, ports, stop), figures.store, now_ms)
         stack.push_async_callback(backend.close)
         store = Store(backend, ttl_s=settings.session_timeout_s)
-        context = Context(store, Mirror(store, Map().path), now_ms, root_url=settings.get("web", "root").rstrip("/"))
-        context.logs_root = settings.get("logs", "root").rstrip("/")
-        context.publishing = bool(settings.get("published_events", "url"))
-        context.waiting_max = int(settings.number("published_events", "waiting_max"))
-        context.hostname = settings.get("executor", "hostname") or context.hostname
+        shared = ProcessSettings(
+            hostname=settings.get("executor", "hostname") or gethostname(),
+            logs_root=settings.get("logs", "root").rstrip("/"),
+            logs_kept_ms=retention_policy(settings).least_ms,
+            publishing=bool(settings.get("published_events", "url")),
+            waiting_max=int(settings.number("published_events", "waiting_max")),
+        )
         observers: list[Observer] = [figures]
         if FLAGS[settings.get("tracing", "enabled").lower()]:
-            observers.append(traces(settings, context, stack))
-        context.observer = Everybody(observers)
+            observers.append(traces(settings, shared.hostname, stack))
+        pages, mirror = PageAddress(settings.get("web", "root").rstrip("/")), Mirror(store, Map().path)
+        context = Context(store, mirror, now_ms, shared, pages=pages, observer=Everybody(observers))
         yield Process(settings, context, backend, figures, stack, stop)

@@ -45,11 +45,6 @@ NOTHING = (
 )
 
 
-def kept_ms(settings: Settings) -> int:
-    """Return the age up to which everything of a build is kept, in milliseconds; 0: at any age."""
-    return retention_policy(settings).least_ms
-
-
 @dataclass(frozen=True, slots=True)
 class Retention:
     """Hold the limits on what is kept of old builds, and where it lies."""
@@ -140,7 +135,7 @@ def uploads(
         LocalLogs(log_root),
         store,
         context.now_ms,
-        host=context.hostname,
+        host=context.settings.hostname,
         interval_s=interval_s,
         running=lambda build: not over(context, build)(),
     )

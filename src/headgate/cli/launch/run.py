@@ -128,8 +128,9 @@ async def _everything(process: Process) -> None:
 def _pages_announcer(process: Process) -> Callable[[int], None]:
     def bound(port: int) -> None:
         host = process.settings.get("web", "listen_address")
-        process.context.root_url = process.context.root_url or f"{scheme(tls_of(process.settings))}://{host}:{port}"
-        print(f"Headgate is running; its pages are at {process.context.root_url}/", flush=True)
+        pages = process.context.pages
+        pages.url = pages.url or f"{scheme(tls_of(process.settings))}://{host}:{port}"
+        print(f"Headgate is running; its pages are at {pages.url}/", flush=True)
 
     return bound
 

@@ -83,7 +83,7 @@ async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: b
     async with process(read(root / "headgate.conf"), stop) as system:
 
         def bound(port: int) -> None:
-            system.context.root_url = f"http://127.0.0.1:{port}"
+            system.context.pages.url = f"http://127.0.0.1:{port}"
             served.set()
 
         await add_everything(system, bound)

@@ -162,7 +162,7 @@ class NodeRequester:
             build=spec.build,
             job=spec.job.name,
             nodes=nodes,
-            executor=self._context.hostname,
+            executor=self._context.settings.hostname,
             zone=self._zone,
             precedence=precedence,
             asked_ms=self._context.now_ms(),

@@ -230,7 +230,7 @@ class ConnectionRunner:
         if not now.change.number or old.change.commit != now.change.commit:
             return False
         stream = self._context.map.reports(self._forge.name).stream
-        waiting = stream.waiting(self._context.mirror, limit=self._context.waiting_max)
+        waiting = stream.waiting(self._context.mirror, limit=self._context.settings.waiting_max)
         messages = (one for event in waiting for one in event.event.messages if one.pushed is not None)
         return any(one.change is not None and one.change.key == now.change.key for one in messages)
 

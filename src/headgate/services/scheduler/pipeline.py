@@ -367,10 +367,10 @@ class PipelineRunner:
         rest = [*aside, *pieces, *(TurnPart([op]) for event in events for op in event.besides)]
         facts = self._state, after, turn.notified, turn.outcomes
         places = self._semaphores.holding(*facts, settled=self._settled)
-        commits = packed([*places, *rest], context.ops_max)
+        commits = packed([*places, *rest], context.settings.ops_max)
         if cut := len(commits) > 1:
             places = self._semaphores.holding(*facts, settled=self._settled, cut=True)
-            commits = packed([*places, *rest], context.ops_max)
+            commits = packed([*places, *rest], context.settings.ops_max)
         held = {op.path for piece in places for op in piece.ops if isinstance(op, Put)}
         for commit in commits:
             written = await context.store.commit(commit.checks, commit.ops, guards=[guard])
@@ -384,7 +384,7 @@ class PipelineRunner:
         """Return the published events and the reports of the turn; if they cannot be composed, nobody is informed."""
         context, log_url, found, reported = self._context, self._context.log_url, list[list[Op]](), list[list[Op]]()
         try:
-            if context.publishing:
+            if context.settings.publishing:
                 events = turn_events(self.tenant, self.name, self._state, after, actions, context.now_ms(), log_url)
                 found += [context.published(*some) for some in batched(events)]
             tenant, known = self._configuration.tenant, self._configuration.layouts.landed.pipelines.values()

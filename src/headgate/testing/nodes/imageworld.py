@@ -27,7 +27,7 @@ from headgate.ports import clouds
 from headgate.recipes.codec import decode
 from headgate.recipes.lock import lock
 from headgate.recipes.mirror import Mirror
-from headgate.services.context import Context
+from headgate.services.context import Context, ProcessSettings
 from headgate.services.membership import serve
 from headgate.services.nodes.accounts import CloudAccount
 from headgate.services.nodes.images.choice import UPLOAD, chosen, unmade, upload_checks, uploads
@@ -341,7 +341,7 @@ class ImagingSimulation:
         stop: asyncio.Event,
     ) -> None:
         loop, store = asyncio.get_running_loop(), Store(backend)
-        context = Context(store, Mirror(store, Map().path), lambda: int(loop.time() * 1000), hostname=kind)
+        context = Context(store, Mirror(store, Map().path), lambda: int(loop.time() * 1000), ProcessSettings(kind))
         accounts = {name: CloudAccount(name, hall, 2.0) for name, hall in halls.items()}
 
         async def body(session: Session) -> None:

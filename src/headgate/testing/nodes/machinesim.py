@@ -26,8 +26,8 @@ from headgate.map.places import Map
 from headgate.ports.clouds import Machine, MachineUnusable, Provider
 from headgate.ports.work import Contact
 from headgate.recipes.mirror import Mirror
-from headgate.services.context import Context
-from headgate.services.executor import Executor
+from headgate.services.context import Context, ProcessSettings
+from headgate.services.executor import Executor, ExecutorSettings
 from headgate.services.inventory.draft import Create
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.leases import ObjectLeasing
@@ -220,7 +220,7 @@ class MachineSimulation:
 
     async def _life(self, kind: str, simulated: SimulatedMachines, backend: Backend, stop: asyncio.Event) -> None:
         loop, store = asyncio.get_running_loop(), Store(backend)
-        context = Context(store, Mirror(store, Map().path), lambda: int(loop.time() * 1000), hostname=kind)
+        context = Context(store, Mirror(store, Map().path), lambda: int(loop.time() * 1000), ProcessSettings(kind))
         works = [context.mirror.run()]
         if kind == "launcher":
             inventory = Inventory(store, InventoryMap(), lambda: int(loop.time() * 1000))
@@ -229,7 +229,9 @@ class MachineSimulation:
             works.append(ObjectLeasing(inventory).run())
         else:
             runner = Building(simulated, kind)
-            executor = Executor(context, runner, builds_max=PLACES, nodes=NodeRequester(context, lambda: TENANTS))
+            executor = Executor(
+                context, runner, ExecutorSettings(PLACES), nodes=NodeRequester(context, lambda: TENANTS)
+            )
             works.append(executor.membership.serve(executor.run, stop))
         await run_until(stop, *works)
 

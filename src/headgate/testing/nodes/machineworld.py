@@ -28,8 +28,8 @@ from headgate.ports.work import Contact
 from headgate.recipes.codec import decode
 from headgate.recipes.lock import lock
 from headgate.recipes.mirror import Mirror
-from headgate.services.context import Context
-from headgate.services.executor import Executor
+from headgate.services.context import Context, ProcessSettings
+from headgate.services.executor import Executor, ExecutorSettings
 from headgate.services.membership import serve
 from headgate.services.nodes.accounts import CloudAccount
 from headgate.services.nodes.machines.maker import MachineMaker
@@ -324,7 +324,7 @@ class MakingSimulation:
         self, kind: str, meadow: MachineBuilds, backend: Backend, clouds: Mapping[str, Cloud], stop: asyncio.Event
     ) -> None:
         loop, store = asyncio.get_running_loop(), Store(backend)
-        context = Context(store, Mirror(store, Map().path), lambda: int(loop.time() * 1000), hostname=kind)
+        context = Context(store, Mirror(store, Map().path), lambda: int(loop.time() * 1000), ProcessSettings(kind))
         works = [context.mirror.run()]
         if kind == "launcher":
             accounts = {name: CloudAccount(name, one, 0.0 if name == "rack" else 2.0) for name, one in clouds.items()}
@@ -339,7 +339,7 @@ class MakingSimulation:
             zone = "" if kind.startswith("executor") else kind
             asking = NodeRequester(context, lambda: TENANTS, zone=zone)
             executor = Executor(
-                context, ExecutorOfZone(meadow, zone), builds_max=4, nodes=asking, zone=zone, unzoned=zone == "attic"
+                context, ExecutorOfZone(meadow, zone), ExecutorSettings(4, zone, unzoned=zone == "attic"), nodes=asking
             )
             works.append(executor.membership.serve(executor.run, stop))
         await run_until(stop, *works)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import cast
@@ -17,7 +17,7 @@ from headgate.config.parse import ParseCache
 from headgate.config.tenants import Connection, TenantFile, parse_tenant_file
 from headgate.gate.state.change import ChangeState
 from headgate.map.records import Finished
-from headgate.ports.forge import ForgeWatch
+from headgate.ports.forge import Forge, ForgeWatch
 from headgate.recipes.codec import readable
 from headgate.services.context import Context
 from headgate.services.courier import Courier
@@ -262,19 +262,16 @@ class HubProcesses(Processes):
 
     __slots__ = ()
 
-    def forge(self, context: Context) -> SimHub:
-        """Return the driver of a process."""
-        if NAME not in context.forges:
-            simulation = cast(HubSimulation, self.simulation)
-            context.forges = {NAME: SimHub(simulation.hub, simulation.chance)}
-        return cast(SimHub, context.forges[NAME])
+    def forges(self) -> Mapping[str, Forge]:
+        simulation = cast(HubSimulation, self.simulation)
+        return {NAME: SimHub(simulation.hub, simulation.chance)}
 
     def scheduler(self, context: Context) -> Scheduler:
-        forges: dict[str, ForgeWatch] = {"sim": Still(self.world), NAME: self.forge(context)}
+        forges: dict[str, ForgeWatch] = {"sim": Still(self.world), NAME: cast(SimHub, context.forges[NAME])}
         return Scheduler.of(context, TENANTS, _tenants(), "tenants.yaml", forges, _PARSED)
 
     def beside(self, context: Context) -> list[Body]:
-        forge = self.forge(context)
+        forge = cast(SimHub, context.forges[NAME])
         reporter = ForgeReporter(context, forge)
         return [Courier(context, NAME, reporter, reporter).run, partial(self._take, context, forge)]
 

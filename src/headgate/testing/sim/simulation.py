@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import count
 from typing import Any, cast
@@ -21,13 +21,14 @@ from headgate.base.ids import drawn_from
 from headgate.base.tasks import end, run_until
 from headgate.config.parse import ParseCache
 from headgate.map.places import Map
+from headgate.ports.forge import Forge
 from headgate.ports.history import HistoryReader
 from headgate.ports.judge import Judging
 from headgate.ports.occasions import OccasionSource
 from headgate.recipes.mirror import Mirror
-from headgate.services.context import COMMIT_OPS_MAX, Context
+from headgate.services.context import COMMIT_OPS_MAX, Context, ProcessSettings
 from headgate.services.courier import Courier
-from headgate.services.executor import Executor
+from headgate.services.executor import Executor, ExecutorSettings
 from headgate.services.membership import Body, serve
 from headgate.services.merger import Merger
 from headgate.services.recorder import Recorder
@@ -339,11 +340,15 @@ class Processes:
     def _unlawful(self, unlawful: Unlawful) -> None:
         self.world.broken = self.world.broken or InvariantBroken(str(unlawful))
 
+    def forges(self) -> Mapping[str, Forge]:
+        """Return the forges of a process, by connection."""
+        return {}
+
     def scheduler(self, context: Context) -> Scheduler:
         """Return one that watches what there is."""
         text = self.simulation.kind.tenants
         if self.simulation.seed % JUDGED_EVERY == 1:
-            context.judging = Judging(SimJudge(self.world), at_once_max_bytes=0)
+            context = replace(context, judging=Judging(SimJudge(self.world), at_once_max_bytes=0))
         forges, watched = {"sim": SimForge(self.world)}, dict[str, OccasionSource]()
         if self.simulation.posted:
             chance = random.Random(f"messages {self.simulation.seed}")
@@ -364,16 +369,18 @@ class Processes:
     async def _life(self, components: Set[str], name: str, store: Store, skew_s: float) -> None:
         loop, stop = asyncio.get_running_loop(), self.stop
         context = Context(
-            store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6 + skew_s) * 1000), hostname=name
+            store,
+            Mirror(store, Map().path),
+            lambda: int((loop.time() + 1e6 + skew_s) * 1000),
+            ProcessSettings(name, ops_max=self.ops_max),
+            forges=self.forges(),
+            history=cast(HistoryReader, self.notes) if self.simulation.reusing else None,  # all of it that is read
         )
-        context.ops_max = self.ops_max
-        if self.simulation.reusing:
-            context.history = cast(HistoryReader, self.notes)  # of which nothing else is asked
         builds_max = random.Random(f"places {self.simulation.seed}").choice((1, 2, 4, 4))
         bodies: dict[str, Callable[[], Body]] = {
             "scheduler": lambda: self.scheduler(context).run,
             "web": lambda: Recorder(context, self.notes).run,
-            "executor": lambda: Executor(context, SimRunner(self.world), builds_max=builds_max).run,
+            "executor": lambda: Executor(context, SimRunner(self.world), ExecutorSettings(builds_max)).run,
             "merger": lambda: Merger(context, SimGit(self.world)).run,
         }
         if beside := self.beside(context):
