@@ -12,7 +12,7 @@ from headgate.gate.builds.start import Base
 from headgate.gate.items.landings import ask_to_land, held_back, lands, noted, notify_of_wait
 from headgate.gate.items.leave import active, dismiss, leave
 from headgate.gate.items.renewal import may_leave, renewed, tidied, unfollowed, with_current_needs
-from headgate.gate.items.trial import WindowRoom, advance_item, alone_and_begun, unfinished, waits_for_room
+from headgate.gate.items.trial import Idle, WindowRoom, advance_item, never_idle, unfinished
 from headgate.gate.rules.readiness import Obstacle, unready
 from headgate.gate.state.actions import Action, Faulty
 from headgate.gate.state.model import Item, Queue, State, with_queue
@@ -24,7 +24,8 @@ def decide_queue(
     queue: Queue, permits: Permits, room: WindowRoom, world: World, actions: list[Action], examined: list[str]
 ) -> Queue:
     """Return the queue after everything that can be done in it now. Append the actions for that to `actions`, and the
-    id of each item to `examined` before the item is examined."""
+    id of each item to `examined` before the item is examined. Where an item has to leave after as many have left as
+    may in one turn, the rest of the queue stays as it is, and the next turn continues there."""
     queue, unmet = renewed(queue, world, actions)
     base, remaining = Base(keys=set(queue.landed_keys), unfollowed=unfollowed(queue, world)), list[Item]()
     items, admitted = queue.items, room.admits(queue)
@@ -36,16 +37,15 @@ def decide_queue(
             item = with_current_needs(item, world)
             obstacle = unmet or unready(item, base.keys, base.failing, world)
         if obstacle is not None and obstacle.obstacle is not Obstacle.WAITING:
-            # The rest of the queue stays as it is. The next turn continues here.
             if unfinished(actions):
                 return tidied(queue, [*remaining, item, *items[position + 1 :]], world)
             queue = dismiss(queue, item, obstacle, world, actions)
             continue
         # Positions count from what remains, so an item that leaves makes room within the same turn.
         in_window = admitted and active(queue, len(remaining))
-        # Most of a long queue ends here and costs almost nothing.
+        # Outside the window an item only waits; those behind that need it wait with it.
         if not in_window and item.buildset is None and not item.carried:
-            base.keys.update(item.keys)  # it waits for its turn, as do those behind that need it
+            base.keys.update(item.keys)
             remaining.append(item)
             continue
         item = advance_item(item, obstacle, queue.landed, base, in_window, permits, world, actions)
@@ -92,18 +92,12 @@ def _extend(item: Item, base: Base, permits: Permits) -> None:
         base.proposed = item.buildset.proposed
 
 
-def settle(state: State, world: World, actions: list[Action], settled_before: State | None = None) -> State:
+def settle(state: State, world: World, actions: list[Action], idle: Idle = never_idle) -> State:
     """Return the state once each queue is decided, and append what the queues need to `actions`. To settle twice has
-    the same effect as once, unless `unfinished`. Raise Faulty.
-
-    `settled_before` is the state that an earlier call returned, if the facts of the world are the same: a change that
-    is tested alone and has not changed since then is not examined again.
-    """
+    the same effect as once, unless `unfinished`. `idle` names queues in which nothing can be done. Raise Faulty."""
     permits, room = Permits.of(state, world, actions), WindowRoom.of(state)
-    before = {} if settled_before is None else {queue.id: queue for queue in settled_before.queues}
     for queue in state.queues:
-        # Values are frozen, so the same object has the same content.
-        if before.get(queue.id) is queue and (alone_and_begun(queue) or waits_for_room(queue, room)):
+        if idle(queue, room):
             continue
         examined = list[str]()
         try:

@@ -102,17 +102,12 @@ class Context:
     """Source of ended buildsets for schedulers; without it, the history counts as empty."""
     _queues: dict[str, Requests] = field(default_factory=dict)
 
-    @property
-    def root_url(self) -> str:
-        """Return the address of the pages for people; empty if it is not known."""
-        return self.pages.url
-
     def log_url(self, tenant: str, build: str) -> str:
         """Return the address of a build's logs once it has ended; empty if the settings do not say under which address
         we are."""
         if self.settings.logs_root:
             return f"{self.settings.logs_root}/{build}/"
-        return f"{self.root_url}/t/{quote(tenant)}/logs/{build}/" if self.root_url else ""
+        return f"{self.pages.url}/t/{quote(tenant)}/logs/{build}/" if self.pages.url else ""
 
     def hears(self, connection: str) -> Hears | None:
         """Return the receiver of deliveries to a connection; None if it accepts none."""

@@ -257,7 +257,7 @@ class Executor:
         zuul = data.get("zuul")
         if not zuul or not zuul.get("artifacts"):
             return data
-        ours = f"{self._context.root_url}/t/{quote(claim.request.meta['tenant'])}/logs/{claim.request.id}/"
+        ours = f"{self._context.pages.url}/t/{quote(claim.request.meta['tenant'])}/logs/{claim.request.id}/"
         base = zuul.get("log_url") or ours
         artifacts = [{**artifact, "url": joined(base, artifact["url"])} for artifact in zuul["artifacts"]]
         return {**data, "zuul": {**zuul, "artifacts": artifacts}}

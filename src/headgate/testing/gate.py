@@ -189,6 +189,20 @@ def _asking(context: Context, scheduler: Scheduler) -> NodeRequester:
     return NodeRequester(context, lambda: {name: one.tenant for name, one in scheduler.tenants.items()})
 
 
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+async def _loaded(scheduler: Scheduler, running: asyncio.Future[object]) -> None:
+    """Wait until every tenant is loaded. Raise the error of `running` if it ends before."""
+    async with asyncio.timeout(DEADLINE_S):
+        for tenant in scheduler.tenants.values():
+            loaded: asyncio.Future[object] = asyncio.ensure_future(tenant.loaded.wait())
+            await asyncio.wait([running, loaded], return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        await running
+
+
 @asynccontextmanager
 async def gate(
     root: Path,
@@ -217,16 +231,9 @@ async def gate(
     store = Store(backend)
     at = {"local": GitConnection("local", str(hub), "git.example")}
     at |= {name: one.git for name, (_, one) in (forges or {}).items()}
-    context = Context(
-        store,
-        Mirror(store, "/zuul"),
-        forges={name: one.forge for name, (_, one) in (forges or {}).items()},
-        **{
-            "now_ms": lambda: int(time.time() * 1000),
-            "settings": ProcessSettings(publishing=poster is not None),
-            **shared,
-        },
-    )
+    shared = {"now_ms": _now_ms, "settings": ProcessSettings(publishing=poster is not None), **shared}
+    named = {name: one.forge for name, (_, one) in (forges or {}).items()}
+    context = Context(store, Mirror(store, "/zuul"), forges=named, **shared)
     engine = GitEngine(root / "git", at)
     known = _known(at, (reporting, watched, forges), clouds or {}, bound=bound)
     tenants = parse_tenant_file(tenant_file, "tenants.yaml", known)
@@ -250,12 +257,7 @@ async def gate(
     works += [serve(context, "web", body, stop) for body in _couriers(context, takers)]
     task: asyncio.Future[object] = asyncio.ensure_future(run_until(stop, context.mirror.run(), *works))
     try:
-        async with asyncio.timeout(DEADLINE_S):
-            for tenant in scheduler.tenants.values():
-                loaded: asyncio.Future[object] = asyncio.ensure_future(tenant.loaded.wait())
-                await asyncio.wait([task, loaded], return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            await task
+        await _loaded(scheduler, task)
         yield Gate(context, scheduler, runner, history)
     finally:
         stop.set()

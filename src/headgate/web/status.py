@@ -242,7 +242,7 @@ class Status:
 
 def page_root(context: Context, tenant: str) -> str:
     """Return the prefix of the addresses of a tenant's pages; empty: the address of this server is not configured."""
-    return f"{context.root_url}/t/{quote(tenant, safe='')}/" if context.root_url else ""
+    return f"{context.pages.url}/t/{quote(tenant, safe='')}/" if context.pages.url else ""
 
 
 def timed(status: shapes.StatusShape, now_ms: int) -> shapes.StatusShape:

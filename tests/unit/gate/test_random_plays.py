@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
 from headgate.gate.absorb import absorb
 from headgate.gate.decide import settle
-from headgate.gate.items.trial import unfinished
+from headgate.gate.items.trial import idle_since, never_idle, unfinished
 from headgate.gate.state.actions import Action, Land, Record, Supersede, Vouch
 from headgate.gate.state.change import ChangeState, EventKind, TriggerEvent
 from headgate.gate.state.surroundings import Closing
@@ -102,11 +102,11 @@ class Improvised:
         """The facts are brought up to date first, as the gate does before it relies on what it settled."""
         play, states = self.play, []
         before = settle(play.state, play.world, [])
-        for known in (None, before):
+        for idle in (never_idle, idle_since(before)):
             asked, state = list[Action](), before
             for event in events:
                 state = absorb(state, event, play.world, asked)  # type: ignore[arg-type]  # a state
-            states.append((settle(state, play.world, asked, known), asked))
+            states.append((settle(state, play.world, asked, idle), asked))
         assert states[0] == states[1], "a queue that was not looked at had something to do"
 
     # --- what may happen

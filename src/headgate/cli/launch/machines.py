@@ -83,7 +83,7 @@ def _making(
 def _image_roots(settings: Settings, context: Context) -> tuple[str, ...]:
     """Return the addresses below which images that jobs build may be."""
     # A job chooses the URL of its image: without this list it could make the launcher fetch from any internal host.
-    own = [f"{context.root_url}/t/"] if context.root_url else []
+    own = [f"{context.pages.url}/t/"] if context.pages.url else []
     logs = [settings.get("logs", "root")] if settings.get("logs", "root") else []
     return (*own, *logs, *settings.get("launcher", "image_sources").split())
 

@@ -100,7 +100,7 @@ async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: b
             if keep:
                 for line in venue.next_steps():
                     terminal.print(line)
-                terminal.print(f"The pages stay at {system.context.root_url}/ until you press Ctrl-C")
+                terminal.print(f"The pages stay at {system.context.pages.url}/ until you press Ctrl-C")
                 await running
             else:
                 terminal.print("Your turn: headgate demo --keep")
@@ -121,7 +121,7 @@ async def _scenario(play: DemoPlay, venue: Venue, system: Process, served: async
     await venue.attend(system)
     terminal.print()
     terminal.print("With Headgate, both are pushed, and six more changes; all are approved.")
-    terminal.print(f"Each is tested on what is ahead of it: {system.context.root_url}/")
+    terminal.print(f"Each is tested on what is ahead of it: {system.context.pages.url}/")
     await play.propose()
     status, begun_s = Status(system.context, tenants), time.monotonic()
     most = 0

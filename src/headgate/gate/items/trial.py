@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -104,7 +105,30 @@ def unfinished(actions: list[Action]) -> bool:
     return sum(isinstance(action, Record) for action in actions) >= LEAVES_MAX
 
 
-def alone_and_begun(queue: Queue) -> bool:
+Idle = Callable[[Queue, WindowRoom], bool]
+"""Returns whether nothing can be done in a queue, so that it need not be examined."""
+
+
+def never_idle(queue: Queue, room: WindowRoom) -> bool:
+    """Return False: every queue is examined."""
+    return False
+
+
+def idle_since(settled: State) -> Idle:
+    """Return which queues are idle if the facts of the world are those with which `settled` was returned.
+
+    Only changes that are tested alone count: thousands of them cost a turn nothing until something happens to them.
+    """
+    before = {queue.id: queue for queue in settled.queues}
+
+    def idle(queue: Queue, room: WindowRoom) -> bool:
+        # Values are frozen, so the same object has the same content.
+        return before.get(queue.id) is queue and (_alone_and_begun(queue) or _waits_for_room(queue, room))
+
+    return idle
+
+
+def _alone_and_begun(queue: Queue) -> bool:
     """Return whether only a result, or a fact from outside, can change the queue, whatever happens in other queues."""
     if not queue.dynamic or len(queue.items) != 1:
         return False
@@ -114,7 +138,7 @@ def alone_and_begun(queue: Queue) -> bool:
     return buildset is not None and buildset.begun and not buildset.waits and not carries and alone(queue.items[0])
 
 
-def waits_for_room(queue: Queue, room: WindowRoom) -> bool:
+def _waits_for_room(queue: Queue, room: WindowRoom) -> bool:
     """Return whether the queue's change, tested alone and not begun, still waits for others to leave."""
     if not queue.dynamic or len(queue.items) != 1 or _begun(queue):
         return False

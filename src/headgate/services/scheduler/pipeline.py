@@ -20,7 +20,7 @@ from headgate.gate.items.enqueue import concluded
 from headgate.gate.items.gestures import unmoved
 from headgate.gate.items.leave import set_aside
 from headgate.gate.items.renewal import as_it_was, dissolved, remembered
-from headgate.gate.items.trial import unfinished
+from headgate.gate.items.trial import idle_since, never_idle, unfinished
 from headgate.gate.rules.requirements import triggers
 from headgate.gate.state.actions import Action, Cancel, Faulty, Resume, Run
 from headgate.gate.state.change import EventKind, TriggerEvent, whose
@@ -249,9 +249,9 @@ class PipelineRunner:
             await self._context.mirror.gone(event.entry)
 
     def _settled_by(self, after: State, world: World, actions: list[Action], facts: tuple[object, ...]) -> State:
-        same = self._state if facts == self._looked else None
-        settled = concluded(self._state, settle(after, world, actions, same), actions, world)
-        after = settled if settled is after else settle(settled, world, actions, same)
+        idle = idle_since(self._state) if facts == self._looked else never_idle
+        settled = concluded(self._state, settle(after, world, actions, idle), actions, world)
+        after = settled if settled is after else settle(settled, world, actions, idle)
         return remembered(after, world.pipeline)
 
     def _absorb(
@@ -307,7 +307,7 @@ class PipelineRunner:
             layouts=self._proposals.over(layouts),
             change_states=self._change_states.under(layouts.landed),
             now_ms=self._context.now_ms(),
-            root_url=self._context.root_url,
+            root_url=self._context.pages.url,
             held=self._semaphores.held(layouts, self._state),
             taken_by=taken_by(self._state),
             waiters=self._semaphores.waiters(layouts, self._state),

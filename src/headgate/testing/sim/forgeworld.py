@@ -262,6 +262,7 @@ class HubProcesses(Processes):
 
     __slots__ = ()
 
+    @property
     def forges(self) -> Mapping[str, Forge]:
         simulation = cast(HubSimulation, self.simulation)
         return {NAME: SimHub(simulation.hub, simulation.chance)}

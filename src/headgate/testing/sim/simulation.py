@@ -154,13 +154,11 @@ class Simulation:
         judge = self.judge(store, world, notes)
         # A generator of its own for each question: one more draw somewhere must not change every world.
         cut = random.Random(f"cut {self.seed}").randrange(1, CUT_OPS_MAX)
-        ops_max = cut if self.seed % CUT_EVERY == 1 else COMMIT_OPS_MAX
-        judge.turns_are_whole = ops_max == COMMIT_OPS_MAX
+        judge.turns_are_whole = self.seed % CUT_EVERY != 1
+        ops_max = COMMIT_OPS_MAX if judge.turns_are_whole else cut
         processes = self.processes(self, world, judge, notes, chance, stop, ops_max)
-        if self.seed % WHOLE_EVERY % 2:
-            kinds = list(WHOLE)
-        else:
-            kinds = [kind for kind in APART for _ in range(1 + (chance.random() < 0.3))]
+        whole = self.seed % WHOLE_EVERY % 2
+        kinds = list(WHOLE) if whole else [kind for kind in APART for _ in range(1 + (chance.random() < 0.3))]
         tasks = [asyncio.ensure_future(processes.run(kind, f"{kind}{n}")) for n, kind in enumerate(kinds)]
         story = asyncio.ensure_future(asyncio.sleep(0) if self.quiet else self.people(world, chance, judge))
         try:
@@ -340,12 +338,11 @@ class Processes:
     def _unlawful(self, unlawful: Unlawful) -> None:
         self.world.broken = self.world.broken or InvariantBroken(str(unlawful))
 
+    @property
     def forges(self) -> Mapping[str, Forge]:
-        """Return the forges of a process, by connection."""
         return {}
 
     def scheduler(self, context: Context) -> Scheduler:
-        """Return one that watches what there is."""
         text = self.simulation.kind.tenants
         if self.simulation.seed % JUDGED_EVERY == 1:
             context = replace(context, judging=Judging(SimJudge(self.world), at_once_max_bytes=0))
@@ -367,14 +364,10 @@ class Processes:
         return lambda session: run_until(asyncio.Event(), *(body(session) for body in bodies))
 
     async def _life(self, components: Set[str], name: str, store: Store, skew_s: float) -> None:
-        loop, stop = asyncio.get_running_loop(), self.stop
+        loop, stop, settings = asyncio.get_running_loop(), self.stop, ProcessSettings(name, ops_max=self.ops_max)
+        mirror, past = Mirror(store, Map().path), cast(HistoryReader, self.notes) if self.simulation.reusing else None
         context = Context(
-            store,
-            Mirror(store, Map().path),
-            lambda: int((loop.time() + 1e6 + skew_s) * 1000),
-            ProcessSettings(name, ops_max=self.ops_max),
-            forges=self.forges(),
-            history=cast(HistoryReader, self.notes) if self.simulation.reusing else None,  # all of it that is read
+            store, mirror, lambda: int((loop.time() + 1e6 + skew_s) * 1000), settings, forges=self.forges, history=past
         )
         builds_max = random.Random(f"places {self.simulation.seed}").choice((1, 2, 4, 4))
         bodies: dict[str, Callable[[], Body]] = {

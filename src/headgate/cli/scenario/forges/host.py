@@ -178,7 +178,7 @@ class Hosted:
 
     async def attend(self, system: Process) -> None:
         self.say(f"The {self.host.actions.kind} is at {self.host.url}/")
-        self.host.hook(f"{system.context.root_url}/api/connection/{self.host.connection}/payload")
+        self.host.hook(f"{system.context.pages.url}/api/connection/{self.host.connection}/payload")
 
     async def propose(
         self, project: str, topic: str, content: Mapping[str, str], title: str, needs: DemoChange | None
