@@ -157,8 +157,8 @@ class Simulation:
         judge.turns_are_whole = self.seed % CUT_EVERY != 1
         ops_max = COMMIT_OPS_MAX if judge.turns_are_whole else cut
         processes = self.processes(self, world, judge, notes, chance, stop, ops_max)
-        whole = self.seed % WHOLE_EVERY % 2
-        kinds = list(WHOLE) if whole else [kind for kind in APART for _ in range(1 + (chance.random() < 0.3))]
+        together = self.seed % WHOLE_EVERY % 2
+        kinds = list(WHOLE) if together else [kind for kind in APART for _ in range(1 + (chance.random() < 0.3))]
         tasks = [asyncio.ensure_future(processes.run(kind, f"{kind}{n}")) for n, kind in enumerate(kinds)]
         story = asyncio.ensure_future(asyncio.sleep(0) if self.quiet else self.people(world, chance, judge))
         try:
