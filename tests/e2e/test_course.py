@@ -67,10 +67,10 @@ def test_a_buildset_tells_what_its_builds_waited_for_and_a_change_what_jobs_say_
     page.goto(f"{headgate.url}/t/example/buildset/{found['uuid']}")
     row = page.locator(".timeline li", has=page.get_by_role("link", name=second["job_name"], exact=True))
     expect(row.locator(".about")).to_have_text(re.compile(r"^after serve · waited \d+s for disk · semaphore disk$"))
-    expect(row.locator(".lane .waits")).to_have_count(1)
+    expect(row.locator(".track .waits")).to_have_count(1)
     serving = page.locator(".timeline li", has=page.get_by_role("link", name="serve", exact=True))
     expect(serving.locator(".about")).to_have_text(re.compile(r"^(waited \d+s for machines · )?paused \d+s$"))
-    expect(serving.locator(".lane .paused")).to_have_count(1)
+    expect(serving.locator(".track .paused")).to_have_count(1)
     looked_at(page, "timeline")
 
     page.goto(f"{headgate.url}/t/example/build/{builds['lint']['uuid']}")
@@ -82,11 +82,13 @@ def test_a_buildset_tells_what_its_builds_waited_for_and_a_change_what_jobs_say_
     page.goto(f"{headgate.url}/t/example/change?project=code/api&change=shape")
     file = page.locator("details.file", has=page.locator("summary code", has_text="shape.py"))
     expect(file.locator("summary")).to_contain_text("4 job comments")
-    beside = file.locator('.line[data-new="2"] + .jobsaid')
+    beside = file.locator('.line[data-new="2"] + .jobremark')
     expect(beside).to_contain_text("this is too long: <img src=x")
     expect(beside).to_contain_text("lint in check")
-    expect(file.locator('.line[data-new="2"] + .jobsaid + .jobsaid')).to_contain_text("and odd")
-    expect(file.locator(".patch > .jobsaid")).to_have_text([re.compile("^of the file"), re.compile("^line 900: info")])
+    expect(file.locator('.line[data-new="2"] + .jobremark + .jobremark')).to_contain_text("and odd")
+    expect(file.locator(".patch > .jobremark")).to_have_text(
+        [re.compile("^of the file"), re.compile("^line 900: info")]
+    )
     looked_at(page, "change-comments")
     assert page.locator("main img").count() == 0 and "stolen" not in page.title()
 

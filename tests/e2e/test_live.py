@@ -26,7 +26,7 @@ RESTING = f"""async () => {{
   const broken = item("f", null, {{ jobs: [odd], failing_reasons: ["it fails"] }});
   return {{
     resting: Object.fromEntries(resting(chain)),
-    lanes: chain.map(({{ id }}) => drawn.get(id).lane), up: chain.map(({{ id }}) => drawn.get(id).up),
+    columns: chain.map(({{ id }}) => drawn.get(id).column), up: chain.map(({{ id }}) => drawn.get(id).up),
     through: chain.map(({{ id }}) => drawn.get(id).through), out: chain.map(({{ id }}) => drawn.get(id).out),
     left: [itemLeft(one, [], 110_000), itemLeft(short, [one], 110_000), itemLeft(short, [], 110_000),
       itemLeft(item("z", null, {{ jobs: [odd] }}), [], 0), itemLeft(short, [broken], 110_000)],
@@ -44,7 +44,7 @@ async def test_the_graph_of_a_queue_is_what_rests_on_what(served: Served, page: 
     await page.goto(f"{url}/t/example/status")
     found: dict[str, Any] = await page.evaluate(RESTING)
     assert found["resting"] == {"a": 5, "b": 4, "x": 0, "y": 0, "c": 1, "d": 0}
-    assert found["lanes"] == [0, 0, 1, 2, 0, 0], "what fails has a lane of its own, and nothing that follows is in it"
+    assert found["columns"] == [0, 0, 1, 2, 0, 0], "what fails has its own column, and nothing that follows is in it"
     assert found["up"] == [False, True, True, True, True, True] and found["out"] == [[], [1, 2], [], [], [], []]
     assert found["through"] == [[], [], [0, 2], [0], [], []]
     assert found["left"] == [80_000, 80_000, 30_000, None, 30_000], "what fails ahead is not waited for"

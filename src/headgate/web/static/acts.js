@@ -1,13 +1,13 @@
 // What people do by hand: a button is shown to who may, asks once what is to happen and why, and says what came of it.
 import { api, el, fetched, login, sent, tenant, token } from "./page.js";
 
-const asked = (place) => fetched(place).then((answer) => answer.zuul).catch(() => null);
-const known = login.then(({ name }) => (token() || name ? Promise.all([tenant ? asked(`${api}/authorizations`) : null, asked("/api/authorizations")]) : [null, null]));
+const authorizations = (place) => fetched(place).then((answer) => answer.zuul).catch(() => null);
+const known = login.then(({ name }) => (token() || name ? Promise.all([tenant ? authorizations(`${api}/authorizations`) : null, authorizations("/api/authorizations")]) : [null, null]));
 
 // Whether who looks at the page may; `*` is what concerns the whole system.
 export async function may(permission) {
-  const [here, whole] = await known;
-  return permission === "*" ? Boolean(whole?.admin) : Boolean(here?.permissions?.[permission]);
+  const [here, everywhere] = await known;
+  return permission === "*" ? Boolean(everywhere?.admin) : Boolean(here?.permissions?.[permission]);
 }
 
 // A button; `act`: {permission, label, title, what, fields, verb, send, done}. Asks in a dialog, which Esc leaves.
@@ -19,7 +19,7 @@ export function button(act) {
   return node;
 }
 
-const told = (text) => (typeof text === "function" ? text() : text);
+const textOf = (text) => (typeof text === "function" ? text() : text);
 
 function ask(act, opener) {
   const inputs = new Map((act.fields ?? []).map((field) => [field.name, el("input", { id: `act-${field.name}`, value: field.value ?? "", required: field.required ?? false, type: field.type ?? "text", min: field.type === "number" ? 1 : null })]));
@@ -27,7 +27,7 @@ function ask(act, opener) {
   const wrong = el("p", { class: "note bad", role: "alert" }), go = el("button", { class: "go" }, act.verb ?? act.label);
   const leave = el("button", { type: "button", onclick: () => dialog.close() }, "Leave it");
   const row = (label, input) => el("p", {}, el("label", { for: input.id }, label), input);
-  const form = el("form", {}, el("h2", { id: "act-title" }, told(act.title)), el("p", { id: "act-what" }, told(act.what)),
+  const form = el("form", {}, el("h2", { id: "act-title" }, textOf(act.title)), el("p", { id: "act-what" }, textOf(act.what)),
     (act.fields ?? []).map((field) => row(field.label, inputs.get(field.name))), row("Why, for those who look at it later", reason), wrong, el("p", { class: "tools" }, go, leave));
   const dialog = el("dialog", { "aria-labelledby": "act-title", "aria-describedby": "act-what", onclose: () => { dialog.remove(); opener.isConnected && opener.focus(); } }, form);
   form.addEventListener("submit", async (event) => {
@@ -35,8 +35,8 @@ function ask(act, opener) {
     go.disabled = true;
     wrong.textContent = "";
     try {
-      const said = Object.fromEntries([...inputs].map(([name, input]) => [name, input.type === "number" ? Number(input.value) : input.value]));
-      await act.send({ ...said, reason: reason.value.trim() });
+      const values = Object.fromEntries([...inputs].map(([name, input]) => [name, input.type === "number" ? Number(input.value) : input.value]));
+      await act.send({ ...values, reason: reason.value.trim() });
       dialog.close();
       act.done?.();
     } catch (error) { wrong.textContent = error.message; go.disabled = false; }

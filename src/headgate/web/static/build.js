@@ -4,7 +4,7 @@ import { button, post, project } from "./acts.js";
 import { also } from "./keys.js";
 import { compare } from "./comparing.js";
 import { Console } from "./console.js";
-import { asked, linesOf } from "./joblog.js";
+import { fetchLog, linesOf } from "./joblog.js";
 import { remarked } from "./linecomments.js";
 import { plain, stamp } from "./printed.js";
 import { preview } from "./preview.js";
@@ -114,19 +114,19 @@ async function comparable(read) {
 }
 
 const STEPS_MAX = 500, CASES_SHOWN = 100;
-let told = 0, soon = 0, final = false;
+let outlined = 0, soon = 0, final = false;
 function add(data) {
   lines.feed(data);
   own.grew();
   if (search.value && view === own) view.searched();
   if (lines.failure >= 0 && why.hidden) first();
   // The outline is drawn at most five times a second, however fast the log comes.
-  if (told !== lines.steps.length && !soon) soon = setTimeout(outline, 200);
+  if (outlined !== lines.steps.length && !soon) soon = setTimeout(outline, 200);
 }
 
 function outline() {
   clearTimeout(soon);
-  [told, soon, steps.hidden] = [lines.steps.length, 0, lines.steps.length < 2];
+  [outlined, soon, steps.hidden] = [lines.steps.length, 0, lines.steps.length < 2];
   const few = lines.steps.length <= STEPS_MAX ? lines.steps : lines.steps.filter((one) => one.failed || one.level < 2).slice(0, STEPS_MAX);
   listed.replaceChildren(...few.map((one) => el("li", { class: `step${one.level}` }, el("a", { href: `#L${one.line + 1}`, class: one.failed ? "result bad" : "", onclick: (event) => { event.preventDefault(); jump(one.line); } }, one.failed ? `✘ ${one.name}` : one.name))));
 }
@@ -205,13 +205,13 @@ async function tests() {
   const total = found.passed + found.failed + found.errors + found.skipped, bad = found.failed + found.errors;
   const LOOK = { passed: "good", skipped: "mute" };
   const row = (one) => [el("span", { class: `result ${LOOK[one.status] ?? "bad"}` }, one.status), [one.name, el("span", { class: "small under" }, one.suite)], one.seconds === null ? "" : `${one.seconds.toFixed(2)} s`, one.message ? el("pre", { tabindex: 0 }, one.message) : ""];
-  const told = [`${total.toLocaleString()} tests`, bad ? `${bad.toLocaleString()} did not pass` : "", found.skipped ? `${found.skipped.toLocaleString()} skipped` : "", took(found.seconds * 1000)].filter(Boolean).join(" · ");
-  about.append(el("details", { class: "tests", open: bad > 0 }, el("summary", {}, told), ...found.problems.map((text) => el("p", { class: "note bad" }, text)),
+  const summary = [`${total.toLocaleString()} tests`, bad ? `${bad.toLocaleString()} did not pass` : "", found.skipped ? `${found.skipped.toLocaleString()} skipped` : "", took(found.seconds * 1000)].filter(Boolean).join(" · ");
+  about.append(el("details", { class: "tests", open: bad > 0 }, el("summary", {}, summary), ...found.problems.map((text) => el("p", { class: "note bad" }, text)),
     el("div", { class: "cases" }, table(["Result", "Test", "Took", "What it says"], found.cases.slice(0, CASES_SHOWN).map(row), "No test was reported.")), found.cases.length > CASES_SHOWN || total > found.cases.length ? el("p", { class: "small" }, "What did not pass is first, then what was skipped, then the slowest. The files have the rest.") : ""));
 }
 
 // What it says of lines of files.
-async function said() {
+async function comments() {
   const comments = await fetched(`${api}/file-comments?build=${encodeURIComponent(uuid)}`).catch(() => []);
   if (!comments.length || about.querySelector(".comments")) return;
   const place = (one) => el("code", {}, one.path, one.line ? `:${one.line}` : "");
@@ -221,7 +221,7 @@ async function said() {
 
 // --- the log: what there is of it, then what comes, resumed where it broke off
 async function read() {
-  const answer = await asked(raw);
+  const answer = await fetchLog(raw);
   if (!answer.ok) return false;
   const parts = answer.body.getReader();
   for (let part = await parts.read(); !part.done; part = await parts.read()) add(part.value);
@@ -255,7 +255,7 @@ async function ended() {
     const b = await summary().catch(() => null);
     if (b?.result) break;
   }
-  await Promise.all([files(), tests(), said()]);
+  await Promise.all([files(), tests(), comments()]);
   comparable(final);
 }
 
@@ -270,7 +270,7 @@ function begin() {
 
 try {
   await summary();
-  await Promise.all([files(), final ? tests() : null, final ? said() : null]);
+  await Promise.all([files(), final ? tests() : null, final ? comments() : null]);
   const there = await read();
   begin();
   comparable(there && final);

@@ -1,18 +1,18 @@
 // When will it land: where a change is, what keeps it, what it needs, and what came of it so far.
-import { asked as answered, busy, keep, renew } from "./live.js";
+import { request as answered, busy, keep, renew } from "./live.js";
 import { about, api, copy, el, facts, instant, linked, main, nav, ofIt, outside, table, tenant, took, showError, when, word, link } from "./page.js";
 import { Review } from "./review.js";
 
 nav("changes", "Change");
-const asked = new URLSearchParams(location.search), EVERY_MS = 10000;
+const query = new URLSearchParams(location.search), EVERY_MS = 10000;
 const base = `/t/${encodeURIComponent(tenant)}`, body = el("div"), files = el("section", { "aria-label": "Review" });
 main.append(body, files);
 
 const soon = (place) => (place.remaining_time === null ? "nobody knows yet" : place.remaining_time === 0 ? "any moment" : `in about ${took(place.remaining_time)}`);
-const SAID = { open: "is proposed", landed: "has landed", closed: "is closed" };
+const STATES = { open: "is proposed", landed: "has landed", closed: "is closed" };
 
 function answer(change) {  // the one sentence that people come for
-  if (change.state !== "open") return el("p", { class: "answer" }, `It ${SAID[change.state]}${change.reason ? `: ${change.reason}` : "."}`);
+  if (change.state !== "open") return el("p", { class: "answer" }, `It ${STATES[change.state]}${change.reason ? `: ${change.reason}` : "."}`);
   const gate = change.places.find((place) => change.lacks.some((one) => one.pipeline === place.pipeline));
   if (gate) return el("p", { class: "answer" }, gate.failing_reasons.length ? `It will not land from ${gate.pipeline}: ${gate.failing_reasons.join(", ")}.` : `It lands from ${gate.pipeline} ${soon(gate)}${gate.position > 1 ? `; ${gate.position - 1} ahead of it` : ""}.`);
   const nearest = change.lacks.find((one) => !one.lacks.length);
@@ -27,7 +27,7 @@ const others = (change, title, found, none) => (found.length ? [el("h2", {}, tit
 // A circle: each of them needs the others.
 const together = (change) => (change.circle.length ? el("ul", { class: "plain" }, change.needs.filter((one) => change.circle.includes(one.key)).map((one) => el("li", {}, about(one.ref)))) : "");
 
-const words = (said) => said.map((one) => `${one.who}${one.current ? "" : " (of an older patchset)"}`).join(", ");
+const words = (votes) => votes.map((one) => `${one.who}${one.current ? "" : " (of an older patchset)"}`).join(", ");
 
 function shown(change, sets) {
   const { ref } = change;
@@ -58,12 +58,12 @@ function review(ref, named) {
 
 const read = async (path, query, signal) => (await answered(`${api}/${path}?${new URLSearchParams(query)}`, { signal })).json();
 keep(async (signal) => {
-  const change = await read("change", { project: asked.get("project") ?? "", change: asked.get("change") ?? "" }, signal), { ref } = change;
+  const change = await read("change", { project: query.get("project") ?? "", change: query.get("change") ?? "" }, signal), { ref } = change;
   const sets = await read("buildsets", { project: ref.project_canonical, branch: ref.branch, change: String(ref.change), limit: "50" }, signal);
-  const whole = JSON.stringify([change, sets]);
-  if (whole !== drawn && !(drawn && busy(body))) {
+  const content = JSON.stringify([change, sets]);
+  if (content !== drawn && !(drawn && busy(body))) {
     renew(body, shown(change, sets));
-    drawn = whole;
+    drawn = content;
   }
   review(ref, change.state);
   return EVERY_MS;

@@ -13,7 +13,7 @@ const style = (name) => getComputedStyle(document.documentElement).getPropertyVa
 // points: { at, seconds, result, name, go }, in any order; `go` is called for the point that is clicked.
 export function chart(points, label) {
   const sorted = points.filter((one) => one.at && one.seconds !== null).map((one) => ({ ...one, x: +instant(one.at) / 1000 })).sort((a, b) => a.x - b.x);
-  const told = el("p", { class: "small", role: "status" }, "Point at a mark to see which it is; a click opens it."), holder = el("div", { class: "chart", role: "img", "aria-label": label });
+  const caption = el("p", { class: "small", role: "status" }, "Point at a mark to see which it is; a click opens it."), holder = el("div", { class: "chart", role: "img", "aria-label": label });
   if (sorted.length < 2) return el("p", { class: "empty" }, "There are too few to draw.");
   const kinds = [["good", "--good", "passed"], ["bad", "--bad", "did not pass"]];
   const of = (kind) => sorted.map((one) => ((look(one.result) === "good") === (kind === "good") ? one.seconds : null));
@@ -25,18 +25,18 @@ export function chart(points, label) {
     series: [{}, ...kinds.map(([, colour, name]) => ({ label: name, stroke: style(colour), paths: () => null, points: { show: true, size: name === "passed" ? 5 : 7, fill: style(colour) } }))],
     hooks: { setCursor: [(plot) => {
       const one = sorted[plot.cursor.idx];
-      if (one) told.textContent = `${one.name}: ${one.result}, ${took(one.seconds * 1000)}, ${instant(one.at).toLocaleString()}`;
+      if (one) caption.textContent = `${one.name}: ${one.result}, ${took(one.seconds * 1000)}, ${instant(one.at).toLocaleString()}`;
     }] },
   };
   const plot = new uPlot(options, [sorted.map((one) => one.x), ...kinds.map(([kind]) => of(kind))], holder);
   plot.over.addEventListener("click", () => { const one = sorted[plot.cursor.idx]; if (one && plot.cursor.left >= 0) one.go(); });
   new ResizeObserver(() => holder.clientWidth && plot.setSize({ width: holder.clientWidth, height: 220 })).observe(holder);
-  return el("div", {}, holder, told);
+  return el("div", {}, holder, caption);
 }
 
 // slots: { at, part, text, mark }, one for each slot of time, in order; `part` of 1, or null where there is nothing to say. `shown` draws other numbers: whether they are `seconds` or how `values` are written, the `least` that the axis reaches, whether there are `marks`, the `colour`.
 export function bars(slots, label, shown = {}) {
-  const told = el("p", { class: "small", role: "status" }, "Point at a bar to see its numbers."), holder = el("div", { class: "chart still", role: "img", "aria-label": label });
+  const caption = el("p", { class: "small", role: "status" }, "Point at a bar to see its numbers."), holder = el("div", { class: "chart still", role: "img", "aria-label": label });
   const first = +instant(slots[0].at) / 1000, step = slots.length > 1 ? +instant(slots[1].at) / 1000 - first : 86_400, colour = style(shown.colour ?? "--bad");
   const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line") }, font: "12px system-ui" };
   const height = shown.least ? (most) => Math.max(shown.least, most * 1.08) : (most) => Math.min(1, Math.max(.1, most * 1.08)), written = shown.seconds ? (s) => (s % 1 ? `${s.toFixed(1)}s` : took(s * 1000)) : shown.values ?? ((part) => `${Math.round(part * 100)} %`);
@@ -46,13 +46,13 @@ export function bars(slots, label, shown = {}) {
     axes: [axis, { ...axis, size: 70, ...(shown.seconds ? { incrs: STEPS } : {}), values: (_, ticks) => ticks.map(written) }],
     series: [{}, { stroke: colour, fill: colour, width: 0, paths: uPlot.paths.bars({ size: [.8, 40] }), points: { show: false } },
       ...(shown.marks ? [{ stroke: style("--ink"), paths: () => null, points: { show: true, size: 5, fill: style("--ink") } }] : [])],
-    hooks: { setCursor: [(plot) => { const one = slots[plot.cursor.idx]; if (one) told.textContent = one.text; }] },
+    hooks: { setCursor: [(plot) => { const one = slots[plot.cursor.idx]; if (one) caption.textContent = one.text; }] },
   };
   const numbers = ["part", ...(shown.marks ? ["mark"] : [])].map((key) => slots.map((one) => one[key]));
   // times are shown as in the slots, which are of UTC
   const plot = new uPlot({ ...options, tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC") }, [slots.map((one) => +instant(one.at) / 1000), ...numbers], holder);
   new ResizeObserver(() => holder.clientWidth && plot.setSize({ width: holder.clientWidth, height: 220 })).observe(holder);
-  return el("div", {}, holder, told);
+  return el("div", {}, holder, caption);
 }
 
 // The part of sorted numbers that lies below; undefined of none.

@@ -1,25 +1,25 @@
 // The log of a build beside that of the last success: both are read, a worker finds where they differ.
 import { Compared } from "./compared.js";
 import { BYTES_MAX } from "./compare.js";
-import { asked, linesOf } from "./joblog.js";
+import { fetchLog, linesOf } from "./joblog.js";
 
 const WHY = { 401: "is for those who log in", 403: "is not for you", 404: "is not kept any more" };
 const SIDES = { there: "the last success", here: "this build" };
 const megabytes = (size) => `${(size / 1e6).toFixed(size < 1e7 ? 1 : 0)} MB`;
 
-// Hand a log to the worker, no faster than it reads; `kept` is fed with it, too.
-async function handed(url, side, kept, put, told) {
-  const answer = await asked(url);
+// Hand a log to the worker, no faster than it reads; `index` is fed with it, too.
+async function handed(url, side, index, put, report) {
+  const answer = await fetchLog(url);
   if (!answer.ok) throw new Error(`The log of ${SIDES[side]} ${WHY[answer.status] ?? `cannot be read: the server answered ${answer.status}`}.`);
   // The length of a compressed answer is not that of the log, so no share of the whole is shown.
-  const whole = answer.headers.get("Content-Encoding") ? 0 : Math.min(BYTES_MAX, Number(answer.headers.get("Content-Length"))), parts = answer.body.getReader();
+  const total = answer.headers.get("Content-Encoding") ? 0 : Math.min(BYTES_MAX, Number(answer.headers.get("Content-Length"))), parts = answer.body.getReader();
   let size = 0;
   for (let part = await parts.read(); !part.done; part = await parts.read()) {
     size += part.value.length;
-    kept?.feed(part.value);
+    index?.feed(part.value);
     // Waiting for the answer keeps the worker's queue short; otherwise a fast network would fill the memory.
     const { more } = await put({ side, data: part.value }, [part.value.buffer]);
-    told(`Reading ${SIDES[side]}… ${megabytes(size)}${whole ? ` of ${megabytes(whole)}` : ""}`);
+    report(`Reading ${SIDES[side]}… ${megabytes(size)}${total ? ` of ${megabytes(total)}` : ""}`);
     if (!more) return void await parts.cancel();
   }
 }
@@ -28,22 +28,22 @@ async function handed(url, side, kept, put, told) {
  * Compare two logs.
  * @param {import("./lines.js").Lines} here the log of the build, as far as it is read
  * @param {{ there: string, here: string }} urls where the logs are
- * @param {(text: string) => void} told is called with what goes on
+ * @param {(text: string) => void} report is called with what goes on
  * @returns {Promise<{ rows: Compared, parts: number, notes: string[] }>}
  */
-export async function compare(here, urls, told) {
+export async function compare(here, urls, report) {
   const there = linesOf(urls.there);
   const worker = new Worker(new URL("./differ.js", import.meta.url), { type: "module" });
-  const put = (said, moved = []) => new Promise((answered, failed) => {
+  const put = (message, moved = []) => new Promise((answered, failed) => {
     worker.onmessage = ({ data }) => answered(data);
     worker.onerror = (event) => failed(new Error(event.message || "The comparison cannot be begun."));
-    worker.postMessage(said, moved);
+    worker.postMessage(message, moved);
   });
   try {
-    told("Reading…");
-    await handed(urls.there, "there", there, put, told);
-    await handed(urls.here, "here", null, put, told);
-    told("Comparing…");
+    report("Reading…");
+    await handed(urls.there, "there", there, put, report);
+    await handed(urls.here, "here", null, put, report);
+    report("Comparing…");
     const found = await put({});
     const notes = [found.cut ? "The logs are long: only their beginnings are compared." : "", found.rough ? "They have little in common: some parts are larger than they need be." : ""].filter(Boolean);
     return { rows: new Compared(there, here, found.parts, found), parts: found.parts.length / 4, notes };

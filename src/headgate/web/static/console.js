@@ -9,7 +9,7 @@ const SIDES = { plus: ["+", "only in this build: "], minus: ["−", "only in the
 
 export class Console {
   #lines; #sizer = el("div", { class: "sizer" }); #rows = el("div", { class: "rows" });
-  #height = 24; #folded = new Set(); #hidden = []; #before = [0]; #marked = [-1, -1]; #asked = 0; #painting = false;
+  #height = 24; #folded = new Set(); #hidden = []; #before = [0]; #marked = [-1, -1]; #request = 0; #painting = false;
   words = ""; hits = []; here = -1; times = true; follow = true;
   there = "";  // the page of the build that lines come from which are not of this one
   online = (/** @type {number} */ _line) => {};  // who follows the number of a line of a comparison
@@ -110,7 +110,7 @@ export class Console {
   }
 
   async #paint() {
-    const asked = ++this.#asked, top = this.#top, sight = Math.ceil(this.log.clientHeight / this.#height);
+    const request = ++this.#request, top = this.#top, sight = Math.ceil(this.log.clientHeight / this.#height);
     const first = Math.max(0, Math.floor(top) - OVER), last = Math.min(this.#count, Math.floor(top) + sight + OVER);
     const wanted = [];
     for (let row = first; row < last; row += 1) wanted.push(this.#line(row));
@@ -119,7 +119,7 @@ export class Console {
     if (had.some((one) => one !== true)) {
       try { await Promise.all(had); } catch { return; }  // drawn at the next move
       // The reader has scrolled on while lines were fetched: only the latest painting may draw.
-      if (asked !== this.#asked) return;
+      if (request !== this.#request) return;
     }
     this.#rows.replaceChildren(...wanted.map((line) => this.#drawn(line)));
     const tall = this.#rows.querySelector("div").offsetHeight;
@@ -141,7 +141,7 @@ export class Console {
   }
 
   #drawn(line) {
-    const whole = this.#lines.at(line) ?? "", text = this.times ? whole : whole.slice(stamp(whole));
+    const full = this.#lines.at(line) ?? "", text = this.times ? full : full.slice(stamp(full));
     const step = this.#lines.step(line), [from, to] = this.#marked;
     const folded = step && this.#folded.has(line);
     const fold = step ? el("button", { type: "button", class: "fold", "aria-expanded": String(!folded), "aria-label": `${folded ? "Show" : "Fold"} ${step.name}`, onclick: () => this.fold([line], !folded) }, folded ? "▸" : "▾") : el("span", { class: "fold" });

@@ -5,28 +5,28 @@ import { renew, watch } from "./live.js";
 import { graph } from "./graph.js";
 
 nav("freeze", "Job graph");
-const said = new URLSearchParams(location.search);
+const query = new URLSearchParams(location.search);
 const words = (text) => text.split("/").map(encodeURIComponent).join("/");
-const field = (name, label, list) => el("input", { name, "aria-label": label, placeholder: label.toLowerCase(), required: true, value: said.get(name) ?? "", list, autocomplete: "off" });
+const field = (name, label, list) => el("input", { name, "aria-label": label, placeholder: label.toLowerCase(), required: true, value: query.get(name) ?? "", list, autocomplete: "off" });
 const listed = (id, names) => el("datalist", { id }, [...new Set(names)].map((name) => el("option", { value: name })));
 const form = el("form", { class: "tools filters", role: "search" }, field("project", "Project", "known-projects"), field("branch", "Branch", "known-branches"), field("pipeline", "Pipeline", "known-pipelines"), el("button", {}, "Show"));
 const AGAIN_MS = 30_000, body = el("div"), one = el("section", { "aria-live": "polite" });
 main.append(el("h1", {}, "Job graph"), el("p", { class: "small" }, "The jobs of a branch of a project in a pipeline, whatever the files of a change; as they are configured now. A click on a job tells where each of its attributes comes from."), form, body, one);
 
-const place = `${api}/pipeline/${encodeURIComponent(said.get("pipeline") ?? "")}/project/${words(said.get("project") ?? "")}/branch/${words(said.get("branch") ?? "")}`;
+const place = `${api}/pipeline/${encodeURIComponent(query.get("pipeline") ?? "")}/project/${words(query.get("project") ?? "")}/branch/${words(query.get("branch") ?? "")}`;
 // What stands for a playbook or a dependency: where it is, or its name.
-const told = (value) => (typeof value === "string" ? value : value?.path ? `${value.path} of ${value.project} ${value.branch}` : value?.name && "soft" in value ? `${value.name}${value.soft ? " (if it runs)" : ""}` : JSON.stringify(value));
+const valueText = (value) => (typeof value === "string" ? value : value?.path ? `${value.path} of ${value.project} ${value.branch}` : value?.name && "soft" in value ? `${value.name}${value.soft ? " (if it runs)" : ""}` : JSON.stringify(value));
 const written = (o) => (o.path ? `${o.project} ${o.branch} ${o.path}:${o.line}` : "built in");
 const who = (o) => (o.step === 0 ? "variables of the project" : o.attaching ? `what the project says of ${o.job}` : `job ${o.job}`);
 
 function attribute(a) {
-  const of = (s, n) => el("li", { class: a.elements || n === a.settings.length - 1 ? null : "gone" }, el("code", {}, told(s.value)), el("span", { class: "small under" }, `${who(s.origin)}, ${written(s.origin)}`));
+  const of = (s, n) => el("li", { class: a.elements || n === a.settings.length - 1 ? null : "gone" }, el("code", {}, valueText(s.value)), el("span", { class: "small under" }, `${who(s.origin)}, ${written(s.origin)}`));
   return [el("code", {}, a.name), el("ul", { class: "plain" }, (a.elements ? a.settings : [...a.settings]).map(of))];
 }
 
 async function choose(name) {
-  said.set("job", name);
-  history.replaceState(null, "", `?${said}`);
+  query.set("job", name);
+  history.replaceState(null, "", `?${query}`);
   for (const node of body.querySelectorAll("button")) if (node.dataset.job) node.setAttribute("aria-pressed", String(node.dataset.job === name));
   try {
     const found = await fetched(`${place}/explain-job/${words(name)}`);
@@ -40,17 +40,17 @@ function show(jobs) {
   if (!jobs.length) return [el("p", { class: "empty" }, "No job runs there.")];
   const needs = (job) => job.dependencies.map((d) => `${d.name}${d.soft ? " (if it runs)" : ""}`).join(", ");
   const button = (job) => el("button", { type: "button", class: "act", "data-job": job.name, "aria-pressed": "false", onclick: () => choose(job.name) }, job.name);
-  if (jobs.some((job) => job.name === said.get("job"))) queueMicrotask(() => choose(said.get("job"))); // once it is drawn
+  if (jobs.some((job) => job.name === query.get("job"))) queueMicrotask(() => choose(query.get("job"))); // once it is drawn
   return [el("div", { class: "drawing", tabindex: 0, role: "group", "aria-label": "Job graph" }, graph(jobs, choose)), table(["Job", "Depends on"], jobs.map((job) => [button(job), needs(job)]), "")];
 }
 
 try {
   const [projects, pipelines] = await Promise.all([fetched(`${api}/projects`), fetched(`${api}/pipelines`)]);
   form.append(listed("known-projects", projects.map((p) => p.name)), listed("known-pipelines", pipelines.map((p) => p.name)));
-  const project = projects.find((p) => [p.name, p.canonical_name].includes(said.get("project")));
+  const project = projects.find((p) => [p.name, p.canonical_name].includes(query.get("project")));
   if (project) form.append(listed("known-branches", (await fetched(`${api}/project/${words(project.canonical_name)}`)).branches));
-  if (said.get("project") && said.get("branch") && said.get("pipeline")) {
-    document.title = `${said.get("project")} ${said.get("branch")} in ${said.get("pipeline")} · Headgate`;
+  if (query.get("project") && query.get("branch") && query.get("pipeline")) {
+    document.title = `${query.get("project")} ${query.get("branch")} in ${query.get("pipeline")} · Headgate`;
     watch(`${place}/freeze-jobs`, body, show, AGAIN_MS);
   }
 } catch (error) { showError(error); }

@@ -2,7 +2,7 @@ import { api, el, link, main, nav, short, table, took } from "./page.js";
 import { watch } from "./live.js";
 nav("health", "Flaky jobs and resets");
 const days = Number(new URLSearchParams(location.search).get("days")) || 30, body = el("div");
-const share = (part, whole) => (whole ? `${Math.round((100 * part) / whole)} %` : "");
+const share = (part, total) => (total ? `${Math.round((100 * part) / total)} %` : "");
 const spent = (seconds) => took(seconds * 1000);
 main.append(el("h1", {}, "Flaky jobs and resets"), el("p", { class: "small" }, `Of the last ${days} days. A job is flaky on a state of the code where it failed, and passed later.`), body);
 watch(["job-health", "reset-costs"].map((what) => `${api}/${what}?days=${days}`), body, (jobs, resets) => [

@@ -22,6 +22,6 @@ const text = (i, a) => [i.name, i.type, a?.uuid, a?.format, a?.sha256, a?.state,
 const first = (i, a, providers) => [text(i, a), () => [[head(i), i.type === "zuul" ? build(i) : ""],
   ...(a ? [whose(a), passed(a.timestamp), made(a), [state(a), a.validated ? small("validated") : ""], where(a, providers), a.build_tenant ? drop(i, a) : ""] : ["", "", "", i.type === "zuul" ? "nothing is built" : "", "", ""])]];
 const again = rows({ page: "images", title: "Images", urls: [`${api}/images`, `${api}/providers`], every: 10_000, empty: "The configuration of this tenant defines no image.",
-  said: ["What machines are made of: the builds of each image, the newest first, and where they are uploaded. Which labels use them is among the ", el("a", { href: `/t/${encodeURIComponent(tenant)}/providers` }, "providers"), "."],
+  intro: ["What machines are made of: the builds of each image, the newest first, and where they are uploaded. Which labels use them is among the ", el("a", { href: `/t/${encodeURIComponent(tenant)}/providers` }, "providers"), "."],
   heads: ["Image", "Build", "Built", "Format", "State", "Uploads", ""],
   rows: (images, providers) => images.flatMap((i) => ((i.build_artifacts ?? []).length ? i.build_artifacts : [null]).map((a) => first(i, a, providers))) });

@@ -1,17 +1,17 @@
 // The inventory: a search, an object, its history; from the same JSON that programs have.
 import { el, facts, main, nav, table, token, showError, when } from "./page.js";
-import { asked as answered, busy, keep, renew } from "./live.js";
+import { request as answered, busy, keep, renew } from "./live.js";
 nav("inventory", "Inventory");
 const PAGE_ROWS = 50, AGAIN_MS = 15_000;
 const base = location.pathname.replace(/\/*$/, "/");
 const query = new URLSearchParams(location.search);
 const SESSION = ["partition", "project", "user"];
-const said = Object.fromEntries(SESSION.map((name) => [name, query.get(name) ?? sessionStorage.getItem(`inventory-${name}`) ?? ""]));
-for (const name of SESSION) sessionStorage.setItem(`inventory-${name}`, said[name]);
+const session = Object.fromEntries(SESSION.map((name) => [name, query.get(name) ?? sessionStorage.getItem(`inventory-${name}`) ?? ""]));
+for (const name of SESSION) sessionStorage.setItem(`inventory-${name}`, session[name]);
 
 let reading;  // the signal that ends what is read just now
-async function asked(path, body) {
-  const headers = { ...Object.fromEntries(SESSION.filter((name) => said[name]).map((name) => [`headgate-${name}`, said[name]])) };
+async function ask(path, body) {
+  const headers = { ...Object.fromEntries(SESSION.filter((name) => session[name]).map((name) => [`headgate-${name}`, session[name]])) };
   return (await answered(base + path, { headers, signal: reading, ...(body ? { method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(body) } : {}) })).json();
 }
 
@@ -27,31 +27,31 @@ function follow(body, draw) {
   }, (error) => { body.replaceChildren(); showError(error); });
 }
 // What a page shows more of, where it can be had; who may not is told by the rest of the page.
-const perhaps = (path) => asked(path).catch((error) => { if (!error.status) throw error; return {}; });
+const perhaps = (path) => ask(path).catch((error) => { if (!error.status) throw error; return {}; });
 
 const moment = (ms) => (Number(ms) ? when(new Date(Number(ms)).toISOString().replace("Z", "")) : "");
-const address = (more) => `${location.pathname}?${new URLSearchParams({ ...Object.fromEntries(SESSION.filter((name) => said[name]).map((name) => [name, said[name]])), ...more })}`;
+const address = (more) => `${location.pathname}?${new URLSearchParams({ ...Object.fromEntries(SESSION.filter((name) => session[name]).map((name) => [name, session[name]])), ...more })}`;
 const pairs = (properties) => Object.entries(properties ?? {}).sort().map(([key, value]) => el("span", { class: "pair" }, el("span", { class: "small" }, `${key}=`), `${value} `));
 
 function form(text) {
   const field = (name, label, value) => el("input", { type: "search", name, value, placeholder: label.toLowerCase(), "aria-label": label });
   return el("form", { class: "tools filters", role: "search", method: "get", action: location.pathname },
-    el("span", { class: "query" }, field("q", "Search", text)), field("partition", "Partition", said.partition), field("project", "Project", said.project),
-    token() ? "" : field("user", "User", said.user), el("button", {}, "Search"));
+    el("span", { class: "query" }, field("q", "Search", text)), field("partition", "Partition", session.partition), field("project", "Project", session.project),
+    token() ? "" : field("user", "User", session.user), el("button", {}, "Search"));
 }
 
 function list() {
   const text = query.get("q") ?? "", body = el("div");
   let pages = 1;
   main.append(el("h1", {}, "Inventory"), form(text), el("p", { class: "small" }, "For example: type=runm.machine memory>=64 tag:gpu !reserved name=web*"), body);
-  if (!said.partition) { body.append(el("p", { class: "note" }, "Say in which partition to search.")); return; }
+  if (!session.partition) { body.append(el("p", { class: "note" }, "Say in which partition to search.")); return; }
   const row = (one) => [el("a", { href: address({ uuid: one.uuid }) }, one.name), one.type, one.project ?? "", pairs(one.properties), (one.tags ?? []).join(" ")];
   async function draw() {
     const rows = [];
     let found = { next_page_token: "" };
     // All pages that were opened are read again: tokens continue a search and do not name a page.
     for (let page = 0; page < pages && (!page || found.next_page_token); page++) {
-      found = await asked("v1/objects/search", { filters: text.trim() ? [text] : [], limit: PAGE_ROWS, page_token: found.next_page_token });
+      found = await ask("v1/objects/search", { filters: text.trim() ? [text] : [], limit: PAGE_ROWS, page_token: found.next_page_token });
       rows.push(...(found.objects ?? []).map(row));
     }
     const more = found.next_page_token ? [el("button", { type: "button", onclick: () => { pages += 1; again(); } }, "More"), found.bounded ? el("span", { class: "small" }, "This is a broad question: not all has been looked at yet.") : ""] : [];
@@ -86,7 +86,7 @@ async function health(uuid) {
 }
 
 async function object(uuid) {
-  const [one, past, well, leased] = await Promise.all([asked(`v1/objects/${encodeURIComponent(uuid)}`), asked(`v1/objects/${encodeURIComponent(uuid)}/history`), health(uuid), leases(uuid)]);
+  const [one, past, well, leased] = await Promise.all([ask(`v1/objects/${encodeURIComponent(uuid)}`), ask(`v1/objects/${encodeURIComponent(uuid)}/history`), health(uuid), leases(uuid)]);
   const changes = past.changes ?? [];
   const rows = changes.map((change, number) => [moment(change.at_ms), change.user ?? "", change.kind.toLowerCase(), el("ul", { class: "plain" }, differences(number ? changes[number - 1].new : null, change.new))]);
   return [el("h1", {}, one.name), facts([["Type", one.type], ["Project", one.project], ["Partition", one.partition], ["Uuid", one.uuid], ["Generation", one.generation], ["Tags", (one.tags ?? []).join(" ")], ...well]),

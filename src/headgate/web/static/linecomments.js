@@ -9,6 +9,6 @@ const LOOK = { error: "bad", warning: "busy", info: "mute" };
  * @param {{ level: string, message: string, build: string, job_name: string, pipeline: string }} one
  * @param {boolean} named whether to say which job
  */
-export const remarked = (one, named) => el("div", { class: "jobsaid" },
-  one.level ? el("span", { class: `result ${LOOK[one.level] ?? "mute"}` }, one.level) : "", one.level ? " " : "", el("span", { class: "said" }, odd(one.message)),
+export const remarked = (one, named) => el("div", { class: "jobremark" },
+  one.level ? el("span", { class: `result ${LOOK[one.level] ?? "mute"}` }, one.level) : "", one.level ? " " : "", el("span", { class: "remarktext" }, odd(one.message)),
   named ? el("span", { class: "small" }, " — ", link("build", one.build, one.job_name), ` in ${one.pipeline}`) : "");

@@ -1,7 +1,7 @@
 // The lines of a log, as many as it has. Of a large one only what is looked at is kept; the rest is read again by its range.
 import { plain, stamp } from "./printed.js";
 
-const STRIDE = 256, KEPT_BYTES = 48 << 20, DECODED = 64, STEPS_MAX = 20000, PHASES_MORE = 100;
+const STRIDE = 256, CACHE_BYTES = 48 << 20, DECODED = 64, STEPS_MAX = 20000, PHASES_MORE = 100;
 /** @type {[RegExp, number][]} */
 const LEVELS = [[/^(?:PRE-|POST-|CLEANUP-)?RUN START: \[(?:\w+ : )?(.*)\]$/, 0], [/^PLAY \[(.*)\]$/, 1], [/^(?:CLEANUP )?(?:TASK|RUNNING HANDLER) \[(.*)\]$/, 2]];
 const ENDED = /^(?:PRE-|POST-|CLEANUP-)?RUN END: (?!good\b)/, FAILED = /^\S+ \| (?:FAILED|UNREACHABLE)\b(?! \(ignored\))/;
@@ -13,7 +13,7 @@ export class Lines {
   failure = -1;  // the line that tells why the first failing phase failed
   #blocks = [];  // { start, size, data }, of STRIDE lines each
   #open = { start: 0, parts: [], size: 0, lines: 0 };
-  #kept = 0;
+  #cachedBytes = 0;
   #next = 0;  // the oldest block that may still be kept
   #decoded = new Map();
   #newest = { n: -1, size: -1, lines: [] };
@@ -21,7 +21,7 @@ export class Lines {
   #suspect = -1;
   #range; #most;
 
-  constructor(range, most = KEPT_BYTES) { [this.#range, this.#most] = [range, most]; }  // (first byte, last byte) -> Uint8Array
+  constructor(range, most = CACHE_BYTES) { [this.#range, this.#most] = [range, most]; }  // (first byte, last byte) -> Uint8Array
 
   feed(data) {
     this.bytes += data.length;
@@ -47,9 +47,9 @@ export class Lines {
     this.#read();
     const { start, size, parts } = this.#open, data = joined(parts, size);
     this.#blocks.push({ start, size, data });
-    this.#kept += size;
-    for (; this.#kept > this.#most && this.#next < this.#blocks.length - 1; this.#next += 1) {
-      this.#kept -= this.#blocks[this.#next].data ? this.#blocks[this.#next].size : 0;
+    this.#cachedBytes += size;
+    for (; this.#cachedBytes > this.#most && this.#next < this.#blocks.length - 1; this.#next += 1) {
+      this.#cachedBytes -= this.#blocks[this.#next].data ? this.#blocks[this.#next].size : 0;
       // The oldest bytes are dropped first and read again by range when somebody looks at them; offsets stay known.
       this.#blocks[this.#next].data = null;
     }
@@ -58,28 +58,28 @@ export class Lines {
 
   // What came is read for the steps of the build, once.
   #read() {
-    const begin = this.#blocks.length * STRIDE, known = this.count - begin, whole = this.#open.lines;
-    if (known === whole) return;
+    const begin = this.#blocks.length * STRIDE, known = this.count - begin, complete = this.#open.lines;
+    if (known === complete) return;
     const text = decode(joined(this.#open.parts, this.#open.size)).split("\n");
-    for (let at = known; at < whole; at += 1) this.#heard(begin + at, text[at]);
-    this.count = begin + whole;
+    for (let at = known; at < complete; at += 1) this.#heard(begin + at, text[at]);
+    this.count = begin + complete;
   }
 
   #heard(line, text) {
-    const said = text.slice(stamp(text)), last = this.steps.at(-1);
-    if (FAILED.test(said)) {
+    const message = text.slice(stamp(text)), last = this.steps.at(-1);
+    if (FAILED.test(message)) {
       this.#suspect = line;
       if (last?.level === 2) last.failed = true;
-    } else if (ENDED.test(said)) {
+    } else if (ENDED.test(message)) {
       const phase = this.steps.findLast((one) => one.level === 0);
       if (phase) phase.failed = true;
       if (this.failure < 0) this.failure = this.#suspect >= (phase?.line ?? 0) ? this.#suspect : line;
     }
     for (const [form, level] of LEVELS) {
-      const name = form.exec(said)?.[1];
+      const name = form.exec(message)?.[1];
       if (name === undefined) continue;
       if (this.steps.length >= STEPS_MAX + (level ? 0 : PHASES_MORE)) return;  // a job may print as many as it likes
-      const step = { line, level, name: level ? name : said.split(" ")[0].toLowerCase() + (name ? ` · ${name}` : ""), failed: false };
+      const step = { line, level, name: level ? name : message.split(" ")[0].toLowerCase() + (name ? ` · ${name}` : ""), failed: false };
       this.steps.push(step);
       this.#headed.set(line, step);
       return;
@@ -148,9 +148,9 @@ const decode = (data) => decoder.decode(data);
 
 function joined(parts, size) {
   if (parts.length === 1) return parts[0];
-  const whole = new Uint8Array(size);
+  const joined = new Uint8Array(size);
   let at = 0;
-  for (const part of parts.splice(0)) { whole.set(part, at); at += part.length; }
-  parts.push(whole);
-  return whole;
+  for (const part of parts.splice(0)) { joined.set(part, at); at += part.length; }
+  parts.push(joined);
+  return joined;
 }

@@ -10,7 +10,7 @@ let phase = "", seen = 0, away = 0, skew = 0;
 
 // The time as the server has it.
 export const now = () => Date.now() + skew;
-export function told(server) { if (Number.isFinite(server)) skew = server - Date.now(); }
+export function setClock(server) { if (Number.isFinite(server)) skew = server - Date.now(); }
 
 // --- the line in the header
 function show(name, text) {
@@ -96,8 +96,8 @@ export function keep(attempt, refused = showError) {
 }
 
 async function failure(answer, url) {
-  const said = await answer.json().catch(() => ({}));
-  const why = said.description ?? said.detail ?? Object.values(said.error_msg ?? {}).join("; ");
+  const refusal = await answer.json().catch(() => ({}));
+  const why = refusal.description ?? refusal.detail ?? Object.values(refusal.error_msg ?? {}).join("; ");
   return Object.assign(new Error(why || `${url} answered ${answer.status}`), { status: answer.status });
 }
 
@@ -106,20 +106,20 @@ async function failure(answer, url) {
  * @param {string} url
  * @param {RequestInit} [init]
  */
-export async function asked(url, { headers = {}, ...more } = {}) {
+export async function request(url, { headers = {}, ...more } = {}) {
   const answer = await fetch(url, { headers: { ...bearing(), ...headers }, cache: "no-store", ...more });
   if (!answer.ok && answer.status !== 304) throw await failure(answer, url);
-  told(Date.parse(answer.headers.get("Date")));
+  setClock(Date.parse(answer.headers.get("Date")));
   alive(Number(answer.headers.get(AWAY)));
   return answer;
 }
 
 // The answer as text.  Browsers keep headers of an answer that is still good, so what is known is kept here.
-async function read(url, signal, kept) {
-  const known = kept.get(url);
-  const answer = await asked(url, { headers: known?.tag ? { "If-None-Match": known.tag } : {}, signal });
+async function read(url, signal, cache) {
+  const known = cache.get(url);
+  const answer = await request(url, { headers: known?.tag ? { "If-None-Match": known.tag } : {}, signal });
   const text = answer.status === 304 ? known.text : await answer.text();
-  kept.set(url, { tag: answer.headers.get("ETag"), text });
+  cache.set(url, { tag: answer.headers.get("ETag"), text });
   return text;
 }
 
@@ -154,18 +154,18 @@ export function renew(body, ...nodes) {
  */
 export function watch(urls, body, draw, every = 5000) {
   let last = null;
-  const kept = new Map();
+  const cache = new Map();
   const places = () => [].concat(typeof urls === "function" ? urls() : urls);
   const again = keep(async (signal) => {
-    const wanted = places(), texts = await Promise.all(wanted.map((url) => read(url, signal, kept)));
-    for (const url of kept.keys()) if (!wanted.includes(url)) kept.delete(url);
-    const whole = texts.join("\n");
+    const wanted = places(), texts = await Promise.all(wanted.map((url) => read(url, signal, cache)));
+    for (const url of cache.keys()) if (!wanted.includes(url)) cache.delete(url);
+    const joined = texts.join("\n");
     // An unchanged answer leaves the page alone, so that selections, focus and open menus survive.
-    if (whole === last || (last !== null && busy(body))) return every;
+    if (joined === last || (last !== null && busy(body))) return every;
     const nodes = draw(...texts.map((text) => JSON.parse(text)));
     renew(body, nodes);
     tick();
-    last = whole;
+    last = joined;
     return every;
   }, (error) => { body.replaceChildren(); showError(error); });
   return () => { last = null; return again(); };
@@ -174,7 +174,7 @@ export function watch(urls, body, draw, every = 5000) {
 /**
  * Server-sent events, read as an answer, so that a token goes with the request and silence is noticed.
  * @param {string} url
- * @param {(said: any) => void} heard
+ * @param {(message: any) => void} heard
  * @param {() => void} opened
  * @param {(error: Error & { status?: number }) => void} refused
  */

@@ -1,9 +1,9 @@
 import { el, main, nav, table, showError } from "./page.js";
-import { asked as answered, busy, keep, renew } from "./live.js";
+import { request as answered, busy, keep, renew } from "./live.js";
 nav("messages", "Queues of messages");
-const AGAIN_MS = 5000, MANY = 1000, LETTERS = "headgate_dead_letters", SHOWN = 200;
-const asked = new URLSearchParams(location.search);
-const app = asked.get("app") ?? "", queue = asked.get("queue") ?? "";
+const AGAIN_MS = 5000, MANY = 1000, DEAD_LETTERS = "headgate_dead_letters", SHOWN = 200;
+const query = new URLSearchParams(location.search);
+const app = query.get("app") ?? "", queue = query.get("queue") ?? "";
 const here = (found) => `?${new URLSearchParams(found)}`;
 const api = (...names) => `/v1/${names.map(encodeURIComponent).join("/")}`;
 const size = (bytes) => (bytes < 10_000 ? `${bytes}\u00a0B` : bytes < 10_000_000 ? `${Math.round(bytes / 1000)}\u00a0kB` : `${Math.round(bytes / 1e6)}\u00a0MB`);
@@ -36,7 +36,7 @@ async function overview() {
   const { applications } = await had("/v1");
   const found = await Promise.all(applications.map(async (name) => {
     const { queues } = await had(`${api(name)}?details=true&include_size=true&limit=1000`);
-    const rows = queues.map((q) => [el("a", { href: here({ app: name, queue: q.queue_name }) }, q.queue_name === LETTERS ? "Dead letters" : q.queue_name),
+    const rows = queues.map((q) => [el("a", { href: here({ app: name, queue: q.queue_name }) }, q.queue_name === DEAD_LETTERS ? "Dead letters" : q.queue_name),
       String(q.partitions), q.priorities ? String(q.priorities) : "", String(q.messages), size(q.bytes), bounds(q)]);
     return [el("h2", {}, name), table(["Queue", "Partitions", "Priorities", "Messages", "Size", "Bounds"], rows, "It has no queue yet.")];
   }));
@@ -69,13 +69,13 @@ async function replay(dead, button) {
   try {
     await change("POST", api(app, dead.queue), { "Idempotency-Key": `replay-${dead.id}`, "X-Partition": String(dead.partition), "Content-Type": "text/plain; charset=utf-8" }, dead.body);
     // Deleted only after the post: a failure between leaves the dead letter, and the key makes another post harmless.
-    await change("DELETE", `${api(app, LETTERS)}/1:${dead.id}`);
+    await change("DELETE", `${api(app, DEAD_LETTERS)}/1:${dead.id}`);
     again();
   } catch (error) { button.disabled = false; showError(error); }
 }
 
 async function deadLetters() {
-  const { messages } = await had(`${api(app, LETTERS)}?order=descending&limit=100`);
+  const { messages } = await had(`${api(app, DEAD_LETTERS)}?order=descending&limit=100`);
   const rows = messages.map(deadLetter).filter(Boolean).map((d) => {
     const button = el("button", { type: "button", onclick: () => replay(d, button) }, "Replay");
     return [button, moment(d.dead_ms / 1000), `${d.queue}:${d.partition}`, String(d.attempts), d.error.length > SHOWN ? `${d.error.slice(0, SHOWN)}…` : d.error, cut(d.body)];
@@ -87,11 +87,11 @@ async function deadLetters() {
 let drawn = false;
 async function draw(signal) {
   reading = signal;
-  const nodes = await (!app || !queue ? overview() : queue === LETTERS ? deadLetters() : one());
+  const nodes = await (!app || !queue ? overview() : queue === DEAD_LETTERS ? deadLetters() : one());
   if (!drawn || !busy(body)) renew(body, nodes);
   drawn = true;
   return AGAIN_MS;
 }
-main.append(el("h1", {}, !queue ? "Queues of messages" : queue === LETTERS ? `Dead letters of ${app}` : `${app}: ${queue}`),
+main.append(el("h1", {}, !queue ? "Queues of messages" : queue === DEAD_LETTERS ? `Dead letters of ${app}` : `${app}: ${queue}`),
   ...(queue ? [el("p", {}, el("a", { href: location.pathname }, "All queues"))] : []), body);
 const again = keep(draw, (error) => { body.replaceChildren(el("p", { class: "note bad", role: "alert" }, error.message)); });

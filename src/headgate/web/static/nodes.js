@@ -8,7 +8,7 @@ const change = (n, state, label, what) => button({ permission: "modify-node", la
 const { info } = await fetched("/api/info").catch(() => ({ info: { beside: [] } }));
 const counted = (found) => Object.entries(found.reduce((sums, n) => ({ ...sums, [n.state]: (sums[n.state] ?? 0) + 1 }), {})).sort().map(([state, n]) => `${n.toLocaleString()} ${state}`).join(" · ");
 rows({ page: "nodes", title: "Machines", urls: `${api}/nodes`, every: 10_000, empty: "This tenant has no machine just now.",
-  said: ["Machines that builds of this tenant have, those that are made for them, and those of the inventory that its labels find. Who waits for one is among the ", el("a", { href: `/t/${encodeURIComponent(tenant)}/requests` }, "requests"), ".", ...(info.beside.includes("inventory") ? [" Every machine is in the ", el("a", { href: "/inventory/" }, "inventory"), "."] : [])],
+  intro: ["Machines that builds of this tenant have, those that are made for them, and those of the inventory that its labels find. Who waits for one is among the ", el("a", { href: `/t/${encodeURIComponent(tenant)}/requests` }, "requests"), ".", ...(info.beside.includes("inventory") ? [" Every machine is in the ", el("a", { href: "/inventory/" }, "inventory"), "."] : [])],
   heads: ["Machine", "State", "Since", "Labels", "Provider", "Used by", ""],
   above: (found) => (found.length ? el("p", { class: "small" }, counted(found)) : ""),
   rows: (found) => found.map((n) => [`${n.id} ${n.uuid} ${n.state} ${n.type.join(" ")} ${n.provider ?? ""} ${n.comment ?? ""}`, () => [

@@ -65,10 +65,10 @@ function unfolding(current, title) {
 
 // A token that somebody gave is kept by this tab, and sent with every request. Who logged in with a provider has a cookie
 // that no script sees: it rides along by itself, and what writes brings `csrf`, which pages of others cannot read.
-const KEPT = "headgate-token";
+const TOKEN_KEY = "headgate-token";
 // These two pages are also served without a gate, where there is no login to ask about.
 const APART = ["inventory", "messages"].includes(document.querySelector("script[src]").getAttribute("src").match(/(\w+)\.js/)[1]);
-export const token = () => sessionStorage.getItem(KEPT);
+export const token = () => sessionStorage.getItem(TOKEN_KEY);
 export const login = APART || token() ? Promise.resolve({ realms: [], name: "", csrf: "" }) : fetch("/api/login").then((answer) => answer.json()).catch(() => ({ realms: [], name: "", csrf: "" }));
 export const bearing = () => (token() ? { Authorization: `Bearer ${token()}` } : {});
 const here = () => encodeURIComponent(location.pathname + location.search);
@@ -77,8 +77,8 @@ export const ways = (realms) => realms.map((one) => el("a", { href: `/login?real
 function account() {
   const place = el("span", { class: "account" });
   const field = el("input", { type: "password", autocomplete: "off", "aria-label": "Token", placeholder: "Token", required: true });
-  const enter = (event) => { event.preventDefault(); sessionStorage.setItem(KEPT, field.value.trim()); location.reload(); };
-  const leave = async () => { if (token()) sessionStorage.removeItem(KEPT); else await sent("POST", "/logout", {}).catch(showError); location.reload(); };
+  const enter = (event) => { event.preventDefault(); sessionStorage.setItem(TOKEN_KEY, field.value.trim()); location.reload(); };
+  const leave = async () => { if (token()) sessionStorage.removeItem(TOKEN_KEY); else await sent("POST", "/logout", {}).catch(showError); location.reload(); };
   const out = () => el("button", { type: "button", onclick: leave }, "Log out");
   if (token()) place.append(out());
   else login.then(({ realms, name, who }) => place.append(...(name ? [el("span", { class: "who", title: who }, name), out()]
@@ -86,7 +86,7 @@ function account() {
   return place;
 }
 
-async function said(answer, url) {
+async function refusal(answer, url) {
   // The login was valid when the page was loaded and has ended since, by time or in another tab.
   const ended = answer.status === 401 && !token() && (await login).name;
   const text = ended ? "You are not logged in any more. Load the page anew, and log in." : (await answer.json().catch(() => ({}))).description;
@@ -103,7 +103,7 @@ export async function fetched(url) {
     const answer = await fetch(url, { headers: bearing() });
     if (answer.ok) return answer.json();
     const again = Number(answer.headers.get("Retry-After"));
-    if (![422, 503].includes(answer.status) || !again || !left) throw await said(answer, url);
+    if (![422, 503].includes(answer.status) || !again || !left) throw await refusal(answer, url);
     await new Promise((done) => { setTimeout(done, again * 1000); });
   }
 }
@@ -118,7 +118,7 @@ export async function fetched(url) {
 export async function sent(method, url, body) {
   const { csrf } = await login;
   const answer = await fetch(url, { method, headers: { ...bearing(), ...(csrf ? { "X-Headgate-CSRF": csrf } : {}), "Content-Type": "application/json" }, body: body === undefined ? undefined : JSON.stringify(body) });
-  if (!answer.ok) throw await said(answer, url);
+  if (!answer.ok) throw await refusal(answer, url);
   return answer.status === 204 ? null : answer.json();
 }
 

@@ -14,13 +14,13 @@ function own(url, uuid) {
 }
 
 const note = (text) => el("p", { class: "note" }, text);
-const ask = (place, asked) => fetch(place, { ...asked, headers: { ...asked.headers, Accept: "*/*" } });
+const ask = (place, options) => fetch(place, { ...options, headers: { ...options.headers, Accept: "*/*" } });
 
 async function text(place) {
   const answer = await ask(place, { headers: { ...bearing(), Range: `bytes=0-${MOST_BYTES - 1}` } });
   if (!answer.ok) return [note(`It cannot be read: the server answered ${answer.status}.`)];
-  const said = await answer.text(), whole = Number((answer.headers.get("Content-Range") ?? "").split("/")[1] ?? 0);
-  return [el("pre", { tabindex: 0 }, said), whole > MOST_BYTES ? note(`This is the beginning; the file has ${whole.toLocaleString()} bytes.`) : ""];
+  const text = await answer.text(), total = Number((answer.headers.get("Content-Range") ?? "").split("/")[1] ?? 0);
+  return [el("pre", { tabindex: 0 }, text), total > MOST_BYTES ? note(`This is the beginning; the file has ${total.toLocaleString()} bytes.`) : ""];
 }
 
 async function content(place, name) {
@@ -39,10 +39,10 @@ export function preview(artifact, uuid) {
   const place = own(artifact.url, uuid);
   if (!place) return null;
   const body = el("div", { role: "status" });
-  let asked = false;
+  let loaded = false;
   return el("details", { class: "preview", ontoggle: async (event) => {
-    if (asked || !event.target.open) return;
-    asked = true;
+    if (loaded || !event.target.open) return;
+    loaded = true;
     body.replaceChildren(...await content(place, artifact.name).catch((error) => [note(error.message)]));
   } }, el("summary", { "aria-label": `Preview of ${artifact.name}` }, "Preview"), body);
 }

@@ -1,6 +1,6 @@
 // What follows from the order of a queue: what rests on what, how it is drawn, and when it ends.  No page, no clock.
 
-const LANES_MAX = 5;
+const COLUMNS_MAX = 5;
 
 // Item -> how many rest on it, directly or through others: they are tested anew when it fails.
 export function resting(items) {
@@ -13,26 +13,26 @@ export function resting(items) {
   return found;
 }
 
-// Item -> its part of the graph: the lane it is in, the lanes that pass it, and those that begin at it.  The last that
-// rests on an item goes on in its lane; others have one of their own, so that no line passes what it does not rest on.
+// Item -> its part of the graph: the column it is in, the columns that pass it, and those that begin at it.  The last that
+// rests on an item goes on in its column; others have one of their own, so that no line passes what it does not rest on.
 export function rails(items) {
   const place = new Map(items.map((item, n) => [item.id, n])), children = items.map(() => []);
   items.forEach((item, n) => { const ahead = place.get(item.item_ahead); if (ahead !== undefined && ahead < n) children[ahead].push(n); });
-  const lane = new Array(items.length).fill(-1), until = [], drawn = [];
-  // Beyond the last lane, lines share it: a crowded picture is better than one wider than the page.
-  const free = (from) => { let one = 0; while (one < LANES_MAX - 1 && (until[one] ?? -1) > from) one++; return one; };
+  const column = new Array(items.length).fill(-1), until = [], drawn = [];
+  // Beyond the last column, lines share it: a crowded picture is better than one wider than the page.
+  const free = (from) => { let one = 0; while (one < COLUMNS_MAX - 1 && (until[one] ?? -1) > from) one++; return one; };
   items.forEach((item, n) => {
-    const up = lane[n] >= 0;
-    if (!up) lane[n] = free(n);
-    until[lane[n]] = Math.max(until[lane[n]] ?? -1, n);
+    const up = column[n] >= 0;
+    if (!up) column[n] = free(n);
+    until[column[n]] = Math.max(until[column[n]] ?? -1, n);
     const last = children[n].at(-1), out = [];
-    if (last !== undefined) { lane[last] = lane[n]; until[lane[n]] = last; }
-    for (const child of children[n].slice(0, -1)) { lane[child] = free(n); until[lane[child]] = Math.max(until[lane[child]] ?? -1, child); out.push(lane[child]); }
-    drawn.push({ lane: lane[n], up, down: last !== undefined, out });
+    if (last !== undefined) { column[last] = column[n]; until[column[n]] = last; }
+    for (const child of children[n].slice(0, -1)) { column[child] = free(n); until[column[child]] = Math.max(until[column[child]] ?? -1, child); out.push(column[child]); }
+    drawn.push({ column: column[n], up, down: last !== undefined, out });
   });
   const passing = items.map(() => []);
-  children.forEach((below, n) => below.forEach((child) => { for (let row = n + 1; row < child; row++) passing[row].push(lane[child]); }));
-  const width = Math.max(1, ...lane.map((one) => one + 1));
+  children.forEach((below, n) => below.forEach((child) => { for (let row = n + 1; row < child; row++) passing[row].push(column[child]); }));
+  const width = Math.max(1, ...column.map((one) => one + 1));
   return new Map(items.map((item, n) => [item.id, { ...drawn[n], through: [...new Set(passing[n])].sort(), width }]));
 }
 

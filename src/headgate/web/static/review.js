@@ -10,7 +10,7 @@ const STATUS = { A: "added", D: "deleted", M: "changed", R: "renamed", C: "copie
 const MODES = { "100644": "file", "100755": "executable file", "120000": "link", "160000": "submodule", "000000": "nothing" };
 const OPEN_AT_FIRST = 15, OPEN_BYTES = 200000, EVERY_MS = 15000;
 const wideEnough = matchMedia("(min-width: 75rem)");
-const KEPT = "headgate-side-by-side";
+const SIDE_KEY = "headgate-side-by-side";
 const at = (ms) => el("time", { datetime: new Date(ms).toISOString() }, new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" }).format(new Date(ms)));
 const bytes = (n) => (n < 10000 ? `${n.toLocaleString()} B` : n < 10 ** 7 ? `${Math.round(n / 1000).toLocaleString()} kB` : `${Math.round(n / 10 ** 6).toLocaleString()} MB`);
 
@@ -24,7 +24,7 @@ export class Review {
     this.files = new Map();
     this.before = Promise.resolve();
     this.one = "";
-    this.wide = localStorage.getItem(KEPT) === "yes";
+    this.wide = localStorage.getItem(SIDE_KEY) === "yes";
     this.list = el("div", { class: "files" });
     this.head = el("div");
     this.talk = el("div", { class: "talk" });
@@ -54,44 +54,44 @@ export class Review {
     this.status.hidden = false;
     this.list.replaceChildren();
     this.files.clear();
-    try { this.told = await fetched(`${api}/review?${this.query({})}`); } catch (error) { this.status.textContent = error.message; return; }
-    if (!this.one) this.commits = this.told.commits;
+    try { this.review = await fetched(`${api}/review?${this.query({})}`); } catch (error) { this.status.textContent = error.message; return; }
+    if (!this.one) this.commits = this.review.commits;
     this.status.hidden = true;
     this.head.replaceChildren(...this.top());
-    this.add(this.told.files);
+    this.add(this.review.files);
   }
 
   top() {
-    const { told } = this, chosen = this.one, shown = this.commits ?? [];
-    const pick = el("select", { id: "which-commit", onchange: () => { this.one = pick.value; this.load(); } }, el("option", { value: "" }, told.landed ? "The last commit" : shown.length === 1 ? "The commit" : `All ${shown.length}${told.more_commits ? " or more" : ""} commits`),
+    const { review } = this, chosen = this.one, shown = this.commits ?? [];
+    const pick = el("select", { id: "which-commit", onchange: () => { this.one = pick.value; this.load(); } }, el("option", { value: "" }, review.landed ? "The last commit" : shown.length === 1 ? "The commit" : `All ${shown.length}${review.more_commits ? " or more" : ""} commits`),
       shown.length > 1 ? shown.map((one) => el("option", { value: one.id, selected: one.id === chosen }, `${one.id.slice(0, 8)} ${one.subject}`.slice(0, 100))) : []);
-    const side = el("input", { type: "checkbox", checked: this.wide, onchange: () => { this.wide = side.checked; localStorage.setItem(KEPT, side.checked ? "yes" : "no"); this.redraw(); } });
+    const side = el("input", { type: "checkbox", checked: this.wide, onchange: () => { this.wide = side.checked; localStorage.setItem(SIDE_KEY, side.checked ? "yes" : "no"); this.redraw(); } });
     const all = el("button", { type: "button", onclick: () => this.unfold() }, "Unfold all");
     return [
-      told.landed ? el("p", { class: "note" }, "It has landed: this is its last commit alone.") : "",
+      review.landed ? el("p", { class: "note" }, "It has landed: this is its last commit alone.") : "",
       this.acts(),
-      shown.length ? el("details", {}, el("summary", {}, shown.length === 1 ? "1 commit" : `${shown.length}${told.more_commits ? " or more" : ""} commits`), table(["Commit", "Subject", "Author", "When"], shown.map((one) => [el("code", {}, one.id.slice(0, 8)), el("span", {}, odd(one.subject), one.parents.length > 1 ? el("span", { class: "small" }, " a merge") : ""), el("span", {}, odd(one.author)), one.at_s ? at(one.at_s * 1000) : ""]))) : "",
-      el("div", { class: "tools" }, el("label", { for: "which-commit" }, "Show "), pick, wideEnough.matches ? el("label", {}, side, " Side by side") : "", told.total ? all : "", el("span", { class: "small" }, `${told.total.toLocaleString()} ${told.total === 1 ? "file differs" : "files differ"}${told.base ? ` from ${told.base.slice(0, 8)}` : ""}`)),
+      shown.length ? el("details", {}, el("summary", {}, shown.length === 1 ? "1 commit" : `${shown.length}${review.more_commits ? " or more" : ""} commits`), table(["Commit", "Subject", "Author", "When"], shown.map((one) => [el("code", {}, one.id.slice(0, 8)), el("span", {}, odd(one.subject), one.parents.length > 1 ? el("span", { class: "small" }, " a merge") : ""), el("span", {}, odd(one.author)), one.at_s ? at(one.at_s * 1000) : ""]))) : "",
+      el("div", { class: "tools" }, el("label", { for: "which-commit" }, "Show "), pick, wideEnough.matches ? el("label", {}, side, " Side by side") : "", review.total ? all : "", el("span", { class: "small" }, `${review.total.toLocaleString()} ${review.total === 1 ? "file differs" : "files differ"}${review.base ? ` from ${review.base.slice(0, 8)}` : ""}`)),
     ].filter(Boolean);
   }
 
   acts() {
-    const { told, ref } = this, { approving } = told, mine = this.approved(approving.who), what = ref.subject || ref.id;
-    const send = (verb, more) => ({ reason }) => sent("POST", `${api}/${verb}`, { ...this.names, patchset: told.commit, reason, ...more });
+    const { review, ref } = this, { approving } = review, mine = this.approved(approving.who), what = ref.subject || ref.id;
+    const send = (verb, more) => ({ reason }) => sent("POST", `${api}/${verb}`, { ...this.names, patchset: review.commit, reason, ...more });
     const done = () => this.hear().then(() => this.head.replaceChildren(...this.top()));
-    const exactly = `Exactly this commit: ${told.commit}. The next patchset is not approved.`;
+    const exactly = `Exactly this commit: ${review.commit}. The next patchset is not approved.`;
     const bar = el("div", { class: "acts" });
-    if (told.landed || ref.state !== "open") return bar;
+    if (review.landed || ref.state !== "open") return bar;
     if (approving.may) bar.append(
       button({ permission: "approve", label: "Approve", title: `Approve ${what} as ${approving.who}?`, verb: "Approve it", what: `${exactly} It is tested in each pipeline that waits for this approval, and may land from there. What it is worth the pipelines say; some do not count who proposed it.`, send: send("approve", {}), done }),
       ...(mine ? [button({ permission: "approve", label: "Take the approval back", title: `Take back your approval of ${what}?`, verb: "Take it back", what: "Where a pipeline needs it, the change leaves that queue, and what is behind it is tested anew without it.", send: send("approve", { withdraw: true }), done })] : []));
     else may("approve").then((granted) => { if (granted) bar.append(el("p", { class: "note" }, `You cannot approve it on this page: ${approving.why}. By a push:`, " ", el("code", {}, approving.command))); });
-    if (told.may_recheck) bar.append(button({ permission: "enqueue", label: "Test again", title: `Test ${what} again?`, verb: "Test it again", what: "It is taken up as when it was proposed, and as when it was approved if it is. Where it is being tested already, nothing happens. Nothing else is tested anew.", send: send("recheck", {}), done }));
+    if (review.may_recheck) bar.append(button({ permission: "enqueue", label: "Test again", title: `Test ${what} again?`, verb: "Test it again", what: "It is taken up as when it was proposed, and as when it was approved if it is. Where it is being tested already, nothing happens. Nothing else is tested anew.", send: send("recheck", {}), done }));
     bar.append(el("details", { class: "command" }, el("summary", {}, "Approve by a push"), el("pre", {}, approving.command)));
     return bar;
   }
 
-  approved(who) { return this.remarks.filter((one) => one.word && one.verified && one.who === who && one.commit === this.told.commit).at(-1)?.word === "approved"; }
+  approved(who) { return this.remarks.filter((one) => one.word && one.verified && one.who === who && one.commit === this.review.commit).at(-1)?.word === "approved"; }
 
   // --- files
 
@@ -104,7 +104,7 @@ export class Review {
       room -= file.old_bytes + file.new_bytes;
       if (count++ < OPEN_AT_FIRST && room > 0) view.node.open = true;
     }
-    const left = this.told.total - this.files.size;
+    const left = this.review.total - this.files.size;
     if (left > 0) {
       const more = el("button", { type: "button", onclick: async () => {
         more.disabled = true;
@@ -112,7 +112,7 @@ export class Review {
       } }, `Show more files: ${left.toLocaleString()} are left`);
       this.list.append(more);
     }
-    if (!this.told.total) this.list.append(el("p", { class: "empty" }, "It changes no file."));
+    if (!this.review.total) this.list.append(el("p", { class: "empty" }, "It changes no file."));
   }
 
   unfold() { for (const { node } of [...this.files.values()].slice(0, 50)) node.open = true; }
@@ -147,9 +147,9 @@ export class Review {
 
   // One file after the other: a server bounds what one browser asks at once.
   next(ask) {
-    const asked = this.before.then(() => ask().catch((error) => { if (error.status) throw error; return ask(); }));
-    this.before = asked.catch(() => null);
-    return asked;
+    const pending = this.before.then(() => ask().catch((error) => { if (error.status) throw error; return ask(); }));
+    this.before = pending.catch(() => null);
+    return pending;
   }
 
   draw(view, from = 0) {
@@ -157,7 +157,7 @@ export class Review {
     if (!from) body.replaceChildren();
     body.querySelector(":scope > button")?.remove();
     view.parts.slice(from).forEach((part) => {
-      const spot = (side, number) => (this.told.may_comment ? el("button", { type: "button", "aria-label": `Say something of line ${number} ${side === "old" ? "before" : "after"}`, onclick: (event) => this.write(event.currentTarget.closest(".line, .two").parentNode.matches(".two") ? event.currentTarget.closest(".two") : event.currentTarget.closest(".line"), { file: file.path, side, line: number }) }, String(number)) : String(number));
+      const spot = (side, number) => (this.review.may_comment ? el("button", { type: "button", "aria-label": `Say something of line ${number} ${side === "old" ? "before" : "after"}`, onclick: (event) => this.write(event.currentTarget.closest(".line, .two").parentNode.matches(".two") ? event.currentTarget.closest(".two") : event.currentTarget.closest(".line"), { file: file.path, side, line: number }) }, String(number)) : String(number));
       if (part.binary) body.append(el("p", { class: "note" }, "Not text: what differs is not shown."));
       else if (!part.lines.length) body.append(el("p", { class: "note" }, "Its contents are the same."));
       else body.append(el("div", { class: wide ? "lines wide" : "lines" }, rows(part.lines, wide, spot)));
@@ -176,7 +176,7 @@ export class Review {
 
   async hear() {
     try {
-      const jobs = this.told ? fetched(`${api}/file-comments?${new URLSearchParams({ project: this.names.project, patchset: this.told.commit })}`).catch(() => this.comments) : [];
+      const jobs = this.review ? fetched(`${api}/file-comments?${new URLSearchParams({ project: this.names.project, patchset: this.review.commit })}`).catch(() => this.comments) : [];
       const [{ remarks, more, unread }, comments] = await Promise.all([fetched(`${api}/remarks?${new URLSearchParams(this.names)}`), jobs]);
       const now = JSON.stringify([remarks, comments]);
       if (now === this.heard) return;
@@ -198,11 +198,11 @@ export class Review {
   settled(thread) { return thread.filter((one) => one.verified && one.resolved !== null).at(-1)?.resolved === true; }
 
   place_remarks(view) {
-    const threads = this.threads((one) => one.file === view.file.path && one.commit === this.told.commit);
+    const threads = this.threads((one) => one.file === view.file.path && one.commit === this.review.commit);
     const comments = this.comments.filter((one) => one.path === view.file.path);
     const counted = (n, one) => (n ? `${n} ${n === 1 ? one : `${one}s`}` : "");
     view.talk.textContent = [counted(threads.length, "remark"), counted(comments.length, "job comment")].filter(Boolean).join(", ");
-    view.body.querySelectorAll(".thread, .jobsaid").forEach((one) => one.remove());
+    view.body.querySelectorAll(".thread, .jobremark").forEach((one) => one.remove());
     this.place_comments(view, comments);
     for (const thread of threads) {
       const [{ side, line }] = thread;
@@ -229,15 +229,15 @@ export class Review {
   thread(thread, where = "") {
     const settled = this.settled(thread), [first] = thread;
     const node = el("div", { class: `thread card${settled ? " settled" : ""}` }, where ? el("p", { class: "small" }, where) : "", thread.map((one) => this.remark(one)));
-    if (this.told?.may_comment && first.commit === this.told.commit) node.append(el("div", { class: "acts" },
+    if (this.review?.may_comment && first.commit === this.review.commit) node.append(el("div", { class: "acts" },
       el("button", { type: "button", class: "act", onclick: (event) => this.write(event.currentTarget.parentNode, { reply: first.id }) }, "Answer"),
       el("button", { type: "button", class: "act", onclick: (event) => this.say({ reply: first.id, resolved: !settled }, event.currentTarget) }, settled ? "Not settled" : "Settled")));
     return node;
   }
 
   remark(one) {
-    const said = one.word ? el("p", {}, el("span", { class: `result ${one.word === "approved" ? "good" : "mute"}` }, one.word === "approved" ? "approved this commit" : "took the approval back"), one.text ? ": " : "", odd(one.text)) : one.text ? el("p", { class: "said" }, odd(one.text)) : "";
-    return el("div", { class: "remark" }, el("p", { class: "small" }, el("b", {}, odd(one.who)), one.verified ? "" : el("span", { class: "result bad", title: "Nothing proves who wrote this." }, " unverified"), " ", at(one.at), this.told && one.commit !== this.told.commit ? ` of the patchset ${one.commit.slice(0, 8)}` : "", one.resolved === true ? " settled it" : one.resolved === false ? " says it is not settled" : ""), said);
+    const verdict = one.word ? el("p", {}, el("span", { class: `result ${one.word === "approved" ? "good" : "mute"}` }, one.word === "approved" ? "approved this commit" : "took the approval back"), one.text ? ": " : "", odd(one.text)) : one.text ? el("p", { class: "remarktext" }, odd(one.text)) : "";
+    return el("div", { class: "remark" }, el("p", { class: "small" }, el("b", {}, odd(one.who)), one.verified ? "" : el("span", { class: "result bad", title: "Nothing proves who wrote this." }, " unverified"), " ", at(one.at), this.review && one.commit !== this.review.commit ? ` of the patchset ${one.commit.slice(0, 8)}` : "", one.resolved === true ? " settled it" : one.resolved === false ? " says it is not settled" : ""), verdict);
   }
 
   all(more, unread) {
@@ -245,7 +245,7 @@ export class Review {
       const [{ file, line, side }] = thread;
       return this.thread(thread, file ? el("span", {}, odd(file), line ? `, line ${line}${side === "old" ? " before" : ""}` : "") : "");
     });
-    const write = this.told?.may_comment ? el("button", { type: "button", onclick: () => this.write(write, {}) }, "Say something") : null;
+    const write = this.review?.may_comment ? el("button", { type: "button", onclick: () => this.write(write, {}) }, "Say something") : null;
     this.talk.replaceChildren(...[threads.length ? threads : el("p", { class: "empty" }, "Nothing yet."), more ? el("p", { class: "note" }, `${more.toLocaleString()} later remarks are not shown.`) : "", unread.length ? el("p", { class: "note bad" }, `So much is said of ${unread.map((one) => one.slice(0, 8)).join(", ")} that it is not read.`) : "", write ?? ""].flat().filter(Boolean));
   }
 
@@ -267,7 +267,7 @@ export class Review {
   async say(about, knob, wrong) {
     knob.disabled = true;
     try {
-      await sent("POST", `${api}/remark`, { ...this.names, patchset: this.told.commit, ...about });
+      await sent("POST", `${api}/remark`, { ...this.names, patchset: this.review.commit, ...about });
       await this.hear();
       return true;
     } catch (error) {

@@ -3,14 +3,14 @@ import { el, main, nav, table } from "./page.js";
 import { renew, watch } from "./live.js";
 const PAGE_ROWS = 100;
 
-// `about`: {page, title, said, urls, heads, rows: (answers) => [[text, () => cells]], empty, every, above: (answers) => nodes}
+// `about`: {page, title, intro, urls, heads, rows: (answers) => [[text, () => cells]], empty, every, above: (answers) => nodes}
 export function rows(about) {
   nav(about.page, about.title);
   const query = new URLSearchParams(location.search), given = Number(query.get("skip"));
   let skip = Number.isInteger(given) && given > 0 ? given : 0, found = [], answers = null;
   const filter = el("input", { type: "search", placeholder: "Filter  ( / )", "aria-label": `Filter ${about.title.toLowerCase()}`, value: query.get("q") ?? "", oninput: () => turn(0) });
   const count = el("span", { class: "small", role: "status" }), body = el("div");
-  main.append(el("h1", {}, about.title), ...(about.said ? [el("p", { class: "small" }, about.said)] : []), el("div", { class: "tools" }, filter, count), body);
+  main.append(el("h1", {}, about.title), ...(about.intro ? [el("p", { class: "small" }, about.intro)] : []), el("div", { class: "tools" }, filter, count), body);
 
   function turn(to) {
     skip = to;

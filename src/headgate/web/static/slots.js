@@ -10,18 +10,18 @@ export const nameOf = (start, slot) => (slot === "hour" ? start.slice(0, 16).rep
 export const share = (some, all) => (all ? ` (${Math.round(100 * some / all)} %)` : "");
 const HEADS = { week: "Week from", day: "Day", hour: "Hour" };
 
-// Every slot of the time, also those in which nothing ended and those that were not counted: [{ at, one, said }], where `said` tells what `tell` says of the slot.
+// Every slot of the time, also those in which nothing ended and those that were not counted: [{ at, one, text }], where `text` tells what `tell` says of the slot.
 export function everySlot(found, slot, nothing, tell) {
   const last = +instant(found.end_time), from = found.complete_from ? +instant(found.complete_from) : 0, known = new Map(found.slots.map((one) => [one.start_time, one])), all = [];
   for (let now = +instant(found.start_time), next; now < last; now = next) {
     next = now + found.slot_seconds * 1000;
     const at = new Date(now).toISOString().slice(0, 19), one = known.get(at), partly = now < from ? `, counted from ${found.complete_from.replace("T", " ")} on` : "";
-    all.push({ at, one, said: `${nameOf(at, slot)}: ${next <= from ? "not counted" : `${one ? tell(one) : nothing}${partly}`}` });
+    all.push({ at, one, text: `${nameOf(at, slot)}: ${next <= from ? "not counted" : `${one ? tell(one) : nothing}${partly}`}` });
   }
   return all;
 }
 
-export const notWhole = (found) => (found.complete_from ? el("p", { class: "note" }, `There is more than one answer can count: only what ended from ${found.complete_from.replace("T", " ")} UTC on is counted.`) : "");
+export const incomplete = (found) => (found.complete_from ? el("p", { class: "note" }, `There is more than one answer can count: only what ended from ${found.complete_from.replace("T", " ")} UTC on is counted.`) : "");
 
 // The numbers of a chart as a table, latest first; once opened, it stays open when the page is drawn again. `cells`: those of a row, after its time.
 const opened = new Set();

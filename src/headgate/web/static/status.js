@@ -1,5 +1,5 @@
 import { address, api, el, link, look, main, nav, subject, tenant, took, showError } from "./page.js";
-import { alive, ago, listen, now, told } from "./live.js";
+import { alive, ago, listen, now, setClock } from "./live.js";
 import { button, named, post, project } from "./acts.js";
 import { itemLeft, rails, resting } from "./queue.js";
 
@@ -21,8 +21,8 @@ const clocks = new Map(); // node of an item's times -> item
 
 const wide = () => open ?? items.size <= MANY;
 function remember() {
-  const said = new URLSearchParams(Object.entries({ q: filter.value, show: kinds.value, open: open === null ? "" : String(Number(open)) }).filter(([, value]) => value));
-  history.replaceState(null, "", said.size ? `?${said}` : location.pathname);
+  const params = new URLSearchParams(Object.entries({ q: filter.value, show: kinds.value, open: open === null ? "" : String(Number(open)) }).filter(([, value]) => value));
+  history.replaceState(null, "", params.size ? `?${params}` : location.pathname);
 }
 
 // Keyed update: nodes are kept, moved and changed in place, so that nothing flickers and focus stays.
@@ -66,10 +66,10 @@ function fillJob(node, job) {
 // What time alone changes.
 function tick(node, job) {
   const [, bar, result] = node.children;
-  const elapsed = job.start_time ? now() - job.start_time * 1000 : null, whole = job.estimated_time ? job.estimated_time * 1000 : null;
-  if (whole && elapsed !== null) bar.firstChild.style.transform = `scaleX(${Math.min(.97, Math.max(.03, elapsed / whole)).toFixed(3)})`; // which lays out nothing
+  const elapsed = job.start_time ? now() - job.start_time * 1000 : null, estimate = job.estimated_time ? job.estimated_time * 1000 : null;
+  if (estimate && elapsed !== null) bar.firstChild.style.transform = `scaleX(${Math.min(.97, Math.max(.03, elapsed / estimate)).toFixed(3)})`; // which lays out nothing
   if (job.pre_fail) return set(result, "failing");
-  set(result, elapsed === null ? "running" : whole > elapsed ? `${took(elapsed)} of ~${took(whole)}` : `running ${took(elapsed)}`);
+  set(result, elapsed === null ? "running" : estimate > elapsed ? `${took(elapsed)} of ~${took(estimate)}` : `running ${took(elapsed)}`);
 }
 
 const makeDot = () => el("i");
@@ -95,8 +95,8 @@ function fillRail(node, rail) {
     return one;
   };
   node.style.width = rail ? `${rail.width * 12}px` : "0";
-  node.replaceChildren(...(rail ? [...rail.through.map((lane) => line("through", lane)), rail.up ? line("up", rail.lane) : "", rail.down ? line("down", rail.lane) : "",
-    ...rail.out.flatMap((lane) => [line("side", Math.min(rail.lane, lane), Math.abs(lane - rail.lane)), line("drop", lane)]), line("knot", rail.lane)].filter(Boolean) : []));
+  node.replaceChildren(...(rail ? [...rail.through.map((column) => line("through", column)), rail.up ? line("up", rail.column) : "", rail.down ? line("down", rail.column) : "",
+    ...rail.out.flatMap((column) => [line("side", Math.min(rail.column, column), Math.abs(column - rail.column)), line("drop", column)]), line("knot", rail.column)].filter(Boolean) : []));
 }
 
 function counts(jobs) {
@@ -104,7 +104,7 @@ function counts(jobs) {
   return { done: ended.length, bad: bad.filter((job) => job.voting).length, free: bad.filter((job) => !job.voting).length };
 }
 const kindOf = (item) => (item.failing_reasons.length ? "failing" : !item.active ? "waiting" : item.jobs.length && item.jobs.every((job) => job.result) ? "good" : "busy");
-const said_of = (ref) => ref.id || ref.ref;
+const refName = (ref) => ref.id || ref.ref;
 
 function fillItem(node, shownNow) {
   const { item, shown, apart, behind, rail, gated } = shownNow;
@@ -115,17 +115,17 @@ function fillItem(node, shownNow) {
   toggle.setAttribute("aria-expanded", String(shown));
   toggle.title = `${ref.project_canonical} ${ref.ref}`;
   set(subject, ref.subject || ref.ref);
-  set(small, `${ref.project} · ${said_of(ref)} · ${ref.branch}${item.refs.length > 1 ? ` · as one with ${item.refs.slice(1).map(said_of).join(", ")}` : ""}${item.live ? "" : " · needed by the change below"}${item.phase ? ` · ${item.phase}` : ""}${apart ? " · tested without what fails above" : ""}`);
+  set(small, `${ref.project} · ${refName(ref)} · ${ref.branch}${item.refs.length > 1 ? ` · as one with ${item.refs.slice(1).map(refName).join(", ")}` : ""}${item.live ? "" : " · needed by the change below"}${item.phase ? ` · ${item.phase}` : ""}${apart ? " · tested without what fails above" : ""}`);
   dots.hidden = !item.jobs.length; // a picture of nothing has no name
   dots.setAttribute("aria-label", `${done} of ${item.jobs.length} jobs done${bad ? `, ${bad} failed` : ""}${free ? `, ${free} non-voting failed` : ""}`);
   dots.setAttribute("role", "img");
   sync(dots, item.jobs.map((job) => [job.name, makeDot, fillDot, job]));
   clocks.set(clock, shownNow);
   tell(clock, shownNow);
-  const said = [["by", [ref.owner.replace(/\s*<.*/, "")]], ["proposed by", ref.proposers], ["approved by", ref.approvers]].filter(([, names]) => names.join(""));
+  const roles = [["by", [ref.owner.replace(/\s*<.*/, "")]], ["proposed by", ref.proposers], ["approved by", ref.approvers]].filter(([, names]) => names.join(""));
   const ahead = items.get(item.item_ahead)?.refs[0];
-  const rests = gated && item.live ? `${ahead ? `Rests on ${said_of(ahead)} of ${ahead.project}. ` : ""}${behind ? `If it fails, ${behind === 1 ? "1 change behind it is" : `${behind} changes behind it are`} tested anew.` : ""}` : "";
-  people.replaceChildren(...(shown ? [said.map(([what, names]) => `${what} ${names.join(", ")}`).join(" · "), ...(ref.change ? [" ", el("a", { href: address(ref) }, "When will it land?")] : []), ...(rests ? [el("span", { class: "under" }, rests)] : [])] : []));
+  const rests = gated && item.live ? `${ahead ? `Rests on ${refName(ahead)} of ${ahead.project}. ` : ""}${behind ? `If it fails, ${behind === 1 ? "1 change behind it is" : `${behind} changes behind it are`} tested anew.` : ""}` : "";
+  people.replaceChildren(...(shown ? [roles.map(([what, names]) => `${what} ${names.join(", ")}`).join(" · "), ...(ref.change ? [" ", el("a", { href: address(ref) }, "When will it land?")] : []), ...(rests ? [el("span", { class: "under" }, rests)] : [])] : []));
   set(reasons, item.failing_reasons.length ? `Fails because ${item.failing_reasons.join(", ")}` : "");
   sync(jobs, shown ? item.jobs.map((job) => [job.name, makeJob, fillJob, job]) : []);
   if (item.jobs.length && shown) jobs.removeAttribute("hidden"); else jobs.setAttribute("hidden", "");
@@ -142,17 +142,17 @@ function tell(clock, { item, behind, line, gated }) {
 
 // --- what people do by hand: with what is in the queues when they are asked, not when the button was made
 const place = (id) => status.pipelines.flatMap((p) => p.change_queues.map((q) => ({ p, q, ids: q.heads.flat() }))).find(({ ids }) => ids.includes(id));
-const said = (id) => { const ref = items.get(id)?.refs[0]; return ref ? `${ref.id || ref.ref} of ${ref.project}` : "it"; };
+const titleOf = (id) => { const ref = items.get(id)?.refs[0]; return ref ? `${ref.id || ref.ref} of ${ref.project}` : "it"; };
 const after = (id) => resting(place(id)?.ids.map((other) => items.get(other)).filter(Boolean) ?? []).get(id) ?? 0;
 const anew = (n, how) => (n ? `${n === 1 ? "1 change behind it is" : `${n} changes behind it are`} tested anew${how}.` : "Nothing else is tested anew.");
 
 function itemActs(id) {
   // Looked up when the dialog is confirmed: the item may have moved or left while somebody typed the reason.
   const there = () => { if (!place(id)) throw new Error("It has left the queue meanwhile."); return { pipeline: place(id).p.name, ref: items.get(id).refs[0] }; };
-  const out = { permission: "dequeue", label: "Dequeue", title: () => `Take ${said(id)} out of ${place(id)?.p.name ?? "its pipeline"}?`, verb: "Take it out",
+  const out = { permission: "dequeue", label: "Dequeue", title: () => `Take ${titleOf(id)} out of ${place(id)?.p.name ?? "its pipeline"}?`, verb: "Take it out",
     what: () => `Its builds are stopped, and it is told so. ${anew(after(id), " without it")}`,
     send: ({ reason }) => { const { pipeline, ref } = there(); return post(project(ref, "dequeue"), { pipeline, ...named(ref), reason }); } };
-  const first = { permission: "promote", label: "Promote", title: () => `Move ${said(id)} to the head of its queue?`, verb: "Move it",
+  const first = { permission: "promote", label: "Promote", title: () => `Move ${titleOf(id)} to the head of its queue?`, verb: "Move it",
     what: () => { const ids = place(id)?.ids ?? []; return ids.length > 1 ? `It and what comes behind it, up to ${ids.length} changes, are tested anew on what is then ahead.` : "It is alone in its queue."; },
     send: ({ reason }) => { const { pipeline, ref } = there(); return post("promote", { pipeline, changes: [ref.id || ref.ref], reason }); } };
   return [button(out), button(first)];
@@ -188,10 +188,10 @@ function shownAs(item, above, facts) {
 }
 
 function fillQueue(node, { queue, gated }) {
-  const all = queue.all, place = new Map(all.map((item, n) => [item.id, n])), whole = queue.items.length === all.length;
+  const all = queue.all, place = new Map(all.map((item, n) => [item.id, n])), complete = queue.items.length === all.length;
   set(node.firstChild, gated ? `${queue.name} · ${queue.window ? `window ${queue.window}` : "no window: all are tested at once"}${queue.closed ? ` · nothing lands: ${queue.closed}` : ""}` : "");
   node.firstChild.hidden = !gated;
-  const behind = resting(all), drawn = gated && whole && all.length > 1 ? rails(all) : new Map();
+  const behind = resting(all), drawn = gated && complete && all.length > 1 ? rails(all) : new Map();
   const rows = queue.items.map((item) => {
     const n = place.get(item.id);
     const facts = { gated, behind: behind.get(item.id) ?? 0, rail: drawn.get(item.id) ?? null, line: gated && item.active ? all.slice(0, n) : [] };
@@ -238,16 +238,16 @@ function fillPipeline(node, pipeline) {
 }
 
 function fits(item) {
-  const wanted = filter.value.trim().toLowerCase(), said = item.refs.flatMap((ref) => [ref.project, ref.id, ref.subject, ref.branch, ref.owner]);
+  const wanted = filter.value.trim().toLowerCase(), texts = item.refs.flatMap((ref) => [ref.project, ref.id, ref.subject, ref.branch, ref.owner]);
   const kind = { busy: "running", good: "passed" }[kindOf(item)] ?? kindOf(item);
-  return (!kinds.value || kinds.value === kind) && (!wanted || said.join(" ").toLowerCase().includes(wanted));
+  return (!kinds.value || kinds.value === kind) && (!wanted || texts.join(" ").toLowerCase().includes(wanted));
 }
 
 // What people let stand still.
-function pausedQueues(told) {
-  const said = { trigger_queue_discarding: "events start nothing and are discarded", trigger_queue_paused: "what happens starts nothing for now", result_queue_paused: "results are not taken up for now" };
-  const found = Object.keys(said).filter((name) => told[name]).map((name) => said[name]);
-  return found.length ? [{ project: tenant, text: [...found, told.reason].filter(Boolean).join("; ") }] : [];
+function pausedQueues(state) {
+  const reasons = { trigger_queue_discarding: "events start nothing and are discarded", trigger_queue_paused: "what happens starts nothing for now", result_queue_paused: "results are not taken up for now" };
+  const found = Object.keys(reasons).filter((name) => state[name]).map((name) => reasons[name]);
+  return found.length ? [{ project: tenant, text: [...found, state.reason].filter(Boolean).join("; ") }] : [];
 }
 
 function draw() {
@@ -285,11 +285,11 @@ function inOrder(found) {
   return [...found].sort((a, b) => order.ranks.get(a.name) - order.ranks.get(b.name));
 }
 
-function heard(said) {
-  status = said.status;
-  told(said.now);
+function heard(message) {
+  status = message.status;
+  setClock(message.now);
   // Events carry only items that have changed; the status names all of them in order.
-  for (const [id, item] of Object.entries(said.items)) items.set(id, item);
+  for (const [id, item] of Object.entries(message.items)) items.set(id, item);
   const there = new Set(status.pipelines.flatMap((p) => p.change_queues.flatMap((q) => q.heads.flat())));
   for (const id of items.keys()) if (!there.has(id)) { items.delete(id); memory.delete(id); toggled.delete(id); }
   alive(status.problems?.find((problem) => problem.project === "the store")?.since ?? 0);

@@ -8,11 +8,11 @@ const at = (/** @type {?string} */ text) => (text ? +instant(text) : 0);
 // What a build went through: [kind, from, to, in words].
 function parts(b, ready) {
   const { semaphores = [], had_time, paused_time, resumed_time } = b.course ?? {};
-  const asked = at(b.execute_time), began = at(b.start_time), end = at(b.end_time) || (b.result ? began : now());
+  const requested = at(b.execute_time), began = at(b.start_time), end = at(b.end_time) || (b.result ? began : now());
   const had = Math.min(at(had_time) || began, began || Infinity), found = [];
   const add = (kind, from, to, words) => { if (from && to && to - from >= 1000) found.push([kind, from, to, words]); };
-  add("waits", ready, asked, semaphores.length ? `for ${semaphores.join(", ")}` : "for its turn");
-  add("machines", asked, had || began || end, "for machines");
+  add("waits", ready, requested, semaphores.length ? `for ${semaphores.join(", ")}` : "for its turn");
+  add("machines", requested, had || began || end, "for machines");
   if (had && began) add("waits", had, began, semaphores.length ? `for ${semaphores.join(", ")}` : "to begin");
   if (began) found.push([look(b.result), began, Math.max(end, began), "ran"]);
   if (at(paused_time)) add("paused", at(paused_time), at(resumed_time) || end, "paused");
@@ -26,7 +26,7 @@ function readyAt(b, builds, begin) {
   return Math.max(begin, ...ends);
 }
 
-function told(b, drawn) {
+function summary(b, drawn) {
   const { needs = [], semaphores = [], machines = [] } = b.course ?? {};
   const long = (kind, word) => drawn.filter(([one]) => one === kind).map(([, from, to, words]) => `${word} ${took(to - from)}${kind === "waits" ? ` ${words}` : ""}`);
   return [b.voting ? "" : "non-voting", needs.length ? `after ${needs.join(", ")}` : "", ...long("waits", "waited"), ...long("machines", "waited").map((text) => `${text} for machines`), ...long("paused", "paused"),
@@ -38,10 +38,10 @@ export function timeline(set) {
   const all = set.builds ?? [], builds = all.filter((b) => b.start_time || b.execute_time).sort((a, b) => (at(a.start_time) || at(a.execute_time)) - (at(b.start_time) || at(b.execute_time)));
   if (!builds.length) return [];
   const begin = Math.min(at(set.event_timestamp) || Infinity, ...builds.map((b) => at(b.execute_time) || at(b.start_time)));
-  const asked = Math.min(...builds.map((b) => at(b.execute_time) || at(b.start_time))); // the first began once the change was merged
-  const rows = builds.map((b) => [b, parts(b, readyAt(b, all, asked))]);
-  const whole = Math.max(1000, Math.max(...rows.flatMap(([, drawn]) => drawn.map(([, , to]) => to))) - begin);
-  const percent = (ms) => 100 * ms / whole;
+  const first = Math.min(...builds.map((b) => at(b.execute_time) || at(b.start_time))); // the first began once the change was merged
+  const rows = builds.map((b) => [b, parts(b, readyAt(b, all, first))]);
+  const span = Math.max(1000, Math.max(...rows.flatMap(([, drawn]) => drawn.map(([, , to]) => to))) - begin);
+  const percent = (ms) => 100 * ms / span;
   const bar = ([kind, from, to, words]) => {
     const node = el("i", { class: kind, title: `${words}: ${took(to - from)}` });
     node.style.left = `${Math.min(100 - LEAST, percent(from - begin))}%`;
@@ -50,10 +50,10 @@ export function timeline(set) {
   };
   const row = ([b, drawn]) => {
     const ran = drawn.find(([kind]) => kind === look(b.result));
-    return el("li", {}, el("span", { class: "name" }, link("build", b.uuid, b.job_name), b.attempt > 1 ? `, attempt ${b.attempt}` : ""), el("span", { class: "lane" }, drawn.map(bar)),
-      el("span", { class: "small" }, ran ? `after ${took(ran[1] - begin)}, ${took(ran[2] - ran[1])}` : "waits"), el("span", { class: "small about" }, told(b, drawn)));
+    return el("li", {}, el("span", { class: "name" }, link("build", b.uuid, b.job_name), b.attempt > 1 ? `, attempt ${b.attempt}` : ""), el("span", { class: "track" }, drawn.map(bar)),
+      el("span", { class: "small" }, ran ? `after ${took(ran[1] - begin)}, ${took(ran[2] - ran[1])}` : "waits"), el("span", { class: "small about" }, summary(b, drawn)));
   };
-  const many = whole < 8000 ? 2 : 4, ticks = [...Array(many + 1).keys()].map((n) => { const node = el("span", {}, took(whole * n / many)); node.style.left = `${100 * n / many}%`; return node; });
+  const many = span < 8000 ? 2 : 4, ticks = [...Array(many + 1).keys()].map((n) => { const node = el("span", {}, took(span * n / many)); node.style.left = `${100 * n / many}%`; return node; });
   const kinds = [["waits", "waits for its turn or a semaphore"], ["machines", "waits for machines"], ["busy", "runs"], ["good", "passed"], ["bad", "failed"], ["paused", "paused for the jobs that depend on it"]];
   const there = new Set(rows.flatMap(([, drawn]) => drawn.map(([kind]) => kind)));
   return [el("h2", {}, "When it ran"), el("p", { class: "small legend" }, kinds.filter(([kind]) => there.has(kind)).map(([kind, words]) => el("span", {}, el("i", { class: kind }), words))),
