@@ -289,8 +289,8 @@ async def test_with_certificate_and_password_one_comes_in(strict: Etcd, files: G
     ("login", "root", "said"),
     [
         ("gate:wrong@", "/gate", "the user 'gate' or the password is wrong"),
-        ("gate:word@", "/elsewhere", "may use the keys below /elsewhere"),
-        ("", "/gate", "give a user"),
+        ("gate:word@", "/elsewhere", "access to the keys below /elsewhere"),
+        ("", "/gate", "use a user with access"),
     ],
 )
 async def test_who_may_not_come_in_is_told_why(
@@ -311,12 +311,12 @@ async def test_a_certificate_of_a_stranger_is_said_so(
 async def test_what_is_somebody_elses_is_left_alone(etcd_server: Etcd) -> None:
     root = f"/{fresh()}"
     etcdctl([f"127.0.0.1:{etcd_server.port}"], "put", f"{root}/theirs", "x")
-    with pytest.raises(StoreError, match="something else lives here"):
+    with pytest.raises(StoreError, match="the root has keys of another program"):
         await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}{root}")
 
 
 @pytest.mark.parametrize(
-    ("mark", "said"), [('{"headgate": 99}', "newer Headgate"), ("garbage", "not what Headgate writes")]
+    ("mark", "said"), [('{"headgate": 99}', "newer Headgate"), ("garbage", "Headgate does not write")]
 )
 async def test_a_tree_of_another_format_is_left_alone(etcd_server: Etcd, mark: str, said: str) -> None:
     root = f"/{fresh()}"

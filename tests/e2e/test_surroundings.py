@@ -129,7 +129,9 @@ def test_with_a_full_disk_it_waits_and_goes_on_once_there_is_space(tmp_path: Pat
         wait_for("the disk is full", (tmp_path / "full").exists)
         second = repositories.propose("code/api", "second", {"b": "x\n"})
         repositories.approve("code/api", "second")
-        wait_for("it is said", lambda: "the disk is full; once there is space, it goes on by itself" in log.read_text())
+        wait_for(
+            "it is said", lambda: "the disk is full; Headgate continues as soon as there is space" in log.read_text()
+        )
         assert not repositories.note("code/api", second)
         (tmp_path / "free").touch()
         wait_for("it goes on", lambda: "Landed" in repositories.note("code/api", second))

@@ -102,12 +102,12 @@ def test_a_file_that_is_not_whole_or_not_ours_is_refused(tmp_path: Path, full: s
     run("export", "--store", full, file)
     lines = file.read_bytes().splitlines(keepends=True)
     for damage, message in (
-        (lines[:-1], "cut short after line 105"),
-        ([*lines[:3], lines[3][:20]], ":4: not a line of an export"),
-        (lines[1:], ":1: not a line of an export"),
-        ([*lines, lines[1]], "something follows"),
+        (lines[:-1], "truncated after line 105"),
+        ([*lines[:3], lines[3][:20]], ":4: not a line of a Headgate export"),
+        (lines[1:], ":1: not a line of a Headgate export"),
+        ([*lines, lines[1]], "there are lines after the last line"),
         ([b'{"headgate_export":99}\n', *lines[1:]], "newer Headgate"),
-        ([], "cut short after line 0"),
+        ([], "truncated after line 0"),
     ):
         file.write_bytes(b"".join(damage))
         result = run("import", "--store", empty, file)
@@ -220,7 +220,7 @@ def test_the_history_goes_along_so_that_links_of_builds_lead_on(tmp_path: Path, 
         ('{"history":"build","row":{"uuid":"x","table":"y","no":1}}', 0, "5 rows"),
         ('{"history":"sqlite_master","row":{"name":"build"}}', 0, "4 rows"),
         ('{"history":"build","row":{"uuid":{"a":1}}}', 1, "the history is not"),
-        ('{"history":"build","row":[]}', 1, "not a line of an export"),
+        ('{"history":"build","row":[]}', 1, "not a line of a Headgate export"),
         ('{"history":"build","row":{"uuid":"x","number":9223372036854775807}}', 1, "build is not one of Headgate: x: "),
         ('{"history":"build","row":{"uuid":"x","end_ms":99999999999999999}}', 1, "$.end_ms"),
         ('{"history":"build","row":{"uuid":"x","artifacts":"y"}}', 1, "$.artifacts"),

@@ -1,8 +1,8 @@
-"""Write a whole tree to one file of JSON lines, oldest entry first: for backups, and to move to another store.
+"""Write a complete tree to one file of JSON lines, oldest entry first: for backups, and to move to another store.
 
-The first line identifies the file, the last one counts its entries, so that a truncated file is detected. Rows of the
-history may follow the entries. Entries under leases belong to processes and are left out. Numbered children are
-appended again: they keep their order and get numbers of the new store.
+The first line identifies the file, and the last one counts its entries, so that a truncated file is detected. Rows of
+the history may follow the entries. Entries under leases belong to running processes and are left out. An import
+appends numbered children again: they keep their order and get the numbers of the new store.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Head(msgspec.Struct, frozen=True):
 class ArchiveLine(msgspec.Struct, frozen=True, omit_defaults=True):
     path: str
     at: int
-    """Number of the commit in which the entry was born; entries born in one commit share it."""
+    """Number of the commit that created the entry; entries created in one commit share it."""
     text: str | None = None
     base64: str | None = None
-    """The encoded value if it is not text, otherwise None."""
+    """The encoded value if it is not UTF-8, otherwise None."""
 
 
 class ArchiveRow(msgspec.Struct, frozen=True):
@@ -78,14 +78,14 @@ def _line(entry: Entry) -> ArchiveLine:
 
 
 def parsed(lines: Iterable[bytes], name: str) -> list[ArchiveLine]:
-    """Return the entries in the file of this name. Raise StoreError that names the bad line, which may be one of the
-    history."""
+    """Return the entries in the file of this name. Raise StoreError, which names the first invalid line, whether it is
+    an entry or a row of the history."""
     found: list[ArchiveLine] = []
     tail: ArchiveTail | None = None
     number = rows = 0
     for number, raw in enumerate(lines, 1):
         if tail is not None:
-            raise StoreError(f"{name}:{number}: something follows what should be the last line")
+            raise StoreError(f"{name}:{number}: there are lines after the last line of the export")
         try:
             if number == 1:
                 _check_head(msgspec.json.decode(raw, type=Head), name)
@@ -98,10 +98,10 @@ def parsed(lines: Iterable[bytes], name: str) -> list[ArchiveLine]:
                 found.append(msgspec.json.decode(raw, type=ArchiveLine))
                 check_path(found[-1].path)
         except (msgspec.DecodeError, ValueError) as error:
-            raise StoreError(f"{name}:{number}: not a line of an export of Headgate: {error}") from error
+            raise StoreError(f"{name}:{number}: not a line of a Headgate export: {error}") from error
     # Everything is checked before the first write: half a store is worse than none.
     if tail is None or (tail.entries, tail.rows) != (len(found), rows):
-        raise StoreError(f"{name}: cut short after line {number}; nothing was imported")
+        raise StoreError(f"{name}: truncated after line {number}; nothing was imported")
     return found
 
 
@@ -121,8 +121,8 @@ def _check_head(head: Head, name: str) -> None:
 
 
 def commits(lines: Iterable[ArchiveLine], numbered: Callable[[str], bool]) -> Iterator[list[Op]]:
-    """Yield commits to make one after the other, so that the order of births stays. `numbered` tells whether a path is
-    a numbered child."""
+    """Yield commits to make one after the other, so that entries are created in their original order. `numbered`
+    returns whether a path is a numbered child."""
     for _, together in groupby(lines, key=lambda line: line.at):
         ops: list[Op] = []
         for line in together:
@@ -139,7 +139,7 @@ def _op(line: ArchiveLine, numbered: Callable[[str], bool]) -> Op:
     if not numbered(line.path):
         return Put(line.path, value)
     parent, _, name = line.path.rpartition("/")
-    # The new store must count these children itself, or its next append would take a number that exists.
+    # The new store must count these children itself, or its next append would use a number that exists.
     return Append(parent, value, None, name[:-NAME_DIGITS])
 
 

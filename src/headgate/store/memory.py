@@ -1,4 +1,4 @@
-"""Keep a tree of entries with its watches and leases in memory, and serve it as a store."""
+"""Keep a tree of entries in memory, with watches and leases, and serve it as a store."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from headgate.store import types
 from headgate.store.model import check_commit, check_leased, order
 
 BACKLOG_MAX = 10_000
-"""Limit of changes kept for one watcher that does not read them; beyond it, the watcher gets a fresh snapshot."""
+"""Limit on the changes that wait for one watcher; beyond it, the watcher gets a fresh snapshot instead."""
 
 
 @dataclass(slots=True)
 class Staged:
-    """Show what staged commits would leave: an overlay on the tree."""
+    """Show the tree as the staged commits would leave it: an overlay on the tree."""
 
     tree: WatchedTree
     revision: int
     entries: dict[str, types.Entry | None] = field(default_factory=dict)
     appended: dict[str, int] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
-    """Paths that are in the tree and that a staged commit deleted."""
+    """Paths that exist in the tree and that a staged commit deleted."""
 
     def get(self, path: str) -> types.Entry | None:
         return self.entries[path] if path in self.entries else self.tree.get(path)
 
     def commit(self, checks: Sequence[types.At], ops: Sequence[types.Op]) -> tuple[types.Entry | None, ...]:
-        """Stage the operations and return the entries written, one per operation, or raise Conflict and stage
+        """Stage the operations and return the written entries, one per operation, or raise Conflict and stage
         nothing."""
         check_commit(checks, ops)
         for check in checks:
@@ -41,7 +41,7 @@ class Staged:
             if (entry.version if entry else None) != check.version:
                 raise types.Conflict(check)
         check_leased(ops, self._leased, self._above)
-        # A read may fail, so every one comes before the first change: half a commit must not become durable.
+        # A read may fail, so all reads come before the first change: half a commit must not become durable.
         before = {op.path: self.tree.get(op.path) for op in ops if not isinstance(op, types.Append)}
         self.revision += 1
         return tuple(self._stage(op, before) for op in ops)
@@ -71,7 +71,7 @@ class Staged:
                 entry = types.Entry(f"{parent}/{prefix}{count:0{types.NAME_DIGITS}d}", value, now, now, lease)
             case types.Delete(path):
                 self.entries[path] = None
-                # An entry that is born and deleted within one batch was never shown, so its end is not reported either.
+                # Watchers never saw an entry that was created and deleted within one batch, so its end is not reported.
                 if before[path] is not None:
                     self.removed.add(path)
                 return None
@@ -92,13 +92,13 @@ class TreeWatcher:
         self.gap()
 
     def gap(self) -> None:
-        """Start over with a snapshot at the next read."""
+        """Drop the waiting changes; the next read returns a snapshot."""
         self._changes.clear()
         self.needs_snapshot = True
         self._wake()
 
     def tell(self, change: types.Change, path: str) -> None:
-        # The snapshot that the reader will take contains this change.
+        # The snapshot that the reader will take already contains this change.
         if self.needs_snapshot or not (path == self.prefix or path.startswith(self._below)):
             return
         if len(self._changes) >= BACKLOG_MAX:
@@ -133,7 +133,7 @@ class TreeWatcher:
 
 
 class WatchedTree(ABC):
-    """Hold entries by path, wherever they are kept.  Commits are staged, made durable by the owner, then applied."""
+    """Hold entries by path, in memory or on disk.  Commits are staged, made durable by the owner, and then applied."""
 
     def __init__(self, appended: Mapping[str, int], revision: int) -> None:
         self.appended, self.revision = dict(appended), revision
@@ -143,16 +143,16 @@ class WatchedTree(ABC):
     def get(self, path: str) -> types.Entry | None: ...
 
     def leased(self, path: str) -> bool:
-        """Return whether there is an entry with a lease."""
+        """Return whether the path is an entry with a lease."""
         entry = self.get(path)
         return entry is not None and entry.lease is not None
 
     @abstractmethod
     def under(self, prefix: str) -> tuple[types.Entry, ...]:
-        """Return the subtree at `prefix`, oldest born first; costs what it holds, not what the tree holds."""
+        """Return the subtree at `prefix`, oldest entry first; the cost depends on its size, not on that of the tree."""
 
     async def settled(self) -> None:
-        """Wait until watchers have received everything that reads can return."""
+        """Wait until watchers have received every change that a read can already return."""
         return None
 
     def stage(self) -> Staged:
@@ -166,8 +166,8 @@ class WatchedTree(ABC):
                 if watcher.waits:
                     await watcher.some()
                 if watcher.needs_snapshot:
-                    # Without this, the snapshot could contain a commit that is durable but not yet told, and its
-                    # changes would follow again.
+                    # Without this, the snapshot could contain a commit that is durable but not yet sent to watchers,
+                    # and its changes would follow a second time.
                     await self.settled()
                 yield watcher.take()
         finally:
@@ -179,7 +179,7 @@ class WatchedTree(ABC):
             watcher.gap()
 
     def _tell_of(self, entry: types.Entry) -> None:
-        # Most entries are written while nobody watches them in this process; then no change object is made.
+        # Most entries are written while this process has no watcher; then no change object is made.
         if self._watchers:
             self._tell(types.EntryChanged(entry), entry.path)
 
@@ -227,7 +227,8 @@ class Tree(WatchedTree):
             self._tell_of_end(path)
 
     def under(self, prefix: str) -> tuple[types.Entry, ...]:
-        # `0` is the character after `/`: between the two lies exactly what is below the prefix, and not `/ab` for `/a`.
+        # `0` is the character after `/`: the range between the two has exactly the paths below the prefix, and for `/a`
+        # not `/ab`.
         low, high = bisect_left(self._paths, prefix + "/"), bisect_left(self._paths, prefix + "0")
         own = self.entries.get(prefix)
         if low == high:
@@ -240,8 +241,8 @@ class Tree(WatchedTree):
         return tuple(found)
 
     def names(self, directory: str) -> list[str]:
-        """Return the names directly below `directory`, in order, whether they are entries or only have entries below
-        them."""
+        """Return the sorted names directly below `directory`, including those that are no entries but have entries
+        below them."""
         base, paths, found = f"{directory}/", self._paths, dict[str, None]()
         at = bisect_left(paths, base)
         while at < len(paths) and paths[at].startswith(base):
@@ -251,7 +252,7 @@ class Tree(WatchedTree):
         return sorted(found)
 
     def scan(self, directory: str, begins: str, after: str, limit: int) -> list[types.Entry]:
-        """Return the first entries below `directory`, by path, whose path in it has the prefix and comes after
+        """Return the first entries below `directory`, by path, whose relative path begins with `begins` and sorts after
         `after`."""
         base = f"{directory}/"
         start = bisect_right(self._paths, base + after) if after >= begins else bisect_left(self._paths, base + begins)
@@ -270,7 +271,7 @@ class _Term:
 
 
 class Leases:
-    """Keep leases and call `expired`, on the loop, with each lease that ran out."""
+    """Keep leases, and call `expired` on the event loop with each lease that has expired."""
 
     def __init__(self, expired: Callable[[types.Lease], None]) -> None:
         self._expired = expired
@@ -300,7 +301,7 @@ class Leases:
         if term is None:
             return
         loop = asyncio.get_running_loop()
-        # Renewals only move the deadline. One timer per lease follows it, which is cheaper than a new timer for each
+        # Renewals only move the deadline, and this one timer follows it. That is cheaper than a new timer for each
         # renewal.
         if (left_s := term.deadline - loop.time()) > 0:
             loop.call_later(left_s, self._look, lease)
@@ -355,12 +356,12 @@ class MemoryBackend:
 
     def _drop(self, lease: types.Lease) -> None:
         staged = self.tree.stage()
-        # The end of a lease is a change like any other, with a version of its own.
+        # The end of a lease is a change like any other, so it gets its own version.
         staged.revision += 1
         staged.entries = {path: None for path, entry in self.tree.entries.items() if entry.lease == lease}
         self.tree.apply(staged)
 
 
 async def connect(url: str) -> types.Backend:
-    """Return a store that forgets all."""
+    """Return a store that lasts only as long as the process."""
     return MemoryBackend()

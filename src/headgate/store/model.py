@@ -1,4 +1,4 @@
-"""Specify a store, as a pure value.  Every backend is compared with this, step by step."""
+"""Specify the store as a pure value.  Tests compare every backend with it, step by step."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import assert_never
 
 from headgate.store import types
 
-# Apart from `~`, ZooKeeper itself refuses these. They are refused on every backend, so that a store can be moved.
+# Apart from `~`, ZooKeeper itself refuses these. Every backend refuses them, so that a store can be moved to another.
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|/(~|\.\.?(/|$))")
-"""Text that no name may contain: control and private characters, the components `.` and `..`, and `~…`, which is
-reserved for the backends."""
+"""What no path may contain: control and private-use characters, the components `.` and `..`, and components that begin
+with `~`, which are reserved for the backends."""
 
 
 @lru_cache(maxsize=10_000)
 def check_path(path: str) -> None:
-    """Check that a path is absolute, has no empty component and no trailing slash, and contains nothing that a
-    backend cannot name."""
+    """Check that a path is absolute, has no empty component and no trailing slash, and that every backend accepts its
+    characters and components."""
     if not path.startswith("/") or path.endswith("/") or "//" in path or _UNFIT.search(path):
         raise ValueError(
             f"not a store path: {path!r} (absolute, no empty component, no trailing slash, no control characters, "
@@ -28,7 +28,7 @@ def check_path(path: str) -> None:
 
 
 def check_commit(checks: Sequence[types.At], ops: Sequence[types.Op]) -> None:
-    """Check the limits that hold on every backend, even where a backend allows more."""
+    """Check the limits that apply on every backend, even where a backend allows more."""
     if len(checks) > types.OPS_MAX or len(ops) > types.OPS_MAX:
         raise types.TooLarge(
             f"a commit has at most {types.OPS_MAX} checks and {types.OPS_MAX} operations, not {len(checks)}, {len(ops)}"
@@ -42,7 +42,7 @@ def check_commit(checks: Sequence[types.At], ops: Sequence[types.Op]) -> None:
             parents.add(path)
         else:
             path = op.path
-            # No transaction of etcd may write one key twice.
+            # A transaction of etcd must not write one key twice.
             if path in named:
                 raise ValueError(f"a commit names each path once; {path} is named twice")
             named.add(path)
@@ -72,9 +72,9 @@ def _size_bytes(path: str) -> int:
 
 
 def check_leased(ops: Sequence[types.Op], leased: Callable[[str], bool], above: Callable[[str], bool]) -> None:
-    """Check that nothing lies below an entry that has a lease. `leased` says whether a path is an entry with a
-    lease, `above` whether entries lie below it."""
-    # ZooKeeper's ephemeral nodes have no children, so the rule holds for all backends.
+    """Check that an entry with a lease has no entries below it. `leased` returns whether a path is an entry with a
+    lease, `above` whether a path has entries below it."""
+    # ZooKeeper's ephemeral nodes cannot have children, so the rule applies to all backends.
     fresh = {op.path for op in ops if isinstance(op, types.Put) and op.lease is not None}
     seen: set[str] = set()
     for op in ops:
@@ -85,15 +85,15 @@ def check_leased(ops: Sequence[types.Op], leased: Callable[[str], bool], above: 
         while up and up not in seen:  # parents of a path that was seen were seen, too
             seen.add(up)
             if up in fresh or leased(up):
-                raise ValueError(f"{up}: an entry with a lease has nothing below it; {path} would be")
+                raise ValueError(f"{up}: an entry with a lease can have no entries below it, such as {path}")
             up = up.rpartition("/")[0]
         if path in fresh and above(path):
-            raise ValueError(f"{path}: an entry with a lease has nothing below it")
+            raise ValueError(f"{path}: an entry with a lease can have no entries below it")
 
 
 @lru_cache(maxsize=10_000)
 def ancestors(path: str) -> tuple[str, ...]:
-    """Return the places above, nearest first, without the root."""
+    """Return the paths above this one, nearest first, without the root."""
     found = []
     while path := path.rpartition("/")[0]:
         found.append(path)
@@ -105,13 +105,13 @@ def inside(path: str, prefix: str) -> bool:
 
 
 def order(entry: types.Entry) -> tuple[int, str]:
-    """Return how entries are listed."""
+    """Return the sort key of entries: the oldest first, and by path within a commit."""
     return entry.born, entry.path
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Hold all entries and the numbers that were used."""
+    """Hold all entries, and how many children were ever appended to each parent."""
 
     revision: int = 0
     entries: Mapping[str, types.Entry] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Model:
     def commit(
         self, checks: Sequence[types.At], ops: Sequence[types.Op]
     ) -> tuple[Model, tuple[types.Entry | None, ...]]:
-        """Return the model after the commit and an entry per op; raises Conflict and changes nothing."""
+        """Return the model after the commit, and an entry for each operation. Raise Conflict if a check fails."""
         check_commit(checks, ops)
         for check in checks:
             entry = self.entries.get(check.path)

@@ -1,4 +1,4 @@
-"""Read entries in the pages of an SQLite file: the memory used does not grow with their number."""
+"""Read entries from an SQLite file through its page cache, so that memory does not grow with their number."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from headgate.store.model import order
 from headgate.store.types import Corrupt, Entry, Lease, Unavailable
 
 CACHED_MAX, CACHED_SIZE_MAX_BYTES = 10_000, 4_000
-"""Limits of the cache of entries as last read or written: their number, and the size of each value."""
+"""Limits of the cache of entries that were read or written: their number, and the size of each value."""
 PAGES_KIB = 8_000
 """Part of the file, in KiB, that SQLite caches for reading."""
 _COLUMNS = "select path, value, version, born, lease from entry"
 FORESEEN = 50
-"""Number of entries that one query reads."""
+"""Number of entries that one query of `foresee` reads."""
 _SEVERAL = f"{_COLUMNS} where path in ({', '.join('?' * FORESEEN)})"
 
 
 class StorePages(WatchedTree):
-    """Keep entries in the pages of a SQLite file. `connection` is for reading; a writer calls `writing` first and
-    then `apply` or `dropped`."""
+    """Read entries from an SQLite file. `connection` is only for reading; a writer calls `writing` before it writes and
+    `apply` or `dropped` afterwards."""
 
     def __init__(self, connection: apsw.Connection, appended: Mapping[str, int], revision: int) -> None:
         super().__init__(appended, revision)
@@ -44,9 +44,9 @@ class StorePages(WatchedTree):
         return found
 
     def foresee(self, paths: Sequence[str]) -> None:
-        """Read what callers are about to need, many at a time.  Raises Unavailable, Corrupt."""
+        """Read entries that are about to be needed into the cache, many at a time.  Raise Unavailable, Corrupt."""
         missing = [path for path in paths if path not in self._cached]
-        # Only full groups: SQLite then prepares one statement and reuses it, and `get` reads the few that are left.
+        # Only full groups, so that SQLite prepares one statement and reuses it; `get` reads the remaining entries.
         for start in range(0, len(missing) - FORESEEN + 1, FORESEEN):
             several = missing[start : start + FORESEEN]
             found = {one.path: one for one in self._read(_SEVERAL, tuple(several))}
@@ -54,7 +54,8 @@ class StorePages(WatchedTree):
                 self._cache(path, found.get(path))
 
     def leased(self, path: str) -> bool:
-        """Return whether the entry has a lease. Entries whose lease ended with the previous process are gone."""
+        """Return whether the entry has a lease. Memory suffices for that: opening the file deleted older leased
+        entries."""
         return path in self._leased
 
     def under(self, prefix: str) -> tuple[Entry, ...]:
@@ -63,10 +64,11 @@ class StorePages(WatchedTree):
         return tuple(sorted(below if own is None else [*below, own], key=order))
 
     def scan(self, directory: str, begins: str, after: str, limit: int) -> Sequence[Entry]:
-        """Return the first entries below `directory`, by path, whose path in it begins so and comes after."""
+        """Return the first entries below `directory`, by path, whose relative path begins with `begins` and sorts after
+        `after`."""
         base = f"{directory}/"
         least, start = (">", after) if after >= begins else (">=", begins)
-        # Paths with a common prefix are neighbours, so rows without it come only after all that have it.
+        # Paths with a common prefix are neighbours, so the rows that lack it come after all rows that have it.
         found = self._read(f"{_COLUMNS} where path {least} ? order by path limit ?", (base + start, limit))
         return [entry for entry in found if entry.path.startswith(base + begins)]
 
@@ -79,7 +81,7 @@ class StorePages(WatchedTree):
             await self._settled.wait()
 
     def writing(self) -> None:
-        """Announce a write: until `apply` or `dropped`, reads may be newer than what watchers have received."""
+        """Announce a write: until `apply` or `dropped`, reads may return changes that watchers have not received."""
         self._settled.clear()
 
     def dropped(self) -> None:
@@ -88,7 +90,7 @@ class StorePages(WatchedTree):
         self._settled.set()
 
     def apply(self, staged: Staged) -> None:
-        """Send the staged changes, which the file now holds, to the watchers."""
+        """Send the staged changes, which the file now contains, to the watchers."""
         self.revision = staged.revision
         self.appended |= staged.appended
         for path, entry in staged.entries.items():

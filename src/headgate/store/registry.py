@@ -1,4 +1,4 @@
-"""List the kinds of stores in one place: a new one is a row here, and a module that has `connect`."""
+"""List the kinds of stores in one place: a new kind needs a row here, and a module with a function `connect`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class StoreKind(NamedTuple):
     """Declare one kind of store."""
 
     module: str
-    """The module, loaded once a URL names it, that has `connect(url) -> Backend`, which raises StoreError."""
+    """Module with `connect(url) -> Backend`, which raises StoreError; imported only when a URL needs it."""
     shape: str
     """Form of its URLs, for people."""
     extra: str = ""
-    """The extra of Headgate that installs the packages that the store needs; empty if it needs none."""
+    """Extra of Headgate that installs the packages that the store needs; empty if it needs none."""
 
 
 STORES: dict[str, StoreKind] = {
@@ -29,7 +29,7 @@ STORES: dict[str, StoreKind] = {
     "etcd://": StoreKind("headgate.store.etcd.backend", "etcd://HOST:PORT,…/PREFIX", extra="etcd"),
     MEMORY: StoreKind("headgate.store.memory", "memory:"),
 }
-"""Start of its URLs -> store."""
+"""Prefix of the URLs -> kind of store."""
 
 
 class _Module(Protocol):
@@ -37,18 +37,18 @@ class _Module(Protocol):
 
 
 def shapes() -> list[str]:
-    """Return how URLs of stores look; that of memory, which forgets all, is the last."""
+    """Return the forms of store URLs; that of the memory store, which is not durable, comes last."""
     found = [kind.shape for scheme, kind in STORES.items() if scheme != MEMORY]
     return [*found, STORES[MEMORY].shape]
 
 
 def scheme_of(url: str) -> str | None:
-    """Return how URLs of its kind begin, or None if no store has such a URL."""
+    """Return the prefix of STORES that this URL has, or None if it has none."""
     return next((scheme for scheme in STORES if url.startswith(scheme) and (scheme != MEMORY or url == MEMORY)), None)
 
 
 async def connect(url: str) -> Backend:
-    """Open the store of a URL; what begins like none of them is the path of an SQLite file.  Raise StoreError,
+    """Open the store of a URL; a string without a known prefix is the path of an SQLite file.  Raise StoreError,
     MissingPackage."""
     row = STORES[scheme_of(url) or SQLITE]
     with needing(f"a store {row.shape}", row.extra):

@@ -1,7 +1,7 @@
 """Keep the tree in one SQLite file: durable when `commit` returns, readable by other processes while it runs.
 
-One process owns the file and writes; it reads from pages, and its watches come from what it writes.  Commits that
-arrive while the disk is busy go into the next transaction together.
+One process owns the file and is the only writer; it reads through the page cache, and feeds its watches from its own
+writes.  Commits that arrive while the disk is busy go into the next transaction together.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ log = logging.getLogger("headgate.store")
 
 FORMAT = 1
 PORTION_MAX = 20
-"""Commits that are staged before other tasks get a turn."""
+"""Number of commits that are staged before other tasks get a turn."""
 TOGETHER_MAX = 3_000
-"""Entries that are made durable together; the last portion may exceed the limit."""
+"""Number of entries that are made durable together; the last portion may exceed it."""
 PAGES_KIB = 32_000
-"""Part of the file, in KiB, that SQLite caches while it writes. Pages of a transaction that do not fit are written
-twice."""
+"""Part of the file, in KiB, that SQLite caches while it writes. Pages of a transaction that exceed the cache are
+written twice."""
 AGAIN_S = 1.0
-"""Pause before entries of ended leases are deleted again, after the disk refused the deletion."""
+"""Pause before another attempt to delete the entries of ended leases, after a failed write."""
 # In WAL mode, `synchronous = normal` would be faster but lose the latest commits when the machine loses power.
 _SETTINGS = ("journal_mode = wal", "synchronous = full", f"cache_size = -{PAGES_KIB}")
 
@@ -66,13 +66,13 @@ _Refused = list[tuple[_QueuedCommit, Exception]]
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Translate SQLite's errors about a damaged file for people."""
+    """Translate SQLite's errors about a damaged or inaccessible file into messages for people."""
     try:
         yield
     except (apsw.CorruptError, apsw.NotADBError) as error:
         raise types.Corrupt(
             f"{path}: this file is damaged or not a Headgate store ({error}); "
-            f"move it away and restore a copy, or start without it: open changes are found again in git"
+            f"move it away and restore a copy, or start without it: Headgate finds open changes again in git"
         ) from error
     except apsw.CantOpenError as error:
         raise types.StoreError(
@@ -116,22 +116,22 @@ class SqliteBackend:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._leases = Leases(self._expired)
         self._ended = set[types.Lease]()
-        """Ended leases that may still have entries: writes that were in progress when the lease ended, or entries that
-        could not be deleted."""
+        """Ended leases that may still have entries, because a write was in progress when the lease ended, or because a
+        deletion failed."""
         self._waiting: _Queue = []
         self._writer: asyncio.Task[None] | None = None
         self._closed = False
 
     @classmethod
     async def open(cls, path: str | Path) -> SqliteBackend:
-        """Open the file, and create it if it does not exist. Raise Locked, Corrupt or StoreError that says what to
+        """Open the file, and create it if it does not exist. Raise Locked, Corrupt, or StoreError, which says what to
         do."""
         file = Path(path)
         with _readable(file), ExitStack() as undo:
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
-                # The lock comes first: the deletions below would end the sessions of another process that is running on
-                # this file.
+                # The lock comes first: the deletion of leased entries below would end the sessions of another process
+                # that uses this file.
                 lock = undo.enter_context(_take(file))
                 private_file(file)
             except OSError as error:
@@ -142,12 +142,13 @@ class SqliteBackend:
                     f"{file}: this file is damaged; move it away and restore a copy, or start without it"
                 )
             for setting in _SETTINGS:
-                connection.execute(f"pragma {setting}").fetchall()  # one by one: a row left unread ends a series
+                # One by one, with all rows read: an unread row would end a series of statements early.
+                connection.execute(f"pragma {setting}").fetchall()
             if _format(connection, file) == 0:
                 connection.execute(f"begin immediate; {_SCHEMA} pragma user_version = {FORMAT}; commit")
-            connection.execute("delete from entry where lease is not null")  # the owners of these leases are gone
+            connection.execute("delete from entry where lease is not null")  # the owners of these leases have ended
             backend = cls(file, lock, connection, _pages(file))
-            undo.pop_all()  # both are open until the backend is closed
+            undo.pop_all()  # lock and connection stay open until the backend is closed
             return backend
 
     async def get(self, path: str) -> types.Entry | None:
@@ -168,15 +169,15 @@ class SqliteBackend:
     async def commit(self, checks: Sequence[types.At], ops: Sequence[types.Op]) -> Sequence[types.Entry | None]:
         if self._closed:
             raise types.Unavailable(f"{self.path} is closed")
-        check_commit(checks, ops)  # Already here: what is wrong with it must not fail the others of its batch.
+        check_commit(checks, ops)  # already here, so that an invalid commit does not fail the others of its batch
         for op in ops:
             if not isinstance(op, types.Delete) and op.lease is not None and not self._leases.known(op.lease):
                 raise types.SessionLost(f"the lease {op.lease} has run out")
-        # The lease may still run out while the commit waits. `_leave` then deletes what the commit wrote.
+        # The lease may still expire while the commit waits. `_leave` then deletes the entries that the commit wrote.
         waiting = _QueuedCommit(checks, ops, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._go_on()
-        # A caller that is cancelled cannot take its commit back: others of the same batch may already rest on it.
+        # A cancelled caller cannot withdraw its commit: others in the same batch may already depend on it.
         return await asyncio.shield(waiting.done)
 
     async def grant(self, ttl_s: float) -> types.Lease:
@@ -187,7 +188,7 @@ class SqliteBackend:
 
     async def revoke(self, lease: types.Lease) -> None:
         self._leases.revoke(lease)
-        # Remembered before anything is awaited: commits under the lease may be waiting, and their entries go, too.
+        # Noted before anything is awaited: commits under the lease may be waiting, and their entries must go, too.
         self._ended.add(lease)
         held = [types.Delete(path) for path in self.tree.held(lease)]
         for start in range(0, len(held), 100):
@@ -206,20 +207,21 @@ class SqliteBackend:
         self._lock.close()
 
     def _expired(self, lease: types.Lease) -> None:
-        """End an expired lease; called by the loop's timer."""
+        """End an expired lease; called by a timer of the event loop."""
         self._ended.add(lease)
         self._go_on()
 
     def _go_on(self) -> None:
-        # One writer at a time: it takes all that waits, and so the order of arrival is the order of commits.
+        # Only one writer at a time, which takes everything that waits: the order of arrival is the order of commits.
         if not self._closed and (self._writer is None or self._writer.done()):
             self._writer = asyncio.ensure_future(self._write())
 
     def _leave(self) -> None:
-        """Delete the entries of ended leases before anything else is written; no write is in progress."""
+        """Queue the deletion of the entries of ended leases before all waiting commits; call it while no write is in
+        progress."""
         if not self._ended:
             return
-        # A waiting commit may still write under an ended lease; such a lease is looked at again in the next round.
+        # A waiting commit may still write under an ended lease; such a lease is checked again in the next round.
         coming = {op.lease for one in self._waiting for op in one.ops if not isinstance(op, types.Delete)}
         held = {lease: self.tree.held(lease) for lease in self._ended}
         self._ended = {lease for lease, paths in held.items() if paths or lease in coming}
@@ -230,7 +232,8 @@ class SqliteBackend:
         ]
 
     async def _write(self) -> None:
-        """Write until nothing waits: stage the waiting commits, make them durable in one transaction, show them."""
+        """Write until nothing waits: stage the waiting commits, make them durable in one transaction, and send them to
+        the watchers."""
         loop = asyncio.get_running_loop()
         while self._waiting or self._ended:
             self._leave()
@@ -240,16 +243,16 @@ class SqliteBackend:
             try:
                 staged, good, refused = await self._stage(taken)
                 if good:
-                    # From here on, reads may see the batch before the watchers do (`StorePages.settled`).
+                    # From here on, reads may return the batch before watchers receive it (`StorePages.settled`).
                     self.tree.writing()
                     await loop.run_in_executor(self._thread, self._persist, staged)
                     self.tree.apply(staged)
-            # The whole batch has failed, and whatever the error is, its callers must not wait forever. A Conflict with
-            # one of its commits may be unfounded then, but its caller reads again.
+            # The complete batch has failed, and whatever the error is, its callers must not wait forever. A Conflict
+            # with one of its commits may be wrong then, but the caller of that one reads again.
             except Exception as error:
                 if not isinstance(error, apsw.Error | OSError):
                     log.exception("%s: not written", self.path)
-                # Those that were refused before have their answers already.
+                # Commits that were refused during staging stay in `refused`: the first answer of a commit wins.
                 refused += [
                     (waiting, types.Unavailable(f"{self.path}: not written: {_why(error)}")) for waiting in taken
                 ]
@@ -261,8 +264,8 @@ class SqliteBackend:
             for waiting, why in refused:  # only now, so that a caller that reads again sees the commit that won
                 if not waiting.done.done():
                     waiting.done.set_exception(why)
-                    waiting.done.exception()  # the caller may be gone, which is no fault
-            await asyncio.sleep(0)  # let tasks that wait for the tree to settle look at it
+                    waiting.done.exception()  # marks it as retrieved: a cancelled caller never reads it
+            await asyncio.sleep(0)  # tasks that wait for the tree to settle get a turn before the next write
             if self._ended and not good and not self._waiting:
                 loop.call_later(AGAIN_S, self._go_on)
                 return
@@ -275,12 +278,12 @@ class SqliteBackend:
         while self._waiting and len(staged.entries) < TOGETHER_MAX:
             portion, self._waiting = self._waiting[:PORTION_MAX], self._waiting[PORTION_MAX:]
             taken += portion
-            with suppress(types.StoreError, ValueError):  # each commit reports the error itself
+            with suppress(types.StoreError, ValueError):  # a read that fails here fails again in its commit, below
                 self.tree.foresee([op.path for one in portion for op in one.ops if not isinstance(op, types.Append)])
             for waiting in portion:
                 try:
-                    # Each commit sees those staged before it, so a batch has the same effect as its commits one after
-                    # the other.
+                    # Each commit sees those staged before it, so a batch has the same effect as its commits made one
+                    # after the other.
                     good.append((waiting, staged.commit(waiting.checks, waiting.ops)))
                 except (types.StoreError, ValueError) as error:
                     refused.append((waiting, error))
@@ -291,7 +294,7 @@ class SqliteBackend:
         connection = self._connection
         connection.execute("begin immediate")
         try:
-            # A batch has one final state per path, so a path that is written often in it costs one write.
+            # A batch has one final state per path, so a path that it writes many times costs one write.
             written = [entry for entry in staged.entries.values() if entry is not None]
             connection.executemany(
                 "delete from entry where path = ?", ((path,) for path, one in staged.entries.items() if one is None)
@@ -313,14 +316,14 @@ class SqliteBackend:
 
 def _why(error: Exception) -> str:
     if isinstance(error, apsw.FullError):
-        return "the disk is full; once there is space, it goes on by itself"
+        return "the disk is full; Headgate continues as soon as there is space"
     return str(error)
 
 
 def _take(file: Path) -> IO[str]:
-    """Take the right to write, which lasts until the process ends."""
-    # A file of its own: closing any descriptor of the database would drop the locks that SQLite holds on it (POSIX).
-    # Opened to append, because truncating it would erase the name of its owner.
+    """Lock the file for writing, until the returned file is closed."""
+    # A separate file: closing any descriptor of the database would drop the locks that SQLite holds on it (POSIX).
+    # Opened to append, because truncation would erase the pid of the process that owns it.
     with ExitStack() as undo:
         lock = undo.enter_context(open(file.with_name(file.name + ".owner"), "a+"))
         try:
@@ -332,7 +335,7 @@ def _take(file: Path) -> IO[str]:
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
-        undo.pop_all()  # held open: that is the lock
+        undo.pop_all()  # the open file is the lock
         return lock
 
 
@@ -359,10 +362,10 @@ class SqliteReader:
         raise types.StoreError(f"{self.path} was opened to read only")
 
     async def watch(self, prefix: str) -> AsyncIterator[types.Change]:
-        """Yield a snapshot whenever the file has changed: other processes can learn no more than that from SQLite."""
+        """Yield a snapshot whenever the file has changed; SQLite does not show another process which entries did."""
         seen = None
         while True:
-            # It changes only when another connection has committed, so looking at an idle store costs next to nothing.
+            # The number changes only when another connection has committed, so polling an idle store costs very little.
             (version,) = next(self._connection.execute("pragma data_version"))
             if version != seen:
                 seen = version
@@ -387,5 +390,5 @@ class SqliteReader:
 
 
 async def connect(url: str) -> types.Backend:
-    """Open the file that a URL names, or a path.  Raise what `SqliteBackend.open` raises."""
+    """Open the file that a URL or a path names.  Raise what `SqliteBackend.open` raises."""
     return await SqliteBackend.open(url.removeprefix("sqlite:///"))

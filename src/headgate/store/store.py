@@ -1,4 +1,4 @@
-"""Provide the store that the rest of the program uses: a backend, and everything that is the same on all backends."""
+"""Provide the store that the rest of the program uses: a backend, and the functions that are equal for all backends."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ T = TypeVar("T")
 
 log = logging.getLogger("headgate.store")
 
-# Conflicts that follow each other so often mean a place that many write at once; the caller decides what to do then.
+# After so many conflicts in a row, too many processes write the same place at once; the caller decides what to do.
 ATTEMPTS_MAX = 16
-# When a process dies, its locks stay for this long. When the store is silent for two thirds of it, locks are given up.
+# The locks of a dead process stay for this long. A process gives up its locks if the store is silent for two thirds of
+# it.
 TTL_S = 15.0
 PORTION_MAX = 2 * types.OPS_MAX
-"""Entries that one caller reads before others get a turn."""
+"""Number of entries that one caller reads before other tasks get a turn."""
 
 
 class GuardLost(types.Conflict):
@@ -46,20 +47,20 @@ class Counts:
 
 @dataclass(slots=True)
 class Session:
-    """Keep a lease alive.  `lost` is set when the lease must be considered gone."""
+    """Represent a lease that is kept alive.  `lost` is set when the lease must be considered expired."""
 
     lease: types.Lease
     name: str
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    errands: set[asyncio.Task[Any]] = field(default_factory=set)  # each returns something of its own
+    errands: set[asyncio.Task[Any]] = field(default_factory=set)  # results of several types
 
     def check(self) -> None:
         if self.lost.is_set():
             raise types.SessionLost(f"the session of {self.name} has ended")
 
     def errand(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run `work` to its end even if the caller is cancelled, until the session ends at the latest. What was sent
-        to the store may take effect at any time, so something must still receive the outcome."""
+        """Run `work` to its end even if the caller is cancelled, but no longer than the session. A request that was
+        sent to the store may take effect at any time, so some task must still receive its outcome."""
         task = asyncio.ensure_future(work)
         self.errands.add(task)
         task.add_done_callback(self.errands.discard)
@@ -67,7 +68,7 @@ class Session:
 
 
 class Txn:
-    """Collect a commit: reads become checks, and writes are kept until the end; the last write to a path counts."""
+    """Collect a commit: reads become checks, and writes wait until the end; the last write to a path wins."""
 
     def __init__(self, store: Store, guards: Sequence[types.At]) -> None:
         self._store = store
@@ -77,7 +78,7 @@ class Txn:
 
     async def get(self, path: str) -> types.Entry | None:
         entry = await self._store.get(path)
-        # The first version counts: if a second read found another one, the body has used both, and the commit must
+        # The first version is checked: if a second read finds another one, the body has used both, and the commit must
         # fail.
         self.checks.setdefault(path, types.At(path, entry.version if entry else None))
         return entry
@@ -115,8 +116,8 @@ class Store:
         return await self.backend.list(prefix)
 
     async def get_many(self, paths: Sequence[str]) -> Sequence[types.Entry | None]:
-        """Return one entry per path. They may be as of different moments, because others get turns between portions of
-        a long list."""
+        """Return one entry per path. They may show different moments, because other tasks get a turn between portions
+        of a long list."""
         if not isinstance(self.backend, types.Wide):
             return await asyncio.gather(*(self.get(path) for path in paths))
         found: list[types.Entry | None] = []
@@ -133,8 +134,8 @@ class Store:
         return found
 
     async def scan(self, directory: str, *, begins: str = "", after: str = "", limit: int) -> Sequence[types.Entry]:
-        """Return the first `limit` entries below `directory`, ordered by path. Only relative paths that start with
-        `begins` and sort after `after` count."""
+        """Return the first `limit` entries below `directory`, ordered by path, whose relative paths start with `begins`
+        and sort after `after`."""
         if isinstance(self.backend, types.Wide):
             self.counts.reads += 1
             return await self.backend.scan(directory, begins=begins, after=after, limit=limit)
@@ -146,10 +147,10 @@ class Store:
     async def commit(
         self, checks: Sequence[types.At], ops: Sequence[types.Op], *, guards: Sequence[types.At] = ()
     ) -> Sequence[types.Entry | None]:
-        """Commit all or nothing.  Raises Conflict, or GuardLost when a guard no longer holds; Unavailable: outcome
+        """Commit all or nothing.  Raise Conflict; GuardLost if a guard no longer holds; Unavailable if the outcome is
         unknown."""
         # Guards come first because backends report the first check that fails: a lost lock must not look like a
-        # conflict, which callers answer with another attempt.
+        # conflict, after which callers try again.
         every = [*guards, *checks]
         self.counts.commits += 1
         self.counts.ops += len(ops)
@@ -166,11 +167,11 @@ class Store:
         return self.backend.watch(prefix)
 
     async def transact(self, body: Callable[[Txn], Awaitable[T]], *, guards: Sequence[types.At] = ()) -> T:
-        """Run `body` until its writes commit together with checks of all that it read. Without writes nothing is
-        checked.
+        """Run `body`, and commit its writes with checks of everything that it read; repeat both after a conflict. If it
+        writes nothing, nothing is checked.
 
-        `body` may run several times: no effects outside its transaction.  Raises GuardLost at once, Conflict
-        after ATTEMPTS_MAX tries, Unavailable when the outcome is unknown.
+        `body` may run several times, so it must have no effects outside its transaction.  Raises GuardLost at once,
+        Conflict after ATTEMPTS_MAX attempts, Unavailable when the outcome is unknown.
         """
         for attempt in range(ATTEMPTS_MAX):
             txn = Txn(self, guards)
@@ -181,7 +182,7 @@ class Store:
             try:
                 await self.commit(checks, txn.ops, guards=guards)
                 return result
-            # It is a Conflict, too, but reading again cannot bring the lock back.
+            # A GuardLost is a Conflict, too, but reading again cannot bring the lock back.
             except GuardLost:
                 raise
             except types.Conflict:
@@ -191,8 +192,8 @@ class Store:
 
     @asynccontextmanager
     async def session(self, name: str, *, ttl_s: float | None = None) -> AsyncIterator[Session]:
-        """Provide a lease for as long as the block runs; when it is lost the block is cancelled and SessionLost
-        raised."""
+        """Provide a lease for as long as the block runs. If the lease is lost, cancel the block and raise
+        SessionLost."""
         ttl_s = ttl_s or self._ttl_s
         session = Session(await self.backend.grant(ttl_s), name)
         body = asyncio.current_task()
@@ -201,7 +202,7 @@ class Store:
         try:
             yield session
         except asyncio.CancelledError:
-            # If somebody else has cancelled the task as well, that cancellation must not be swallowed.
+            # If another caller has cancelled the task as well, that cancellation must not be swallowed.
             if session.lost.is_set() and body.uncancel() == 0:
                 raise types.SessionLost(f"the session of {name} has ended") from None
             raise
@@ -215,7 +216,7 @@ class Store:
                     await run_to_end(self._revoke(session.lease, ttl_s))
 
     async def _revoke(self, lease: types.Lease, ttl_s: float) -> None:
-        """Revoke the lease as soon as the store can be reached; after `ttl_s` it has expired anyway."""
+        """Revoke the lease as soon as the store is reachable; give up after `ttl_s`, when it has expired anyway."""
         wait_s = 0.05
         with suppress(types.StoreError, TimeoutError):
             async with asyncio.timeout(ttl_s):
@@ -228,30 +229,30 @@ class Store:
                         wait_s = min(2 * wait_s, 1.0)
 
     async def _keep(self, session: Session, ttl_s: float, body: asyncio.Task[object]) -> None:
-        """Renew the lease after each third of its life, sooner after a failure. It counts as lost two thirds of its
-        life after the last answered request."""
+        """Renew the lease after each third of its lifetime, and sooner after a failure. It counts as lost two thirds of
+        its lifetime after the last answered request."""
         loop = asyncio.get_running_loop()
         good_until, wait_s = loop.time() + ttl_s * 2 / 3, ttl_s / 3
         while True:
             await asyncio.sleep(wait_s)
-            asked_s = loop.time()
+            sent_s = loop.time()
             try:
                 self.counts.keep_alives += 1
                 async with asyncio.timeout_at(good_until):
                     await self.backend.keep_alive(session.lease)
-                # The time of the request counts, not of its answer: the server may have renewed the lease at any moment
-                # between.
-                good_until, wait_s = asked_s + ttl_s * 2 / 3, ttl_s / 3
+                # Counted from the request, not from its answer: the server may have renewed the lease at any moment
+                # between them.
+                good_until, wait_s = sent_s + ttl_s * 2 / 3, ttl_s / 3
             except types.SessionLost:
                 break
             # A bug in a backend must not end this task: the lease would expire while the block believes that it is
             # alive.
             except Exception as error:
                 if not isinstance(error, types.StoreError | TimeoutError):
-                    log.exception("the store could not renew a session, for a reason of its own")
+                    log.exception("the store could not renew a session, because of an unexpected error")
                 if loop.time() >= good_until:
                     break
-                # About ten attempts fit between a first failure and the moment when the lease counts as lost.
+                # About ten attempts fit between the first failure and the moment when the lease counts as lost.
                 wait_s = ttl_s / 30
         session.lost.set()
         body.cancel()

@@ -15,14 +15,14 @@ COMMIT_SIZE_MAX_BYTES = 900_000
 """Size limit of the paths and values of one commit; ZooKeeper's default frame is 1 MiB, etcd's 1.5 MiB."""
 # On etcd, a parent adds a compare and a write, and the process's fence adds a compare: 100 + 20 + 1 stay below 128.
 PARENTS_MAX = 20
-"""Limit of different parents to which one commit appends; each needs an operation of its own on etcd."""
+"""Limit on the different parents to which one commit appends; each needs its own operation on etcd."""
 # ZooKeeper numbers sequential nodes with ten digits; the other backends do the same, so names look alike everywhere.
 NAME_DIGITS = 10
-"""Digits of the sequence number in the name of an appended child."""
+"""Number of digits of the sequence number in the name of an appended child."""
 
 
 class StoreError(Exception):
-    """Serve as the base of everything that the store raises."""
+    """Serve as the base class of all errors of the store."""
 
 
 class Conflict(StoreError):
@@ -34,7 +34,7 @@ class Conflict(StoreError):
 
 
 class SessionLost(StoreError):
-    """Report that the session ended and all its entries are gone. Drop the rights that it gave, and start again."""
+    """Report that the session ended and all its entries are gone. Give up all locks under it, and start again."""
 
 
 class TooLarge(StoreError):
@@ -51,11 +51,11 @@ class Corrupt(StoreError):
 
 # Mirrors hold entries in great numbers, and none can be part of a cycle, so the garbage collector need not visit them.
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """Represent one node as it was at `version`, which changes with every write and never comes back, even after
+    """Represent one node as it was at `version`, which changes with every write and is never used again, even after
     deletion.
 
-    `born` is the commit in which it was created. An entry that is put above existing entries, or under another lease
-    than before, may keep its `born` or get a new one. An entry with a lease has nothing below it.
+    `born` is the commit that created it. An entry that is put above existing entries, or under another lease than
+    before, may keep its `born` or get a new one. An entry with a lease has no entries below it.
     """
 
     path: str
@@ -66,7 +66,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class At(msgspec.Struct, frozen=True, gc=False):
-    """Check that `path` is at exactly `version`; None means absent.  The guard of a lock is one of these."""
+    """Check that `path` is at exactly `version`; None means absent.  The guard of a lock is such a check."""
 
     path: str
     version: int | None
@@ -81,8 +81,8 @@ class Put(msgspec.Struct, frozen=True, gc=False):
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):
-    """Create `<parent>/<prefix><ten digits>`; the number is greater than any that was appended to `parent` before,
-    and none comes back.  Numbers need not be consecutive."""
+    """Create `<parent>/<prefix><ten digits>`; the number is greater than all that were ever used below `parent`.
+    Numbers need not be consecutive."""
 
     parent: str
     value: bytes
@@ -100,7 +100,7 @@ Op = Put | Append | Delete
 
 
 class Snapshot(msgspec.Struct, frozen=True, gc=False):
-    """Hold the whole subtree, oldest first: the first message of a watch, and again after any gap."""
+    """Hold the complete subtree, oldest entry first: the first message of a watch, and the first one after any gap."""
 
     entries: tuple[Entry, ...]
 
@@ -117,26 +117,27 @@ Change = Snapshot | EntryChanged | EntryGone
 
 
 class Backend(Protocol):
-    """Declare what a backend provides. The pure model says what it means; the conformance suite holds all to it.
+    """Declare what a backend provides. `store.model` specifies the behaviour, and the conformance suite tests every
+    backend against it.
 
-    Paths are absolute (`/a/b`), the keyspace is flat: a parent need not exist, an entry may have both a
-    value and children.  A subtree is the entry itself and everything below it; `""` is the whole tree.  Every
-    method may raise Unavailable; only after a commit does that leave a question open.
+    Paths are absolute (`/a/b`). The keyspace is flat: a parent need not exist, and an entry may have both a value and
+    children.  A subtree is the entry itself and everything below it; `""` is the complete tree.  Every method may raise
+    Unavailable; only for a commit does that leave the outcome unknown.
     """
 
     async def get(self, path: str) -> Entry | None: ...
     async def list(self, prefix: str) -> Sequence[Entry]:
-        """Return the subtree at `prefix` as of one moment, oldest born first, and by path within a commit."""
+        """Return the subtree at `prefix` as of one moment, oldest entry first, and by path within a commit."""
         ...
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
-        """Commit all of it, durably, or raise `Conflict`.  One op per path, one lease.  Answers an entry per op, None
-        for Delete."""
+        """Commit everything durably, or raise `Conflict`.  A commit has at most one operation per path, and one lease.
+        Return an entry for each operation, None for Delete."""
         ...
 
     def watch(self, prefix: str) -> AsyncIterator[Change]:
-        """Return a Snapshot, then changes in commit order, without a pause within a commit; changes that were soon
-        overwritten may be left out. A gap is followed by another Snapshot. The watch ends with Unavailable, never
+        """Yield a Snapshot, then changes in commit order, without a pause within a commit. Changes that were soon
+        overwritten may be missing. After a gap comes another Snapshot. The watch ends with Unavailable, never
         silently."""
         ...
 
@@ -154,8 +155,7 @@ class Backend(Protocol):
 
 @runtime_checkable
 class Wide(Protocol):
-    """Declare reads that a backend may offer in addition: several entries in one request. `Store` works without
-    them."""
+    """Declare optional methods of a backend, which read several entries in one request. `Store` works without them."""
 
     async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
         """Return one entry per path, at most OPS_MAX."""

@@ -23,7 +23,7 @@ class EtcdAddress:
     hosts: tuple[str, ...]
     """Servers, each as `host:port`."""
     root: str = ""
-    """Start of all keys of the tree: empty, or a path without a slash at its end."""
+    """Prefix of all keys of the tree: empty, or a path without a trailing slash."""
     user: str = ""
     password: str = ""
     tls_ca: str = ""
@@ -31,17 +31,17 @@ class EtcdAddress:
     tls_cert: str = ""
     tls_key: str = ""
     shared: str = ""
-    """`yes`: the keys below the root include foreign ones, which are left alone."""
+    """`yes`: there may be foreign keys below the root; Headgate does not touch them."""
     bare: str = ""
-    """`yes`: keys begin with the root as it is, without a slash before it."""
+    """`yes`: keys begin with the root itself, without a leading slash."""
 
     def __str__(self) -> str:
         """Return the address without the password."""
         return SCHEME + ",".join(self.hosts) + (f"/{self.root}" if self.bare else self.root)
 
     def tls(self) -> grpc.ChannelCredentials | None:
-        """Return the TLS credentials, or None for plain connections. Raise StoreError that names the file that
-        cannot be used."""
+        """Return the TLS credentials, or None for plain connections. Raise StoreError, which names the unusable
+        file."""
         if not self.tls_ca:
             return None
         import grpc  # slow to import, and only needed for etcd
@@ -68,7 +68,7 @@ def parse(url: str) -> EtcdAddress:
     shown = f"{SCHEME}{where}"
     user, colon, password = login.partition(":")
     if at and not (user and colon and password):
-        raise StoreError(f"{shown}: before the @ stand user:password, percent-encoded")
+        raise StoreError(f"{shown}: the part before the @ must be user:password, percent-encoded")
     options = _options(query, shown)
     path = unquote(slash + root.rstrip("/")) if root.strip("/") else ""
     if path:
@@ -91,7 +91,9 @@ def _options(query: str, shown: str) -> dict[str, str]:
         if name not in OPTIONS:
             raise StoreError(f"{shown}: unknown option {name!r}; known are {', '.join(OPTIONS)}")
     if options.get("tls_cert") and not options.get("tls_ca"):
-        raise StoreError(f"{shown}: tls_cert needs tls_ca, the file of who signed the servers' certificates")
+        raise StoreError(
+            f"{shown}: tls_cert needs tls_ca, the file of the authority that signed the servers' certificates"
+        )
     for name in ("shared", "bare"):
         if options.get(name, "yes") != "yes":
             raise StoreError(f"{shown}: {name} can only be `yes`")

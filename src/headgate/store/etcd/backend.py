@@ -1,4 +1,4 @@
-"""Implement the tree in etcd, 3.4 or newer. Every read is of the newest state."""
+"""Implement the tree in etcd, 3.4 or newer. Every read returns the newest state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headgate.store.model import inside, order
 FORMAT = 1
 _MARK = msgspec.json.encode({"headgate": FORMAT})
 LASTED_S = 1.0
-"""Age above which a watch that had nothing to report counts as one that worked."""
+"""Age from which a watch counts as one that worked, even if it had nothing to report."""
 RESUME_S = 30.0
 """Time for which a broken watch tries to continue from its last revision."""
 RESUME_INTERVAL_S = 0.2
@@ -46,7 +46,7 @@ class EtcdBackend:
 
     @classmethod
     async def open(cls, url: str) -> EtcdBackend:
-        """Connect and check the tree. Raise StoreError that says what is wrong and what to do, or Unavailable if no
+        """Connect and check the tree. Raise StoreError, which says what is wrong and what to do, or Unavailable if no
         server answers."""
         backend = cls(parse(url))
         try:
@@ -78,7 +78,7 @@ class EtcdBackend:
 
     async def scan(self, directory: str, *, begins: str, after: str, limit: int) -> Sequence[types.Entry]:
         first = self._keys.key(f"{directory}/{begins}")
-        # A zero byte leads to the next possible key.
+        # The key followed by a zero byte is the next possible key.
         start = max(first, self._keys.key(f"{directory}/{after}") + b"\0") if after else first
         end = end_of(first)
         found: list[pb.KeyValue] = []
@@ -109,7 +109,7 @@ class EtcdBackend:
                 yield change
 
     async def grant(self, ttl_s: float) -> types.Lease:
-        # TTLs of etcd are whole seconds, and a lease may not be shorter than what was asked for.
+        # TTLs of etcd are whole seconds, and a lease must not be shorter than requested.
         request = pb.LeaseGrantRequest(TTL=math.ceil(ttl_s))
         response = await self._link.ask("Lease/LeaseGrant", request, pb.LeaseGrantResponse)
         return types.Lease(f"{response.ID:016x}")
@@ -133,7 +133,7 @@ class EtcdBackend:
             raise types.Unavailable(f"{self.address}: no answer for {limit_s:.1f} s") from None
         if not isinstance(response, pb.LeaseKeepAliveResponse):
             self._link.unanswered(channel)
-            raise types.Unavailable(f"{self.address}: the server went away")
+            raise types.Unavailable(f"{self.address}: the server ended the request without an answer")
         self._link.answered(channel)
         if response.TTL <= 0:
             raise types.SessionLost(f"the lease {lease} has run out")
@@ -157,8 +157,8 @@ class EtcdBackend:
         return sorted((self._keys.entry(one) for kvs in found for one in kvs), key=order), revision
 
     async def _read(self, *ranges: pb.RangeRequest) -> tuple[Sequence[Sequence[pb.KeyValue]], int]:
-        """Read all ranges as of one moment, the newest."""
-        # A read must not show a state that an unanswered commit of this process changes afterwards.
+        """Read all ranges in one transaction, in their newest state."""
+        # A read must not return a state that an unanswered commit of this process changes afterwards.
         await self._commits.settle()
         request = pb.TxnRequest(success=[pb.RequestOp(range=one) for one in ranges])
         large = any(one.range_end for one in ranges)
@@ -166,7 +166,7 @@ class EtcdBackend:
         return [answer.range.kvs for answer in response.responses], response.header.revision
 
     async def _claim(self) -> None:
-        """Begin a tree in an empty place, or check that the existing one is ours. Raise StoreError."""
+        """Begin a tree in an empty place, or check that an existing one belongs to Headgate. Raise StoreError."""
         begin, end = self._keys.tree_range
         ranges = [pb.RangeRequest(key=self._keys.mark), pb.RangeRequest(key=begin, range_end=end, limit=5)]
         (mark, others), _ = await self._read(*ranges)
@@ -176,22 +176,23 @@ class EtcdBackend:
         if others and not self.address.shared:
             names = ", ".join(one.key.decode(errors="replace") for one in others)
             raise types.StoreError(
-                f"{self.address}: something else lives here ({names}); nothing was written. "
-                f"Choose an empty root: {self.address}/headgate; or say that they are to live together: ?shared=yes"
+                f"{self.address}: the root has keys of another program ({names}); nothing was written. "
+                f"Choose an empty root: {self.address}/headgate; or let both share this one: ?shared=yes"
             )
         begun = pb.TxnRequest()
         begun.compare.add(target=pb.Compare.MOD, key=self._keys.mark, mod_revision=0)
         begun.success.add(put=pb.PutRequest(key=self._keys.mark, value=_MARK))
-        await self._link.ask("KV/Txn", begun, pb.TxnResponse)  # another process may write the same first
+        # The comparison fails if another process wrote the mark first; it wrote the same value, so that is no error.
+        await self._link.ask("KV/Txn", begun, pb.TxnResponse)
 
     def _known(self, mark: pb.KeyValue) -> None:
         try:
-            document: Any = msgspec.json.decode(mark.value)  # anybody may have written anything there
+            document: Any = msgspec.json.decode(mark.value)  # any program may have written any value there
             found = int(document["headgate"])
         except (msgspec.DecodeError, LookupError, TypeError, ValueError):
             name = self._keys.mark.decode()
             raise types.StoreError(
-                f"{self.address}: {name} is not what Headgate writes there; nothing was written"
+                f"{self.address}: {name} has a value that Headgate does not write; nothing was written"
             ) from None
         if found > FORMAT:
             known = f"format {found}, this one knows {FORMAT}"
@@ -204,7 +205,7 @@ async def connect(url: str) -> types.Backend:
 
 
 class Compacted(Exception):
-    """Report that the events since the last one seen are no longer available."""
+    """Report that etcd has dropped events that this watch has not received yet."""
 
 
 class Watch:
@@ -213,9 +214,9 @@ class Watch:
     def __init__(self, link: EtcdLink, keys: EtcdKeys, prefix: str, listed: List) -> None:
         self._link, self._keys, self._prefix, self._listed = link, keys, prefix, listed
         self._seen = 0
-        """The revision up to which every change is known."""
+        """Revision up to which this watch has received every change."""
         self._begun_s: float | None = None
-        """When the server accepted the watch on the latest connection, or None if it has not."""
+        """Time at which the server accepted the watch on the latest connection, or None if it has not."""
 
     async def changes(self) -> AsyncIterator[types.Change]:
         while True:
@@ -228,7 +229,8 @@ class Watch:
                 continue
 
     async def _follow(self) -> AsyncIterator[types.Change]:
-        """Yield changes. Raise Compacted, or Unavailable if no server could be reached for long."""
+        """Yield changes over one connection after the other. Raise Compacted, or Unavailable if no watch worked for
+        RESUME_S."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + RESUME_S
         while True:
@@ -240,13 +242,13 @@ class Watch:
                 why = error if isinstance(error, types.Unavailable) else self._link.translated(error)
                 if not isinstance(why, types.Unavailable) or (loop.time() > until_s and not self._lasted()):
                     raise why from error
-            # The time counts from the break: a watch may have had nothing to report for hours.
+            # The time starts when the connection breaks: before that, the watch may have been silent for hours.
             if self._lasted():
                 until_s = loop.time() + RESUME_S
             await asyncio.sleep(RESUME_INTERVAL_S)
 
     def _lasted(self) -> bool:
-        """Return whether the latest watch was more than an acceptance that was taken back at once."""
+        """Return whether the latest watch worked: the server did not end it right after accepting it."""
         return self._begun_s is not None and asyncio.get_running_loop().time() - self._begun_s > LASTED_S
 
     async def _connected(self) -> AsyncIterator[types.Change]:
@@ -277,15 +279,17 @@ class Watch:
                     raise types.Unavailable(f"{self._link.address}: the watch was ended: {response.cancel_reason}")
                 if self._begun_s is None:
                     self._begun_s = asyncio.get_running_loop().time()
+                # A watch that has delivered events has worked, whatever its age.
                 if response.events:
                     self._begun_s = -math.inf
                 self._link.traffic.received_bytes += response.ByteSize()
                 events += response.events
-                # Changes of one revision are shown together, so the parts of a split response are joined first.
+                # All changes of one revision are yielded together, so the parts of a split response are joined first.
                 if response.fragment:
                     continue
                 changes = [change for event in events if (change := self._change(event)) is not None]
-                # Every change up to here is passed on below, even if the connection breaks.
+                # Set before the changes are yielded: even if the connection breaks meanwhile, all of them are passed
+                # on.
                 self._seen = max([self._seen, *(event.kv.mod_revision for event in events)])
                 events = []
                 for change in changes:

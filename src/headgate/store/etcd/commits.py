@@ -1,6 +1,6 @@
-"""Make a commit one transaction of etcd.
+"""Translate a commit into one transaction of etcd.
 
-It compares the versions, then writes everything or reports the versions that differ.
+It compares the versions, and then either writes everything or returns the versions that differ.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from headgate.store.model import check_commit
 from headgate.store.types import NAME_DIGITS, Append, At, Conflict, Delete, Entry, Op, Put, Unavailable
 
 ATTEMPTS_MAX = 50
-"""Limit of attempts at a commit whose appends other processes overtook."""
+"""Limit on the attempts at a commit whose appends other processes overtake."""
 COUNTERS_MAX = 10_000
-"""Limit of counters that are remembered, so that appending takes one request."""
+"""Limit on the counters that are remembered, so that an append takes one request."""
 FENCE_S = 600
-"""Lifetime of a fence, so that fences of killed processes vanish; a live process writes a new one."""
+"""Lifetime of a fence, so that fences of killed processes disappear; a live process writes a new one."""
 
 
 class EtcdCommits:
@@ -40,12 +40,12 @@ class EtcdCommits:
         self._settling = asyncio.Lock()
 
     async def settle(self) -> None:
-        """Make sure that no earlier commit of unknown outcome can still take effect. Every commit checks the
-        version of the fence, and this call changes it: a commit that is still in flight then fails and is made
-        again. Raise Unavailable.
+        """Make sure that no earlier commit of unknown outcome can still take effect. Every commit checks the version of
+        the fence, and this call changes it: a commit that is still in flight then fails, and its caller tries again.
+        Raise Unavailable.
 
-        No commit expects the fence to be missing: so a late commit fails even after the fence has expired. A fence
-        that is itself written late makes valid commits fail, too; these are then made again.
+        No commit expects the fence to be absent, so a late commit fails even after the fence has expired. A write of
+        the fence that arrives late makes valid commits fail, too; `_commit` then tries them again.
         """
         async with self._settling:
             if self._unsure:
@@ -57,18 +57,18 @@ class EtcdCommits:
                 self._fenced, self._lease, self._unsure = response.header.revision, granted.ID, False
 
     async def forget(self) -> None:
-        """Delete the fence of a process that ends, so that nothing it sent can take effect any more."""
+        """Delete the fence when the process ends, so that nothing that it sent can take effect afterwards."""
         if self._lease:
             revoke = pb.LeaseRevokeRequest(ID=self._lease)
             await self._link.ask("Lease/LeaseRevoke", revoke, pb.LeaseRevokeResponse)
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         check_commit(checks, ops)
-        # Sorted, so that two commits that append to the same parents cannot wait for each other forever.
+        # Sorted, so that two commits that append to the same parents cannot deadlock.
         parents = sorted({op.parent for op in ops if isinstance(op, Append)})
         async with AsyncExitStack() as lines:
             for parent in parents:
-                # Our own commits would overtake each other at the counter, and all but one would fail.
+                # Without the lock, commits of this process would race for the counter, and all but one would fail.
                 await lines.enter_async_context(self._lines[parent])
             try:
                 return await self._commit(checks, ops, parents)
@@ -79,12 +79,12 @@ class EtcdCommits:
             finally:
                 if len(self._counters) > COUNTERS_MAX:
                     self._counters.clear()
-                    # A lock that somebody holds or awaits must stay the one that everybody uses.
+                    # A lock that is held or awaited must not be replaced by a new one, which would not exclude it.
                     self._lines = defaultdict(asyncio.Lock, {p: one for p, one in self._lines.items() if one.locked()})
 
     async def _commit(self, checks: Sequence[At], ops: Sequence[Op], parents: Sequence[str]) -> Sequence[Entry | None]:
         for _ in range(ATTEMPTS_MAX):
-            # Without a fence of ours there is nothing that a later call could change to void this commit.
+            # Without a fence, a later `settle` would have nothing to change to make this commit fail.
             self._unsure |= not self._fenced
             await self.settle()
             fenced = self._fenced
@@ -96,18 +96,20 @@ class EtcdCommits:
                     self._counters[parent] = (count + added, response.header.revision)
                 return [
                     self._written(op, answer, response)
-                    # The answers to the writes of the counters follow those to the operations.
+                    # Not strict: the answers for the counters follow those for the operations.
                     for op, answer in zip(_named(ops, numbered), response.responses, strict=False)
                 ]
             self._refused(checks, parents, response)
             if fenced == self._fenced and all(self._counters[parent] == numbered[parent] for parent in parents):
-                self._unsure = True  # all other checks hold, so our own fence differs from what we expected
-        raise Unavailable(f"{self._link.address}: too many append to {', '.join(parents)} at once; nothing was written")
+                self._unsure = True  # all other checks hold, so the fence has another version than expected
+        raise Unavailable(
+            f"{self._link.address}: too many processes append to {', '.join(parents)} at once; nothing was written"
+        )
 
     async def _try(self, transaction: pb.TxnRequest) -> pb.TxnResponse:
         try:
             return await self._link.ask("KV/Txn", transaction, pb.TxnResponse, once=True)
-        except BaseException:  # cancellation, too: the request is in flight
+        except BaseException:  # including cancellation: the request may be in flight
             self._unsure = True
             raise
 
@@ -120,7 +122,8 @@ class EtcdCommits:
         out = pb.TxnRequest()
         for key, version in [*expected, *counters, (self._fence, self._fenced)]:
             out.compare.add(target=pb.Compare.MOD, key=key, mod_revision=version)
-        # What is known to be absent has no earlier value; of the others, it tells when they were born.
+        # The earlier value shows when an entry was created. A path that must be absent has none, so it is not
+        # requested.
         known = {check.path for check in checks if check.version is None}
         for op in _named(ops, numbered):
             if isinstance(op, Delete):
@@ -145,7 +148,7 @@ class EtcdCommits:
         return Entry(op.path, op.value, now, before.create_revision or now, op.lease)
 
     def _refused(self, checks: Sequence[At], parents: Sequence[str], response: pb.TxnResponse) -> None:
-        """Raise Conflict, unless only the counters differed, which are then remembered."""
+        """Raise Conflict, unless only the counters or the fence differed; remember the counters."""
         found = [next(iter(answer.range.kvs), None) for answer in response.responses]
         for check, now in zip(checks, found, strict=False):
             if (now.mod_revision if now is not None else None) != check.version:
@@ -155,7 +158,7 @@ class EtcdCommits:
 
 
 def _named(ops: Sequence[Op], numbered: dict[str, tuple[int, int]]) -> list[Put | Delete]:
-    """Return the operations with appended entries under their names."""
+    """Return the operations, with each append replaced by a put under its numbered name."""
     counts = {parent: count for parent, (count, _) in numbered.items()}
     out: list[Put | Delete] = []
     for op in ops:

@@ -1,4 +1,4 @@
-"""Map paths to keys and keys to paths, and estimate how far a page of keys reaches."""
+"""Map paths to keys and keys to paths, and estimate which range of keys fills a page."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import Entry, Lease
 
 KNOWN_MAX = 1_000
-"""Limit of directories whose size is remembered."""
+"""Limit on the directories whose size is remembered."""
 
 
 class EtcdKeys:
     """Map paths to keys: below the root, `/a/b` is the key `<root>/a/b`.
 
-    Beside it, where no path can be, lie `<root>~mark`, which says whose tree this is, `<root>~n/a/b`, which counts
-    what was ever appended to `/a/b`, and `<root>~f/<process>`, which a process writes to make its commits of unknown
-    outcome void.
+    Further keys, which no path maps to, are: `<root>~mark`, which identifies the owner of the tree; `<root>~n/a/b`,
+    which counts the children ever appended to `/a/b`; and `<root>~f/<process>`, the fence that a process rewrites to
+    make its commits of unknown outcome fail.
     """
 
     def __init__(self, root: str) -> None:
         self._root = root.encode()
         self.mark = self._root + b"~mark"
         self.tree_range = (self._root + b"/", self._root + b"0")
-        """The first key of the tree, and the end of the range of all its keys."""
+        """The first possible key of the tree, and the first key after it. `0` is the character after `/`."""
 
     def key(self, path: str) -> bytes:
         return self._root + path.encode()
@@ -36,7 +36,7 @@ class EtcdKeys:
         return self._root + b"~f/" + process.encode()
 
     def below(self, path: str) -> tuple[bytes, bytes]:
-        """Return the first key below `path` and the end of that range. The key of `path` itself lies outside it."""
+        """Return the first key below `path` and the end of that range. The range excludes the key of `path` itself."""
         return self.key(path) + b"/", self.key(path) + b"0"
 
     def entry(self, found: pb.KeyValue) -> Entry:
@@ -49,21 +49,22 @@ class EtcdKeys:
 
 @dataclass(frozen=True, slots=True)
 class EtcdDirectorySize:
-    """Describe a directory: its first key when last read, and how many leading bytes the keys of one page share."""
+    """Describe a directory: its first key when last read, and how many leading bytes the keys of a full page share."""
 
     least: bytes
     alike: int
 
 
 class PageEstimate:
-    """Estimate, from the pages read before, how far a page of a directory reaches."""
+    """Estimate, from pages that were read before, which range of a directory's keys fills a page. etcd counts
+    all keys of a range, whatever the limit, so a range that fits costs less."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, EtcdDirectorySize] = {}
 
     def blocks(self, first: bytes, start: bytes, end: bytes, level: int) -> list[bytes]:
-        """Return where the next two blocks of the directory `first` end, from `start` on; the last one is `end` at the
-        latest. Each `level` makes them larger."""
+        """Return the ends of the next two blocks of the directory `first`, from `start` on, neither beyond `end`. Each
+        `level` makes the blocks larger."""
         known = self._known.get(first)
         if known is None or known.alike - level <= len(first):
             return [end]
@@ -82,7 +83,7 @@ class PageEstimate:
 
 
 def end_of(prefix: bytes) -> bytes:
-    """Return the first key that does not have this prefix. No path ends in 0xff."""
+    """Return the first key after all keys with this prefix. No path ends in 0xff, so the last byte can be increased."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 

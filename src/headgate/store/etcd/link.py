@@ -1,4 +1,4 @@
-"""Send requests to whichever etcd server answers, with a token for the password, and translate its errors."""
+"""Send requests to whichever etcd server answers, log in if the address has a password, and translate errors."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from headgate.store.types import SessionLost, StoreError, TooLarge, Unavailable
 
 M = TypeVar("M", bound=Message)
 
-# A dead server costs two seconds. Where the store is merely slow, each miss doubles the patience, up to LONG_S.
+# A dead server costs two seconds. Each request that times out doubles the limit, up to LONG_S, in case the store is
+# only slow.
 SHORT_S = 2.0
 LONG_S = 10.0
 SLOW_FOR_S = 60.0
 """Time for which a store that did not answer counts as slow."""
 SLOWEST_BYTES_PER_S = 100_000
-"""Speed that is assumed at least: large requests and answers get more time."""
+"""Lowest assumed speed of a connection, by which large requests get more time."""
 CONNECT_S = 5.0
 """Time limit for finding a reachable server."""
 ELSEWHERE_S = 1.0
 """Time limit for finding a server other than the one that did not answer."""
 AGAIN, AGAIN_AFTER_S = 2, 0.05
-"""The first: least number of attempts at a request beyond one per server, because a broken connection looks well until
-it is used. Where one connection after the other breaks at once, attempts continue for CONNECT_S, with the second as the
-pause between them."""
+"""The first: minimum number of attempts at a request beyond one per server, because a broken connection looks healthy
+until it is used. If connections break immediately one after the other, attempts continue for CONNECT_S. The second:
+pause between attempts."""
 MESSAGE_MAX_BYTES = 512 * 1024 * 1024
-"""Size limit of one answer, which may be a whole tree."""
+"""Size limit of one answer, which may be a complete tree."""
 OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_MAX_BYTES),
     ("grpc.max_send_message_length", MESSAGE_MAX_BYTES),
-    # Only the caller knows which requests may be sent again.
+    # gRPC must not retry by itself, because only the caller knows which requests may be sent again.
     ("grpc.enable_retries", 0),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -51,7 +52,7 @@ OPTIONS = (
 )
 _SERVICE = "/etcdserverpb."
 KEEP_ALIVE = "Lease/LeaseKeepAlive"
-"""The method that keeps leases alive; its requests are counted separately."""
+"""Method that keeps leases alive; its requests are counted separately."""
 _LATE = grpc.StatusCode.DEADLINE_EXCEEDED
 _AWAY = (
     grpc.StatusCode.UNAVAILABLE,
@@ -61,9 +62,9 @@ _AWAY = (
 )
 _SHUT = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 PROBE_S = 3.0
-"""Time limit for finding out why a server cannot be used."""
+"""Time limit for the diagnosis of a server that cannot be used."""
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
-"""The bytes with which an HTTP/2 client begins, and an empty settings frame; a server answers with its own."""
+"""First bytes of an HTTP/2 client, followed by an empty settings frame; a server answers with its own settings."""
 SETTINGS = 4
 """Type of a settings frame."""
 
@@ -96,7 +97,7 @@ class EtcdTraffic:
 
 
 class EtcdLink:
-    """Keep connections to all servers and use one as long as it answers."""
+    """Keep connections to all servers, and use one of them as long as it answers."""
 
     def __init__(self, address: EtcdAddress, traffic: EtcdTraffic) -> None:
         self.address, self.traffic = address, traffic
@@ -116,8 +117,8 @@ class EtcdLink:
     async def ask(
         self, method: str, request: Message, response_type: type[M], *, once: bool = False, large: bool = False
     ) -> M:
-        """Send a request to the current server and return its answer. With `once`, the request may change something and
-        is not sent again if its outcome is unknown. With `large`, the size of the answer is not bounded in advance.
+        """Send a request to the current server and return its answer. With `once`, the request is not sent again if its
+        outcome is unknown, because it may have changed something. With `large`, the answer may have any size.
 
         Raise Unavailable, SessionLost, TooLarge or StoreError.
         """
@@ -152,8 +153,8 @@ class EtcdLink:
         return self._patience.limit_s(size_bytes, asyncio.get_running_loop().time())
 
     def unanswered(self, channel: aio.Channel, waited_s: float = 0.0) -> None:
-        """Switch to the next server, once, however many callers report this one at the same time. `waited_s` is how
-        long the caller waited without an answer; the next servers get more time."""
+        """Switch to the next server, but only once if several callers report this one at the same time. `waited_s` is
+        the time that the caller waited without an answer; the next servers get more time."""
         number = self._channels.index(channel)
         if waited_s:
             self._silent = number
@@ -188,7 +189,7 @@ class EtcdLink:
         others = [wait for wait, n in waits.items() if n != self._silent]
         done = set[asyncio.Task[None]]()
         try:
-            # The server that did not answer may still accept connections, and often is the first to.
+            # The server that did not answer may still accept connections, and often accepts one first.
             if others and len(others) < len(waits):
                 done, _ = await asyncio.wait(others, timeout=ELSEWHERE_S, return_when=asyncio.FIRST_COMPLETED)
             if not done:
@@ -238,7 +239,7 @@ class EtcdLink:
             ) from error
 
     def translated(self, error: aio.AioRpcError) -> StoreError:
-        """Return the error in the terms of the store."""
+        """Translate an error of etcd into one of the store."""
         text = f"{self.address}: {(error.details() or '').removeprefix('etcdserver: ') or error.code().name}"
         if error.code() is _LATE:
             return Unavailable(f"{self.address}: no answer in time")
@@ -247,7 +248,7 @@ class EtcdLink:
         if error.code() is grpc.StatusCode.NOT_FOUND and "lease" in text:
             return SessionLost(f"{self.address}: the lease has run out")
         if error.code() in _SHUT or "user name is empty" in text:
-            return StoreError(f"{text}; give a user who may use the keys below {self.address.root or '/'}")
+            return StoreError(f"{text}; use a user with access to the keys below {self.address.root or '/'}")
         if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "space" in text:
             return Unavailable(f"{text}; compact and defragment it, then disarm its alarm (etcdctl alarm disarm)")
         if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED or "too large" in text:
@@ -256,8 +257,8 @@ class EtcdLink:
 
 
 def _away(error: aio.AioRpcError) -> bool:
-    """Return whether the error means that the server cannot be used now. A server reports dropped proposals while
-    leadership moves."""
+    """Return whether the error means that the server cannot be used now. A server reports dropped proposals while the
+    cluster elects a new leader."""
     return error.code() in _AWAY or "proposal dropped" in (error.details() or "")
 
 
@@ -270,7 +271,7 @@ async def _nothing() -> pb.Header:
 
 
 async def reasons(address: EtcdAddress) -> str:
-    """Describe, for each server, why it cannot be used."""
+    """Return, for people, why each server cannot be used."""
     return "; ".join(await asyncio.gather(*(_of(host, address) for host in address.hosts)))
 
 
@@ -281,26 +282,26 @@ async def _of(host: str, address: EtcdAddress) -> str:
     except TimeoutError:
         return f"{host} does not answer"
     except ssl.SSLCertVerificationError as error:
-        return f"the certificate of {host} is not good: {error.verify_message}"
+        return f"the certificate of {host} is not valid: {error.verify_message}"
     except ssl.SSLError as error:
         plain = "WRONG_VERSION" in str(error)
-        return f"{host}: {error.reason}; " + ("does it speak TLS?" if plain else "is tls_cert one it accepts?")
+        return f"{host}: {error.reason}; " + ("does it speak TLS?" if plain else "does it accept tls_cert?")
     except ConnectionRefusedError:
-        return f"{host}: nobody listens"
+        return f"{host}: connection refused"
     except OSError as error:
         return f"{host}: {str(error) or 'closed by the server'}; {_hint(address)}"
     # A frame begins with three bytes of length; the fourth is its type.
     if head[3:4] == bytes([SETTINGS]):
-        return f"{host} is there, and does not serve"
-    return f"{host}: it does not speak as etcd does; {_hint(address)}"
+        return f"{host} accepts connections, but does not answer requests"
+    return f"{host} does not speak etcd's protocol; {_hint(address)}"
 
 
 def _hint(address: EtcdAddress) -> str:
-    return "does it speak TLS, and is tls_cert one it accepts?" if address.tls_ca else "does it want TLS (tls_ca=…)?"
+    return "does it speak TLS and accept tls_cert?" if address.tls_ca else "does it require TLS (tls_ca=…)?"
 
 
 async def _first_bytes(host: str, address: EtcdAddress) -> bytes:
-    """Return the head of the first frame of the answer, or whatever else the server sends."""
+    """Return the header of the first frame of the answer, or whatever else the server sends."""
     name, _, port = host.rpartition(":")
     reader, writer = await asyncio.open_connection(name.strip("[]"), int(port), ssl=_context(address))
     try:
@@ -314,7 +315,7 @@ def _context(address: EtcdAddress) -> ssl.SSLContext | None:
     if not address.tls_ca:
         return None
     context = ssl.create_default_context(cafile=address.tls_ca)
-    # Servers of gRPC may end a TLS connection on which HTTP/2 was not agreed.
+    # gRPC servers may close a TLS connection that has not negotiated HTTP/2.
     context.set_alpn_protocols(["h2"])
     if address.tls_cert:
         context.load_cert_chain(address.tls_cert, address.tls_key or None)

@@ -19,7 +19,7 @@ OPTIONS = ("tls_ca", "tls_cert", "tls_key", "session_s", "adopt")
 class ZooKeeperAddress:
     hosts: tuple[tuple[str, int], ...]
     chroot: str = ""
-    """Path of the node that is the root of the tree: empty, or without a slash at its end."""
+    """Path of the node that is the root of the tree: empty, or without a trailing slash."""
     user: str = ""
     password: str = ""
     tls_ca: str = ""
@@ -27,17 +27,17 @@ class ZooKeeperAddress:
     tls_cert: str = ""
     tls_key: str = ""
     session_s: float = SESSION_S
-    """Session time: a server that is silent for too much of it is given up, and another one is tried."""
+    """Session timeout: if a server is silent for two thirds of it, the client connects to another one."""
     adopt: bool = False
-    """Whether the tree may include nodes that are already below the chroot, whose node is made if it is missing."""
+    """Whether the tree may include nodes that already exist below the chroot. The chroot's own node is created if it is
+    missing."""
 
     def __str__(self) -> str:
         """Return the address without the password."""
         return SCHEME + ",".join(f"{host}:{port}" for host, port in self.hosts) + self.chroot
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return the TLS context, or None for plain connections. Raise StoreError that names the file that cannot be
-        used."""
+        """Return the TLS context, or None for plain connections. Raise StoreError, which names the unusable file."""
         if not self.tls_ca:
             return None
         try:
@@ -49,7 +49,7 @@ class ZooKeeperAddress:
                 context.load_cert_chain(self.tls_cert, self.tls_key or None)
             except (OSError, ssl.SSLError) as error:
                 names = f"tls_cert={self.tls_cert} and tls_key={self.tls_key or self.tls_cert}"
-                raise StoreError(f"{self}: {names} are no certificate and its key ({error})") from error
+                raise StoreError(f"{self}: {names} are not a certificate and its key ({error})") from error
         return context
 
 
@@ -61,14 +61,16 @@ def parse(url: str) -> ZooKeeperAddress:
     shown = f"{SCHEME}{where}"
     user, colon, password = login.partition(":")
     if at and not (user and colon and password):
-        raise StoreError(f"{shown}: before the @ stand user:password, percent-encoded")
+        raise StoreError(f"{shown}: the part before the @ must be user:password, percent-encoded")
     options: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in OPTIONS:
             raise StoreError(f"{shown}: unknown option {name!r}; known are {', '.join(OPTIONS)}")
         options[name] = value
     if options.get("tls_cert") and not options.get("tls_ca"):
-        raise StoreError(f"{shown}: tls_cert needs tls_ca, the file of who signed the servers' certificates")
+        raise StoreError(
+            f"{shown}: tls_cert needs tls_ca, the file of the authority that signed the servers' certificates"
+        )
     path = unquote(slash + chroot.rstrip("/")) if chroot.strip("/") else ""
     if path:
         try:

@@ -1,4 +1,4 @@
-"""Keep the tree in ZooKeeper, 3.6 or newer. Reads go to one server, and see all that this process has written."""
+"""Keep the tree in ZooKeeper, 3.6 or newer. Reads go to one server, and return everything that this process wrote."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ZooKeeperBackend:
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._terms: dict[Lease, ZooKeeperLeaseTerm] = {}
         self._newest = 0
-        """The newest zxid that this process has seen on any connection."""
+        """Newest zxid that this process has seen on any connection."""
         self._commits = ZooKeeperCommits(
             self.address, self._facts, self._views, self._read_nodes, lambda: self._session.identity.zxid
         )
@@ -45,7 +45,7 @@ class ZooKeeperBackend:
 
     @classmethod
     async def open(cls, url: str) -> ZooKeeperBackend:
-        """Connect and check the tree. Raise StoreError that says what is wrong and what to do, or Unavailable if no
+        """Connect and check the tree. Raise StoreError, which says what is wrong and what to do, or Unavailable if no
         server answers."""
         backend = cls(url)
         await backend._session.start()
@@ -57,7 +57,7 @@ class ZooKeeperBackend:
         return None if hidden(path) else entry_of(path, found[path])
 
     async def list(self, prefix: str) -> Sequence[Entry]:
-        # A view that covers the prefix has all of it already, and needs only to catch up.
+        # A view that covers the prefix already has all its nodes, and only has to catch up.
         nodes = None
         if self._covering(prefix) is None:
             nodes = await self._reading(lambda link: glance(link, self.address.chroot, prefix))
@@ -81,7 +81,7 @@ class ZooKeeperBackend:
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         term = self._term_of(ops)
-        # A commit must not overtake an unanswered one of this process, which may rest on the same places.
+        # A commit must not overtake an unanswered one of this process, which may concern the same paths.
         await self._settled()
         if term is None:
             written = await self._commits.commit(checks, ops, 0, self._multi)
@@ -132,7 +132,7 @@ class ZooKeeperBackend:
         self._closed = True
         await self._sweeper.stop()
         for view in self._views.values():
-            # Wakes callers that wait for the view or for its changes, to find the backend closed.
+            # Callers that wait for the view or for its changes wake up and find the backend closed.
             view.loaded.set()
             view.tree.gap()
         await end(*self._keepers.values())
@@ -143,15 +143,16 @@ class ZooKeeperBackend:
     # --- connections
 
     async def _attached(self, link: connection.ZooKeeperLink) -> None:
-        """Make sure that no request on an earlier connection is still in flight."""
+        """Prepare a new connection: make sure that no request on an earlier one is still in flight, and load the
+        views."""
         await link.call(jute.Do.SYNC, jute.text(self.address.chroot or "/"))
         try:
-            # Counters are read here before any node is, for the reason that `ZooKeeperCommits._learn` gives.
+            # This reads the counters before any node, for the reason that `ZooKeeperCommits._learn` gives.
             await claim(link, self.address, self._facts)
             for view in list(self._views.values()):
                 await view.load(link)
         except Denied as denied:
-            raise StoreError(f"{self.address}: we may not read {denied}; its ACL is for somebody else") from denied
+            raise StoreError(f"{self.address}: no access to {denied}: its ACL allows only other users") from denied
 
     def _detached(self) -> None:
         for view in self._views.values():
@@ -168,7 +169,7 @@ class ZooKeeperBackend:
         self._newest = max(self._newest, zxid)
 
     async def _reading(self, ask: Callable[[connection.ZooKeeperLink], Awaitable[T]]) -> T:
-        """Read a state no older than any that this process knows, and repeat the read if the connection breaks."""
+        """Read a state that is not older than any that this process knows; repeat the read if the connection breaks."""
         await self._settled()
         for attempt in range(READ_ATTEMPTS_MAX):
             link = await self._session.link()
@@ -177,23 +178,23 @@ class ZooKeeperBackend:
                     found = await ask(link)
                     if self._newest <= self._session.identity.zxid:
                         return found
-                    # Not awaited: a server handles the requests of one connection in order, so the read that follows
-                    # sees the sync.
-                    link.call(jute.Do.SYNC, jute.text(self.address.chroot or "/"))  # this server is behind
+                    # This server is behind. The sync is not awaited: a server handles the requests of one connection in
+                    # order, so the next read comes after the sync.
+                    link.call(jute.Do.SYNC, jute.text(self.address.chroot or "/"))
                     return await ask(link)
             except Denied as denied:
-                raise StoreError(f"{self.address}: we may not read {denied}; its ACL is for somebody else") from denied
+                raise StoreError(f"{self.address}: no access to {denied}: its ACL allows only other users") from denied
             except connection.ZooKeeperConnectionLost as lost:
                 if attempt == READ_ATTEMPTS_MAX - 1:
                     raise Unavailable(f"{self.address}: {lost}") from lost
             except TimeoutError:
-                # Answers come in order, so this server holds back all that were asked later, too.
-                link.abort("an answer did not come")
+                # Answers come in order, so every later request on this connection waits for this one, too.
+                link.abort("the server did not answer in time")
                 raise Unavailable(f"{self.address}: no answer for {ANSWER_S} s") from None
         raise AssertionError("the loop returns or raises")
 
     async def _read_nodes(self, paths: Sequence[str], newest: bool) -> dict[str, jute.ZooKeeperNodeRead | None]:
-        """Read nodes; with `newest`, as of now, whichever server is connected."""
+        """Read nodes; with `newest`, return their newest state, even if the connected server is behind."""
 
         async def ask(link: connection.ZooKeeperLink) -> dict[str, jute.ZooKeeperNodeRead | None]:
             if newest:
@@ -208,8 +209,8 @@ class ZooKeeperBackend:
             async with asyncio.timeout(ANSWER_S):
                 return await link.multi(jute.Do.MULTI, parts)
         except (connection.ZooKeeperConnectionLost, TimeoutError) as error:
-            # The sync on the next connection (`_attached`) shows that nothing of this one is in flight any more.
-            link.abort("an answer did not come")
+            # The sync on the next connection (`_attached`) proves that no request of this one is still in flight.
+            link.abort("the server did not answer in time")
             raise Unavailable(f"{self.address}: the outcome of a commit is unknown: {error or 'no answer'}") from error
 
     async def _leased(
@@ -249,14 +250,14 @@ class ZooKeeperBackend:
         return next((view for view in self._views.values() if view.covers(prefix)), None)
 
     async def _use(self, prefix: str) -> View:
-        """Return a loaded view of the prefix. Give it back with `_leave`. Raise Unavailable."""
+        """Return a loaded view of the prefix. Release it with `_leave`. Raise Unavailable."""
         view = self._covering(prefix)
         if view is None:
             view = self._views[prefix] = View(self.address.chroot, prefix, self._seen, self._compare)
             self._keepers[prefix] = asyncio.ensure_future(view.run(self._session.connected))
         view.users += 1
         try:
-            # The first user loads the view; those who come meanwhile wait for that.
+            # The first user loads the view; users that come meanwhile wait for that.
             if view.users == 1:
                 await self._reading(view.ensure)
             else:
@@ -271,8 +272,8 @@ class ZooKeeperBackend:
         return view
 
     async def _caught_up(self, view: View, *, always: bool = False) -> None:
-        """Wait until the view shows all changes that this process knows of or, with `always`, all that exist. Raise
-        Unavailable."""
+        """Wait until the view shows all changes that this process knows of or, with `always`, all changes that exist.
+        Raise Unavailable."""
         if always or self._newest > self._session.identity.zxid:
             await self._reading(lambda link: link.call(jute.Do.SYNC, jute.text(self.address.chroot or "/")))
         try:
@@ -288,14 +289,14 @@ class ZooKeeperBackend:
         del self._views[view.prefix]
         await end(self._keepers.pop(view.prefix))
         link = self._session.present
-        # While the keeper ended, another caller may have started a view here, which needs the watch.
+        # While the keeper task ended, another caller may have started a view here, which needs the watch.
         if link is not None and view.prefix not in self._views:
             where = self.address.chroot + view.prefix or "/"
             link.call(jute.Do.REMOVE_WATCHES, jute.text(where) + jute.number(jute.ANY_WATCH))
 
     async def _compare(self, since: int, pieces: Sequence[Sequence[str]]) -> None:
-        """Compare as `View` requires. This uses a session of its own: the servers keep each watch that is set so until
-        the session ends. Raise ZooKeeperConnectionLost."""
+        """Compare as `View` requires. This uses a separate session, because the servers keep every watch that
+        SET_WATCHES sets until the session ends. Raise ZooKeeperConnectionLost."""
         identity = connection.ZooKeeperSessionIdentity(
             int(self.address.session_s * 1000), zxid=self._session.identity.zxid
         )

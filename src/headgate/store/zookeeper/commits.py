@@ -1,4 +1,4 @@
-"""Translate commits into multis and their answers back, and delete the nodes that commits leave empty."""
+"""Send commits as multis and translate the answers, and delete the nodes that commits leave empty."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from headgate.store.zookeeper.wire.connection import ZooKeeperConnectionLost, Zo
 log = logging.getLogger("headgate.store.zookeeper")
 
 ATTEMPTS_MAX = 30
-"""Limit of attempts at a commit whose nodes other processes keep changing."""
+"""Limit on the attempts at a commit whose nodes other processes keep changing."""
 
 SWEPT_MAX = 400
-"""Most nodes that one sweep deletes."""
+"""Limit on the nodes that one sweep deletes."""
 WAITING_MAX = 200_000
-"""Most nodes that wait for a sweep; others stay empty until they are found again."""
+"""Limit on the nodes that wait for a sweep; others stay empty until they are found again."""
 
 Read = Callable[[Sequence[str], bool], Awaitable[dict[str, jute.ZooKeeperNodeRead | None]]]
 Send = Callable[[Sequence[jute.ZooKeeperOperation]], Awaitable[ZooKeeperMultiResult]]
 
 
 class ZooKeeperCommits:
-    """Write commits; `read` reads nodes, the newest on request, and `state` is the zxid last seen where it reads."""
+    """Write commits. `read` reads nodes, in their newest state on request; `state` returns the last zxid seen on the
+    connection from which it reads."""
 
     def __init__(
         self,
@@ -47,10 +48,10 @@ class ZooKeeperCommits:
         self._address, self._facts, self._views, self._read, self._state = address, facts, views, read, state
         self._emptied: list[tuple[str, int]] = []
         self._making: dict[str, asyncio.Event] = {}
-        """Node that a commit in progress makes -> event that is set once the commit has ended."""
+        """Node that a commit in progress creates -> event that is set once that commit has ended."""
 
     def take_emptied(self) -> list[tuple[str, int]]:
-        """Return the paths that commits have left without data since the last call, each with its zxid."""
+        """Return the paths of the nodes that commits have left without data since the last call, each with its zxid."""
         emptied, self._emptied = self._emptied, []
         return emptied
 
@@ -63,7 +64,7 @@ class ZooKeeperCommits:
             while missing := needs(checks, ops, self._known):
                 await self._learn(sorted(missing), newest=False)
             if (check := failing(checks, self._known)) is not None:
-                # What is remembered may be old. Only a state that was read from the newest server justifies a Conflict.
+                # Cached facts may be old. Only a state that was read after a sync justifies a Conflict.
                 if sure:
                     raise Conflict(check)
                 await self._learn_all(checks, ops, owner)
@@ -75,7 +76,7 @@ class ZooKeeperCommits:
             plan.build()
             if not plan.parts:
                 return [None] * len(ops)
-            # Sent now, this commit would create the same node once more and fail as a whole.
+            # If it were sent now, this commit would create the same node a second time, and fail as a whole.
             if (other := self._making_the_same(plan)) is not None:
                 await other.wait()
                 continue
@@ -85,20 +86,20 @@ class ZooKeeperCommits:
             await self._learn_all(checks, ops, owner)
             sure = True
             self._refuse(codes, ops)
-        raise Unavailable(f"{self._address}: others write the same places without a pause; nothing was written")
+        raise Unavailable(f"{self._address}: other processes keep writing the same nodes; nothing was written")
 
     async def _sent(self, plan: Plan, send: Send, owner: int) -> list[Entry | None] | set[int]:
-        """Send a multi, and return what was written or the codes that say why nothing was."""
+        """Send a multi, and return the written entries, or the error codes if nothing was written."""
         paths = plan.touched()
-        # A lease has a connection of its own, whose answers cannot be ordered among the events of the views'
-        # connection.
+        # A lease has its own connection, and its answers have no order relative to the events on the connection of the
+        # views.
         views = [] if owner else list(self._views.values())
         ended = asyncio.Event()
         self._making |= dict.fromkeys(plan.made, ended)
         for view in views:
             view.begin(paths)
-        # After Unavailable, what is remembered may be outdated. A commit that rests on it fails as a whole, and reads
-        # again.
+        # After Unavailable, cached facts may be outdated. That is safe: a commit that depends on them fails as a whole,
+        # and reads again.
         done, found = None, dict[str, jute.ZooKeeperNodeRead | None]()
         try:
             done = await send(plan.parts)
@@ -120,13 +121,12 @@ class ZooKeeperCommits:
             ended.set()
 
     def _making_the_same(self, plan: Plan) -> asyncio.Event | None:
-        """Return an event that is set once another commit of this process has ended that makes one of the same
-        nodes."""
+        """Return the event of another commit of this process that is creating one of the same nodes, or None."""
         return next((self._making[path] for path in plan.made if path in self._making), None)
 
     def _remember(self, found: Mapping[str, jute.ZooKeeperNodeRead | None], zxid: int) -> None:
-        """Remember nodes that were read, unless they came by another connection and the counters were read after
-        them."""
+        """Cache nodes, unless another connection has seen a later state: then their counters may have been read after
+        the nodes."""
         at_s = asyncio.get_running_loop().time()
         for path, node in found.items():
             if self._state() <= zxid:
@@ -137,11 +137,11 @@ class ZooKeeperCommits:
     def _refuse(self, codes: set[int], ops: Sequence[Op]) -> None:
         """Raise an error that no retry can fix."""
         if jute.Code.NO_AUTH in codes:
-            raise StoreError(f"{self._address}: we may not write there: the ACL of a node is for somebody else")
+            raise StoreError(f"{self._address}: no access to a node that this writes: its ACL allows only other users")
         leased = [op.path for op in ops if isinstance(op, Put) and op.lease is not None]
         blocked = jute.Code.NOT_EMPTY in codes and any((f := self._known(p)) and f.stat.children for p in leased)
         if jute.Code.EPHEMERAL_PARENT in codes or blocked:
-            raise ValueError("an entry with a lease has nothing below it")
+            raise ValueError("an entry with a lease can have no entries below it")
 
     # --- what is known
 
@@ -150,16 +150,16 @@ class ZooKeeperCommits:
         settled = any(view.settled(path) for view in views)
         if path in self._facts.nodes:
             fact = self._facts.nodes[path]
-            # Absence may be remembered for any time: the commit proves it by creating the node.
+            # Absence may be cached for any time: the commit proves it by creating the node.
             if settled or fact is None or asyncio.get_running_loop().time() - fact.at_s < nodes.AGE_MAX_S:
                 return fact
-        # A view that is up to date knows every node below it, so what it lacks does not exist.
+        # A view that is up to date knows every node below its prefix, so a node that it lacks does not exist.
         elif settled and nodes.OWN not in path and not any(view.has(path) for view in views):
             return None
         raise ZooKeeperUnread(path)
 
     async def _learn_all(self, checks: Sequence[At], ops: Sequence[Op], owner: int) -> None:
-        """Read everything that the commit depends on, as it is now."""
+        """Read the newest state of everything that the commit depends on."""
         places = [*(check.path for check in checks), *(op.parent if isinstance(op, Append) else op.path for op in ops)]
         paths = dict.fromkeys(up for place in places for up in (place, *ancestors(place)))
         counters = dict.fromkeys(nodes.birth_path(place) for place in places)
@@ -168,7 +168,8 @@ class ZooKeeperCommits:
         await self._learn([*counters, *own, *paths, *numbered], newest=True)
 
     async def _learn(self, paths: Sequence[str], *, newest: bool) -> None:
-        """Read counters before nodes, because knowledge of a node may not be newer than that of its counter."""
+        """Read counters before nodes: a fact about a node must not be newer than the count of its counter, or a rebirth
+        between the two reads would go unnoticed."""
         at_s = asyncio.get_running_loop().time()
         found = await self._read(list(dict.fromkeys(paths)), newest)
         counts = dict[str, int]()
@@ -184,15 +185,15 @@ class ZooKeeperCommits:
 
 
 class Sweeper:
-    """Delete nodes without data and children. `later` and `found` name candidates, which are read again SWEEP_S
-    later and deleted only if they are still empty."""
+    """Delete nodes without data and children. `later` and `found` name candidates; they are read again after SWEEP_S,
+    and deleted only if they are still empty."""
 
     def __init__(
         self, chroot: str, facts: nodes.Facts, session: ZooKeeperSession, wait_s: float = nodes.SWEEP_S
     ) -> None:
         self._chroot, self._facts, self._session, self._wait_s = chroot, facts, session, wait_s
         self._due: dict[str, tuple[float, int]] = {}
-        """Path -> time at which it is due, and zxid of the write that emptied it; soonest first."""
+        """Path -> time at which the node is due, and zxid of the write that emptied it; soonest first."""
         self._some = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -204,7 +205,7 @@ class Sweeper:
             await end(self._task)
 
     def later(self, emptied: Iterable[tuple[str, int]]) -> None:
-        """Name the paths whose entries were deleted, each with its zxid, as candidates."""
+        """Add the paths of deleted entries, each with its zxid, to the candidates."""
         at_s = asyncio.get_running_loop().time() + self._wait_s
         for path, zxid in emptied:
             if len(self._due) < WAITING_MAX:
@@ -213,7 +214,7 @@ class Sweeper:
                 self._some.set()
 
     def found(self, path: str, stat: jute.Stat) -> None:
-        """Name a node that another process left empty as a candidate."""
+        """Add a node that another process left empty to the candidates."""
         if path not in self._due:
             self.later([(path, stat.mzxid)])
 
@@ -224,7 +225,7 @@ class Sweeper:
                 self._some.clear()
                 await self._some.wait()
             at_s = next(iter(self._due.values()))[0]
-            # The random part keeps processes from sweeping the same nodes together, and paces attempts after an error.
+            # The random part keeps processes from sweeping the same nodes at once, and delays attempts after an error.
             await asyncio.sleep(max(0.0, at_s - loop.time()) + random.uniform(0, self._wait_s / 10))
             with suppress(ZooKeeperConnectionLost, Unavailable, nodes.Denied):
                 await self._sweep(loop.time())
@@ -234,27 +235,27 @@ class Sweeper:
         due = dict([one for one in self._due.items() if one[1][0] <= now_s][:SWEPT_MAX])
         found = await nodes.read(link, self._chroot, list(due))
         good = [path for path, (_, zxid) in due.items() if _empty(found[path], zxid)]
-        # The version proves that nobody has used the node since it was read.
+        # The version proves that no process has used the node since it was read.
         parts = [jute.delete(self._chroot + path, found[path].stat.version) for path in good]  # type: ignore[union-attr]  # _empty says it is there
         again = set[str]()
         if parts:
             answers = (await link.multi(jute.Do.MULTI, parts)).answers
             refused = [path for path, answer in zip(good, answers, strict=True) if answer not in (None, jute.Code.OK)]
             if refused:
-                # A multi fails at its first bad part, and says nothing of those after it.
+                # A multi fails at its first bad part, and reports nothing about the parts after it.
                 again, good = set(good) - {refused[0]}, []
-                log.debug("%s is in use again; %d other nodes are looked at later", refused[0], len(again))
+                log.debug("%s is in use again; %d other nodes are checked later", refused[0], len(again))
         self._facts.forget(good)
         for path, noted in due.items():
-            # A node that was emptied again meanwhile has been noted again, and has to wait its whole time.
+            # A node that was emptied again meanwhile has a new entry here, and must wait the full time.
             if path not in again and self._due[path] is noted:
                 del self._due[path]
-        # Directories exist only for what is below them, so they empty from the bottom up.
+        # A directory exists only for the nodes below it, so directories become empty from the bottom up.
         parents = dict.fromkeys(path.rpartition("/")[0] for path in good)
         await self._look_at([path for path in parents if path])
 
     async def _look_at(self, parents: list[str]) -> None:
-        """Note parents that became empty as candidates."""
+        """Add parents that became empty to the candidates."""
         link = await self._session.link()
         for path, found in (await nodes.read(link, self._chroot, parents)).items():
             if found is not None and _empty(found, found.stat.mzxid):

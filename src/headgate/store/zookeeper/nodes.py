@@ -1,18 +1,18 @@
-"""Map the tree to ZooKeeper's nodes: begin it, read entries and pages, and remember facts about nodes.
+"""Map the tree to ZooKeeper's nodes: begin a tree, read entries and pages, and cache facts about nodes.
 
-A node's data is its entry's value. A node without data is not an entry: it exists for the nodes below it, or
-because its entry was deleted a moment ago. A version is the zxid of the last write. Names that begin with `~` are
-the backend's own: `/~` marks the tree as Headgate's, `/~/leases/<session>` and `/~/births/<nnn>` are explained below,
-and `<parent>/~` keeps a parent whose children are numbered from being removed, because ZooKeeper starts counting
-again when a parent is created again.
+The data of a node is the value of its entry. A node without data is not an entry: it exists for the nodes below it, or
+because its entry was deleted recently. The version of an entry is the zxid of its last write. Names that begin with `~`
+belong to the backend: `/~` marks the tree as Headgate's, `/~/leases/<session>` and `/~/births/<nnn>` are explained
+below, and `<parent>/~` protects a parent with numbered children from removal, because ZooKeeper counts from zero when a
+parent is created again.
 
-ZooKeeper can check how often a node's data was written, not that it is still the same node.  Further checks prove that
-it was not deleted and created again:
+ZooKeeper can check how often the data of a node was written, but not that it is still the same node.  Further checks
+prove that it was not deleted and created again:
 
-- The deletion of an entry leaves a node without data in its place for SWEEP_S.  A commit that creates an entry where
-  such a node exists also writes the counter `birth_path` of the place; a commit that checks a version checks that
-  counter, too.  A fact is used for AGE_MAX_S, well below SWEEP_S, or for as long as a watch confirms it.
-- An entry under a lease disappears with the lease and leaves no trace: a commit that checks its version also checks
+- The deletion of an entry leaves a tombstone for SWEEP_S: a node without data.  A commit that creates an entry on a
+  tombstone also writes the counter `birth_path` of that path, and a commit that checks a version also checks that
+  counter.  A fact is used for AGE_MAX_S, which is well below SWEEP_S, or for as long as a watch confirms it.
+- An entry under a lease disappears with the lease and leaves no tombstone: a commit that checks its version also checks
   that `lease_path` exists.
 - A numbered name is never used again after its deletion: no other child of that parent gets it.
 """
@@ -37,8 +37,8 @@ from headgate.store.zookeeper.wire.connection import ZooKeeperLink
 OWN = "/~"
 LEASES = f"{OWN}/leases"
 BIRTHS = f"{OWN}/births"
-# One counter for all would make every rebirth void the checks of all other commits. All of them are read whenever a
-# connection is made, in one request, which allows no more than MULTI_READS_MAX.
+# With a single counter, every rebirth would make the checks of all other commits fail. One request reads all counters
+# whenever a connection is made, so there must be fewer than MULTI_READS_MAX.
 BIRTHS_COUNT = 256
 SYSTEM = "/zookeeper"
 """Root of the servers' own nodes."""
@@ -46,11 +46,11 @@ SYSTEM = "/zookeeper"
 AGE_MAX_S = 240.0
 SWEEP_S = 600.0
 NODES_MAX = 50_000
-"""Most nodes about which facts are remembered."""
+"""Limit on the nodes about which facts are cached."""
 
-# Each node takes two reads, itself and its children, so that this is MULTI_READS_MAX operations: one request.
+# Each node takes two operations, for its data and its children: together MULTI_READS_MAX, which fit in one request.
 AHEAD_MAX = 200
-"""Nodes read at a time."""
+"""Number of nodes that are read at a time."""
 
 FORMAT = 1
 _MARK = msgspec.json.encode({"headgate": FORMAT})
@@ -74,12 +74,12 @@ def numbered_path(parent: str) -> str:
 
 
 def hidden(path: str) -> bool:
-    """Return whether the node belongs to the backend or to ZooKeeper, so that it is not an entry."""
+    """Return whether the node belongs to the backend or to ZooKeeper, and therefore is not an entry."""
     return "/~" in path or path == SYSTEM or path.startswith(SYSTEM + "/")
 
 
 def lease_of(session: int) -> Lease:
-    # Session ids are signed on the wire, and negative ones occur.
+    # Session ids are signed on the wire, and may be negative.
     return Lease(f"{session & 0xFFFFFFFFFFFFFFFF:016x}")
 
 
@@ -91,7 +91,7 @@ def entry_of(path: str, found: jute.ZooKeeperNodeRead | None) -> Entry | None:
 
 
 async def read(link: ZooKeeperLink, chroot: str, paths: Sequence[str]) -> dict[str, jute.ZooKeeperNodeRead | None]:
-    """Return the nodes; None where there is none.  Up to MULTI_READS_MAX are read as of one moment.  Raise
+    """Return path -> node, or None if there is no node.  Up to MULTI_READS_MAX nodes are read as of one moment.  Raise
     ZooKeeperConnectionLost, Denied."""
     answers = await _answers(link, [jute.get(chroot + path or "/") for path in paths])
     return {path: _found(path, answer) for path, answer in zip(paths, answers, strict=True)}
@@ -100,7 +100,7 @@ async def read(link: ZooKeeperLink, chroot: str, paths: Sequence[str]) -> dict[s
 async def read_with_children(
     link: ZooKeeperLink, chroot: str, paths: Sequence[str]
 ) -> dict[str, tuple[jute.ZooKeeperNodeRead | None, list[str]]]:
-    """Return the nodes, each with the paths of its children, without hidden ones."""
+    """Return the nodes, each with the paths of its children; hidden children are left out."""
     parts: list[jute.ZooKeeperOperation] = []
     for path in paths:
         where = chroot + path or "/"
@@ -117,7 +117,8 @@ async def read_with_children(
 
 
 async def walk(link: ZooKeeperLink, chroot: str, roots: Iterable[str]) -> dict[str, jute.ZooKeeperNodeRead]:
-    """Return every node at and below `roots`, level by level: not as of one moment, unless there is a watch."""
+    """Return every node at and below `roots`, read level by level. The result is not as of one moment; a caller that
+    needs that sets a watch first."""
     nodes: dict[str, jute.ZooKeeperNodeRead] = {}
     level = list(roots)
     while level:
@@ -128,13 +129,13 @@ async def walk(link: ZooKeeperLink, chroot: str, roots: Iterable[str]) -> dict[s
 
 
 async def glance(link: ZooKeeperLink, chroot: str, root: str) -> dict[str, jute.ZooKeeperNodeRead] | None:
-    """Return every node at and below `root` as of one moment, read in one request; None when one request cannot hold
-    them."""
+    """Return every node at and below `root` as of one moment, read in one request; None if they are too many for one
+    request."""
     paths = [root]
     while 2 * len(paths) <= jute.MULTI_READS_MAX:
         found = await read_with_children(link, chroot, paths)
         below = [path for _, names in found.values() for path in names]
-        # The paths are a guess from an earlier read. It is right if this one, made as of one moment, finds no others.
+        # The paths are a guess from the previous read. It was right if this read, which is atomic, finds no others.
         if set(below) <= found.keys():
             return {path: node for path, (node, _) in found.items() if node is not None}
         paths = [root, *below]
@@ -180,24 +181,24 @@ class Facts:
 
     def know(self, path: str, found: jute.ZooKeeperNodeRead | None, at_s: float) -> None:
         if len(self.nodes) >= NODES_MAX and path not in self.nodes:
-            # A forgotten fact costs one read. Dropping a quarter at a time keeps the average cost of a new fact low.
+            # A forgotten fact costs one read. To drop a quarter at a time keeps the average cost of a new fact low.
             for old in list(self.nodes)[: NODES_MAX // 4]:
                 del self.nodes[old]
         self.nodes[path] = None if found is None else Fact(found.stat, found.value is not None, at_s)
 
     def recount(self, counts: Mapping[str, int]) -> None:
-        """Record counters as read. Of those that other processes changed, forget what depended on them."""
+        """Record counters that were read. For those that other processes changed, forget the dependent facts."""
         self._doubt({path for path, count in counts.items() if self.counters.get(path, count) != count})
         self.counters.update(counts)
 
     def counted(self, counts: Mapping[str, int]) -> None:
-        """Record counters as written by this process."""
-        # Somebody else counted in between: nodes of this counter may have been born again without our knowledge.
+        """Record counters that this process wrote."""
+        # If another process wrote the counter in between, its nodes may have been created again unnoticed.
         self._doubt({path for path, count in counts.items() if self.counters.get(path) != count - 1})
         self.counters.update(counts)
 
     def _doubt(self, counters: Collection[str]) -> None:
-        """Forget the nodes of these counters, in one pass: all of them may change while a process is cut off."""
+        """Forget the nodes of these counters, in one pass: all counters may change while this process is cut off."""
         if counters:
             self.forget([p for p, fact in self.nodes.items() if fact is not None and birth_path(p) in counters])
 
@@ -207,11 +208,11 @@ class Facts:
 
 
 class Stop(NamedTuple):
-    """Represent a node, or everything below it, as a position in the order of paths: what is below `a` comes after
-    `a-b`, because `/` sorts after `-`."""
+    """Represent a node, or everything below a node, as a position in the order of paths. The two differ: `a/x` comes
+    after `a-b`, because `/` sorts after `-`."""
 
     key: str
-    """Path of the node in the directory; for everything below the node, with a slash at the end."""
+    """Relative path of the node in the directory; with a trailing slash for everything below the node."""
     path: str
 
     @property
@@ -229,7 +230,7 @@ class Scan:
         """Nodes that were read and not returned yet."""
         self._stops: list[Stop] = []
         self._top: list[str] = []
-        """Names in the directory itself, in order; those from `_next` on are not among the stops yet."""
+        """Sorted names in the directory itself; those from `_next` on are not among the stops yet."""
         self._next = 0
 
     async def first(self, limit: int) -> list[Entry]:
@@ -252,8 +253,8 @@ class Scan:
         return found
 
     def _begin(self, names: list[str]) -> None:
-        """Begin at the first relevant name, because there may be many. What is below `a` comes after `a-b`: so names
-        that are prefixes of the name in `after` are relevant, too."""
+        """Begin at the first relevant name, because there may be many. `a/x` comes after `a-b`, so names that are
+        prefixes of the first component of `after` are relevant, too."""
         begins, after = self._begins.partition("/")[0], self._after.partition("/")[0]
         self._top, self._next = names, bisect_left(names, max(begins, after))
         for size in range(1, len(after)):
@@ -263,7 +264,8 @@ class Scan:
         heapify(self._stops)
 
     def _fed(self) -> bool:
-        """Return whether enough stops are known to read ahead, including whatever comes first."""
+        """Add names to the stops until there are enough to read ahead and the first stop is certain. Return whether
+        there are any stops."""
         while self._next < len(self._top):
             name = self._top[self._next]
             if len(self._stops) >= 2 * AHEAD_MAX and name > self._stops[0].key:
@@ -276,14 +278,15 @@ class Scan:
         return bool(self._stops)
 
     async def _read_ahead(self, stop: Stop, wanted: int) -> None:
-        """Read the next known nodes, as many as are needed."""
+        """Read the node of this stop and of the next ones, as many as are needed."""
         self._stops.sort()  # a sorted list is a heap
         paths = dict.fromkeys([stop.path, *(one.path for one in self._stops[: 2 * min(wanted, AHEAD_MAX)])])
         missing = [path for path in paths if path not in self._nodes][:AHEAD_MAX]
         self._nodes |= await read_with_children(self._link, self._chroot, missing)
 
     def _stops_of(self, path: str) -> list[Stop]:
-        """Return the stops of a node that may lead to an entry; if only what is below it may, return only that."""
+        """Return the stops of a node that may lead to a wanted entry: the node itself, everything below it, both, or
+        none."""
         key = path.removeprefix(self._base)
         own = [Stop(key, path)] if self._wanted(key) else []
         inside = f"{key}/"
@@ -296,8 +299,8 @@ class Scan:
 
 
 async def claim(link: ZooKeeperLink, address: ZooKeeperAddress, facts: Facts) -> None:
-    """Begin a tree in an empty place, or read the counters of one of ours. Raise StoreError if something else is
-    there."""
+    """Begin a tree in an empty place, or read the counters of an existing one. Raise StoreError if the nodes belong to
+    another program."""
     found = await read(link, address.chroot, [OWN, "", *_COUNTERS])
     if found[OWN] is None:
         if found[""] is None and address.adopt:
@@ -323,37 +326,38 @@ async def _begin(link: ZooKeeperLink, address: ZooKeeperAddress, root: jute.ZooK
         )
     (names,) = (await link.multi(jute.Do.MULTI_READ, [jute.children(address.chroot or "/")])).answers
     names = names if isinstance(names, list) else []
-    known = {OWN.removeprefix("/"), *(() if address.chroot else ("zookeeper",))}  # another process may be making it
+    # Another process may just be creating `/~`, so that name is no sign of another program.
+    known = {OWN.removeprefix("/"), *(() if address.chroot else ("zookeeper",))}
     if not address.adopt and (others := sorted(set(names) - known)):
         raise StoreError(
-            f"{address}: something else lives here ({', '.join(others[:5])}{', …' if len(others) > 5 else ''}); "
-            f"nothing was written. Choose an empty node: {address}/headgate"
+            f"{address}: the root has nodes of another program ({', '.join(others[:5])}"
+            f"{', …' if len(others) > 5 else ''}); nothing was written. Choose an empty node: {address}/headgate"
         )
     parts = [jute.create(address.chroot + OWN, _MARK, 0, jute.acl(address.user))]
     parts += [
         jute.create(address.chroot + path, None, 0, jute.acl(address.user)) for path in (LEASES, BIRTHS, *_COUNTERS)
     ]
-    # Another process may have made the same tree first: then this fails as a whole, and the next read finds its mark.
+    # Another process may have begun the same tree first: then this fails as a whole, and the next read finds its mark.
     if jute.Code.NO_AUTH in (await link.multi(jute.Do.MULTI, parts)).answers:
-        raise StoreError(f"{address}: we may not write here; the ACL of {address.chroot or '/'} is for somebody else")
+        raise StoreError(f"{address}: no right to write to {address.chroot or '/'}: its ACL allows only other users")
 
 
 async def _made(link: ZooKeeperLink, address: ZooKeeperAddress) -> None:
-    """Create the node of the tree and those above it."""
+    """Create the root node of the tree and the nodes above it."""
     names = address.chroot.removeprefix("/").split("/")
     for depth in range(len(names)):
         path = "/" + "/".join(names[: depth + 1])
         (code,) = (await link.multi(jute.Do.MULTI, [jute.create(path, None, 0, jute.acl(address.user))])).answers
         if code is jute.Code.NO_AUTH:
-            raise StoreError(f"{address}: we may not write here: {path} cannot be made")
+            raise StoreError(f"{address}: no right to create {path}")
 
 
 def _known(mark: jute.ZooKeeperNodeRead | None, address: ZooKeeperAddress) -> None:
     try:
-        # Anybody may have written anything there.
+        # Any program may have written any value there.
         document: Any = msgspec.json.decode(mark.value or b"") if mark else None
         found = int(document["headgate"])
     except (msgspec.DecodeError, LookupError, TypeError, ValueError):
-        raise StoreError(f"{address}: {OWN} is not what Headgate writes there; nothing was written") from None
+        raise StoreError(f"{address}: {OWN} has data that Headgate does not write; nothing was written") from None
     if found > FORMAT:
         raise StoreError(f"{address}: written by a newer Headgate (format {found}, this one knows {FORMAT}); upgrade")

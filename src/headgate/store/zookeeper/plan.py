@@ -1,4 +1,4 @@
-"""Plan a commit as one multi; pure.  The multi proves what the plan assumes of nodes, or fails as a whole."""
+"""Plan a commit as one multi, without I/O.  The multi proves what the plan assumes about nodes, or fails as a whole."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.store.zookeeper.wire import jute
 _NUMBERED = re.compile(rf"[0-9]{{{NAME_DIGITS}}}$")
 
 Known = Callable[[str], Fact | None]
-"""Returns what is known of a node; None: it does not exist. Raises ZooKeeperUnread."""
+"""Returns the known fact about a node; None: it does not exist. Raises ZooKeeperUnread."""
 
 
 class ZooKeeperUnread(Exception):
@@ -58,7 +58,7 @@ def _place(op: Op) -> str:
 
 @dataclass(slots=True)
 class Plan:
-    """Hold one commit's operations: `parts` are sent; `written` and `learned` read the answer."""
+    """Hold the operations of one commit: `parts` are sent; `written`, `learned` and `counted` read the answers."""
 
     checks: Sequence[At]
     ops: Sequence[Op]
@@ -66,22 +66,22 @@ class Plan:
     counters: Mapping[str, int]
     """Path of a counter -> number of times that it was written."""
     introduced: bool
-    """Whether the lease's own node exists."""
+    """Whether the `lease_path` of the lease exists."""
     chroot: str
     owner: int
-    """The session of the lease under which the commit is made, else 0."""
+    """Session of the lease under which the commit is made, or 0."""
     acl: bytes
     parts: list[jute.ZooKeeperOperation] = field(default_factory=list)
     emptied: list[str] = field(default_factory=list)
     """Nodes that the commit leaves without data."""
     made: set[str] = field(default_factory=set)
-    """Nodes that the commit makes."""
+    """Nodes that the commit creates."""
     _counters: dict[str, int] = field(default_factory=dict)
     """Counter that the commit writes -> number of the part that writes it."""
     _wrote: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     """Number of an operation -> number of its part, and the value."""
     _nodes: dict[int, tuple[str, bytes | None]] = field(default_factory=dict)
-    """Number of a part -> path and data of the node that it makes or writes."""
+    """Number of a part -> path and data of the node that it creates or writes."""
     _gone: set[str] = field(default_factory=set)
 
     def build(self) -> None:
@@ -93,13 +93,13 @@ class Plan:
         for number, op in numbered:
             if isinstance(op, Append):
                 self._append(number, op)
-        # Deletions come last, because a numbered node really goes only if the commit makes nothing below it.
+        # Deletions come last, because a numbered node can be removed only if the commit creates nothing below it.
         for delete in _deletes(numbered):
             self._delete(delete)
 
     def touched(self) -> list[str]:
-        """Return the paths of nodes that are made, written or deleted; with a slash at the end, a path right below
-        it."""
+        """Return the paths of nodes that are created, written or deleted; a path with a trailing slash stands for any
+        path directly below it."""
         appended = [f"{op.parent}/" for op in self.ops if isinstance(op, Append)]
         return [path for path, _ in self._nodes.values() if path] + list(self._gone) + appended
 
@@ -118,8 +118,8 @@ class Plan:
                     self._prove_absent(check.path)
                 continue
             if fact.entry:
-                # Versions start at 0 again in a node that was created again, so the version alone would accept a
-                # stranger.
+                # The version of a node that was created again starts at 0, so the version alone could match another
+                # entry.
                 vouching[birth_path(check.path)] = self.counters[birth_path(check.path)]
                 if fact.stat.owner:
                     vouching[lease_path(fact.stat.owner)] = -1
@@ -136,7 +136,8 @@ class Plan:
                 break
             highest = above
         where = self._at(highest)
-        # ZooKeeper has no check for absence. The pair leaves nothing, but fails the whole multi if the node exists.
+        # ZooKeeper has no check for absence. The pair leaves nothing behind, but makes the multi fail if the node
+        # exists.
         self.parts += [jute.create(where, None, 0, self.acl), jute.delete(where, -1)]
 
     # --- the operations
@@ -147,14 +148,14 @@ class Plan:
         if fact is None:
             self._make_above(op.path)
             self._create(number, op.path, op.value, owner)
-        # A marker with children cannot be deleted, so it is written: then the entry keeps the birth of its directory.
+        # A tombstone with children cannot be deleted, so it is written: the entry then has the directory's `born`.
         elif fact.stat.owner == owner and (fact.entry or fact.stat.children):
             self._wrote[number] = len(self.parts), op.value
             self._nodes[len(self.parts)] = op.path, op.value
             self.parts.append(jute.put(self._at(op.path), op.value, fact.stat.version))
         else:
             self.parts.append(jute.delete(self._at(op.path), fact.stat.version))
-            # The owner of a node never changes, and an entry that is born needs a new czxid: so the node is made again.
+            # The owner of a node cannot change, and a new entry needs a new czxid, so the node is created again.
             self._create(number, op.path, op.value, owner)
             self._count(birth_path(op.path))
 
@@ -188,19 +189,19 @@ class Plan:
                 self._prove_absent_again(op.path)
             return
         where = self._at(op.path)
-        # There is nothing to delete. The check proves that nobody makes it an entry before this commit.
+        # There is no entry to delete. The check proves that no other commit makes it an entry before this one.
         if not fact.entry:
             if op.path not in self.made:
                 self.parts.append(jute.check(where, fact.stat.version))
             return
-        # No later node gets this name, so no marker has to tell a reborn node from this one.
+        # No later node gets this name, so no tombstone is needed to tell a later node from this one.
         if _NUMBERED.search(op.path) and not self._has_children(op.path, fact):
             self.parts.append(jute.delete(where, fact.stat.version))
             self._gone.add(op.path)
             return
         if fact.stat.owner:
             self.parts.append(jute.delete(where, fact.stat.version))
-            # The marker must outlive the session, so it cannot be ephemeral like the node that it replaces.
+            # The tombstone must outlive the session, so it cannot be ephemeral like the node that it replaces.
             self._make(op.path)
         else:
             self._nodes[len(self.parts)] = op.path, None
@@ -208,14 +209,14 @@ class Plan:
         self.emptied.append(op.path)
 
     def _prove_absent_again(self, path: str) -> None:
-        """Prove absence again, unless this commit creates a node above it, which was therefore just absent."""
+        """Prove absence of a path to delete, unless this commit creates a node above it, which proves it already."""
         if not any(above in self.made for above in ancestors(path)):
             self._prove_absent(path)
 
     def _has_children(self, path: str, fact: Fact) -> bool:
         return fact.stat.children > 0 or any(inside(made, path) for made in self.made)
 
-    # --- what goes with them
+    # --- the nodes that the operations need
 
     def _make_above(self, path: str) -> None:
         missing = []
@@ -232,7 +233,7 @@ class Plan:
         self.made.add(path)
 
     def _introduce(self) -> None:
-        """Create the lease's own node."""
+        """Create the `lease_path` of the lease, unless it exists."""
         path = lease_path(self.owner)
         if path not in self.made and not self.introduced:
             self.made.add(path)
@@ -241,7 +242,7 @@ class Plan:
     def _count(self, counter: str) -> None:
         if counter not in self._counters:
             self._counters[counter] = len(self.parts)
-            # Any version is accepted: two processes that count here at the same time do not conflict.
+            # Any version is accepted, so two processes that count here at the same time do not conflict.
             self.parts.append(jute.put(self._at(counter), None, -1))
 
     def _at(self, path: str) -> str:
@@ -250,7 +251,7 @@ class Plan:
     # --- the answers
 
     def written(self, zxid: int, answers: Sequence[jute.Answer]) -> list[Entry | None]:
-        """Return an entry per op, None for Delete."""
+        """Return an entry for each operation, None for Delete."""
         found: list[Entry | None] = [None] * len(self.ops)
         for number, (part, _) in self._wrote.items():
             path, node = self._node(part, zxid, answers)
@@ -258,14 +259,14 @@ class Plan:
         return found
 
     def learned(self, zxid: int, answers: Sequence[jute.Answer]) -> Iterator[tuple[str, jute.ZooKeeperNodeRead | None]]:
-        """Yield every node that was made, written or deleted, in its new state."""
+        """Yield every node that was created, written or deleted, in its new state."""
         for part in self._nodes:
             yield self._node(part, zxid, answers)
         for path in self._gone:
             yield path, None
 
     def counted(self, answers: Sequence[jute.Answer]) -> Iterator[tuple[str, int]]:
-        """Yield every counter that was written, and how often it has been."""
+        """Yield every counter that was written, and how often it has ever been written."""
         for counter, part in self._counters.items():
             answer = answers[part]
             yield counter, answer.version if isinstance(answer, jute.Stat) else 0
@@ -275,9 +276,9 @@ class Plan:
         answer = answers[part]
         if isinstance(answer, jute.Stat):
             return path, jute.ZooKeeperNodeRead(value, answer._replace(mzxid=zxid))
-        assert isinstance(answer, str), "what is created answers with its path"
+        assert isinstance(answer, str), "the answer to a create is a path"
         kind = self.parts[part]
-        assert kind.kind is jute.Do.CREATE, "what answers with a path was created"
+        assert kind.kind is jute.Do.CREATE, "only a create is answered with a path"
         # The flags are the last of the four bytes that end a create.
         ephemeral = kind.body[-1] & jute.EPHEMERAL
         owner = self.owner if ephemeral else 0
@@ -286,10 +287,10 @@ class Plan:
 
 
 def _puts(ops: Sequence[tuple[int, Op]]) -> list[tuple[int, Put]]:
-    """Return puts, upper nodes first."""
+    """Return the puts, parents before children."""
     return sorted(((n, op) for n, op in ops if isinstance(op, Put)), key=lambda numbered: numbered[1].path)
 
 
 def _deletes(ops: Sequence[tuple[int, Op]]) -> list[Delete]:
-    """Return deletes, lower nodes first."""
+    """Return the deletes, children before parents."""
     return sorted((op for _, op in ops if isinstance(op, Delete)), key=lambda op: op.path, reverse=True)

@@ -1,4 +1,4 @@
-"""Keep sessions over any number of connections: that of the store, and one for each lease."""
+"""Keep sessions over any number of connections: one for the store, and one for each lease."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from headgate.store.zookeeper.wire.jute import Do, ZooKeeperOperation, text
 log = logging.getLogger("headgate.store.zookeeper")
 
 PATIENCE_S = 5.0
-"""Time that a request waits for a connection before it counts as unanswered."""
+"""Time that a request waits for a connection before it fails with Unavailable."""
 START_S = 15.0
 """Time limit for the first connection."""
 WAIT_FIRST_S = 0.05
 WAIT_MAX_S = 2.0
 LOG_EVERY_S = 60.0
-"""Interval at which the log repeats that there is no connection, and why."""
+"""Interval at which the log repeats that there is no connection, with the reason."""
 ANSWER_S = 10.0
 """Time limit for an answer."""
 
@@ -36,14 +36,14 @@ async def attach(
     traffic: connection.ZooKeeperTraffic,
     on_event: connection.EventHandler,
 ) -> connection.ZooKeeperLink:
-    """Return a connection to the first server that answers.  Raises ZooKeeperConnectionLost saying why none did,
-    ZooKeeperSessionExpired, ZooKeeperRefused."""
+    """Return a connection to the first server that answers.  Raise ZooKeeperConnectionLost with the reasons if none
+    does; ZooKeeperSessionExpired; ZooKeeperRefused."""
     tls = address.tls()
     reasons: list[str] = []
     hosts = list(address.hosts)
-    # Clients spread over the servers, and one that returns does not always meet the same dead server first.
+    # Shuffled, so that clients spread over the servers, and do not always try the same dead server first.
     random.shuffle(hosts)
-    # Several servers can be tried before the session expires.
+    # Short enough to try several servers before the session expires.
     try_s = max(1.0, min(address.session_s / 3, 3.0))
     for host, port in hosts:
         try:
@@ -55,7 +55,7 @@ async def attach(
             reasons.append(f"{host}:{port} does not answer")
         except ssl.SSLCertVerificationError as error:
             raise connection.ZooKeeperRefused(
-                f"the certificate of {host}:{port} is not good: {error.verify_message}"
+                f"the certificate of {host}:{port} is not valid: {error.verify_message}"
             ) from error
         except (OSError, connection.ZooKeeperConnectionLost) as error:
             reasons.append(f"{host}:{port}: {_hint(error, tls, met=identity.session != 0)}")
@@ -72,24 +72,24 @@ async def _logged_in(link: connection.ZooKeeperLink, address: ZooKeeperAddress) 
 
 
 def _hint(error: Exception, tls: ssl.SSLContext | None, *, met: bool) -> str:
-    """Describe what went wrong and where to look. `met` means that the servers had accepted this client before."""
+    """Return what went wrong and what to check. `met`: whether the servers have accepted this client before."""
     if isinstance(error, ssl.SSLError):
-        certain = "does it speak TLS on this port?" if "WRONG_VERSION" in str(error) else "is tls_cert one it accepts?"
+        certain = "does it speak TLS on this port?" if "WRONG_VERSION" in str(error) else "does it accept tls_cert?"
         return f"{error.reason or error}; {certain}"
     if isinstance(error, ConnectionRefusedError):
-        return "nobody listens"
+        return "connection refused"
     if isinstance(error, connection.ZooKeeperConnectionLost | ConnectionError):
         if met:
             return f"{error or 'closed by the server'}"
         if tls is None:
-            return f"{error or 'closed by the server'}; does it want TLS (tls_ca=…) there?"
-        return f"{error or 'closed by the server'}; does it speak TLS there, and is tls_cert=… one it accepts?"
+            return f"{error or 'closed by the server'}; does it require TLS (tls_ca=…) there?"
+        return f"{error or 'closed by the server'}; does it speak TLS there, and does it accept tls_cert=…?"
     return str(error)
 
 
 class ZooKeeperSession:
-    """Keep one session over any number of connections. Call `start`, then `link`. `attached` is awaited with every
-    new connection, before anybody else may use it; `detached` is called when it is lost."""
+    """Keep one session over any number of connections. Call `start`, then `link`. `attached` is awaited with every new
+    connection, before any other code may use it; `detached` is called when it is lost."""
 
     def __init__(
         self,
@@ -136,10 +136,10 @@ class ZooKeeperSession:
 
     @property
     def present(self) -> connection.ZooKeeperLink | None:
-        """Return the present connection, or None if there is none."""
+        """Return the current connection, or None if there is none."""
+        # The runner has perhaps not noticed yet that this connection is lost, but no request may be sent on it.
         if self._link is not None and self._link.lost.done():
             self._ready.clear()
-        # Until the runner notices the loss, nobody else may use the dead connection.
         return self._link if self._ready.is_set() else None
 
     async def connected(self) -> connection.ZooKeeperLink:
@@ -160,25 +160,28 @@ class ZooKeeperSession:
         return self._link
 
     async def _attach(self) -> connection.ZooKeeperLink:
-        """Return a connection on which everything is restored, with a new session if the old one is gone."""
+        """Return a connection on which `attached` has restored everything. If the session has expired, prepare a new
+        one and raise ZooKeeperConnectionLost, so that the caller tries again."""
         try:
             link = await attach(self.address, self.identity, self._traffic, self._on_event)
         except connection.ZooKeeperSessionExpired:
-            # Only watches are lost with this session, and `attached` sets them again: leases have sessions of their
-            # own.
+            # Only watches are lost with this session, and `attached` sets them again: leases have their own sessions.
             self.identity.session, self.identity.password = 0, b"\x00" * 16
             self.identity.timeout_ms = int(self.address.session_s * 1000)
-            raise connection.ZooKeeperConnectionLost("the session has ended; a new one is begun") from None
+            raise connection.ZooKeeperConnectionLost(
+                "the session has expired; the next attempt begins a new one"
+            ) from None
         try:
             async with self._alive(link):
-                # Pings go on meanwhile, because loading the views may take longer than the session lives.
+                # Pings continue meanwhile, because loading the views may take longer than the session timeout.
                 await self._attached(link)
         except BaseException as error:
             link.close()
             self._detached()
-            # Servers that require a login end the connection at the first other request.
+            # Servers that require a login close the connection at the first other request.
             if isinstance(error, connection.ZooKeeperConnectionLost) and not self.address.user:
-                raise connection.ZooKeeperConnectionLost(f"{error}; does it want a login (user:password@)?") from error
+                hint = "does it require a login (user:password@)?"
+                raise connection.ZooKeeperConnectionLost(f"{error}; {hint}") from error
             raise
         self._link = link
         self._ready.set()
@@ -197,11 +200,11 @@ class ZooKeeperSession:
             self._ready.clear()
             self._detached()
             self._why = link.lost.result()
-            log.warning("%s: the connection is lost: %s", self.address, self._why)
+            log.warning("%s: connection lost: %s", self.address, self._why)
             while True:
                 try:
                     link = await self._attach()
-                    log.info("%s: connected again, after %.1f s", self.address, loop.time() - lost_s)
+                    log.info("%s: reconnected after %.1f s", self.address, loop.time() - lost_s)
                     wait_s = WAIT_FIRST_S
                     break
                 except (connection.ZooKeeperConnectionLost, StoreError) as error:
@@ -209,14 +212,14 @@ class ZooKeeperSession:
                     if loop.time() - logged_s >= LOG_EVERY_S:
                         log.warning("%s: not connected: %s", self.address, self._why)
                         logged_s = loop.time()
-                # Processes that lost the same server do not all come back at the same moment.
+                # Random, so that the processes that lost the same server do not all return at the same moment.
                 await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
                 wait_s = min(2 * wait_s, WAIT_MAX_S)
 
 
 class _Pings:
     """Keep a connection alive while the block runs, and end it if the server has been silent for two thirds of the
-    session's time."""
+    session timeout."""
 
     def __init__(self, link: connection.ZooKeeperLink, timeout_s: float) -> None:
         self._link, self._timeout_s = link, timeout_s
@@ -232,7 +235,7 @@ class _Pings:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while not self._link.lost.done():
-            # A dead server is left while a third of the session's time remains in which to reach another one.
+            # A dead server is given up while a third of the session timeout remains to reach another one.
             await asyncio.sleep(self._timeout_s / 3)
             if loop.time() - self._link.received_s >= self._timeout_s * 2 / 3:
                 self._link.abort(f"no answer for {self._timeout_s * 2 / 3:.1f} s")
@@ -253,7 +256,7 @@ class ZooKeeperLeaseTerm:
         self._renewed_s = asyncio.get_running_loop().time()
         self._pinger: asyncio.Task[None] | None = None
         self.unsettled = False
-        """Whether a commit is unanswered, so that the servers may still apply it."""
+        """Whether a commit is unanswered, so the servers may still apply it."""
 
     @property
     def lease(self) -> Lease:
@@ -262,29 +265,29 @@ class ZooKeeperLeaseTerm:
     async def begin(self) -> None:
         """Open the session of the lease. Raise Unavailable."""
         await self._connected()
-        # Servers grant at most 20 of their ticks by default, however long a time is requested.
+        # By default, servers grant at most 20 of their ticks, even if more was requested.
         if self.identity.timeout_ms / 1000 < self._ttl_s:
             self._pinger = asyncio.ensure_future(self._ping())
 
     async def keep_alive(self) -> None:
         """Renew the lease. Raise SessionLost or Unavailable."""
-        # Shorter than a third of the lease, so that another server can be tried before `Store` counts the lease as
+        # Shorter than a third of the lease, so that there is time for another server before `Store` counts the lease as
         # lost.
         await self._request(Do.PING, answer_s=min(ANSWER_S, max(self._ttl_s / 5, 0.2)))
         self._renewed_s = asyncio.get_running_loop().time()
 
     async def multi(self, parts: Sequence[ZooKeeperOperation]) -> connection.ZooKeeperMultiResult:
         """Send a multi on the lease's connection. Raise SessionLost; Unavailable if nothing was sent;
-        ZooKeeperConnectionLost if the outcome is unknown. In the last case, and if the servers can be reached,
-        everything in flight has been applied or dropped by then."""
+        ZooKeeperConnectionLost if the outcome is unknown. In the last case, everything in flight has been applied or
+        dropped by then, provided that the servers are reachable."""
         link = await self._connected()
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await link.multi(Do.MULTI, parts)
         except (connection.ZooKeeperConnectionLost, TimeoutError) as error:
             self.unsettled = True
-            # `settle` moves the session to a new connection, which voids what this one may still carry.
-            link.abort("an answer did not come")
+            # `settle` moves the session to a new connection, after which the servers refuse requests from the old one.
+            link.abort("the server did not answer in time")
             with suppress(Unavailable, SessionLost):
                 await self.settle()
             raise connection.ZooKeeperConnectionLost(str(error)) from error
@@ -293,7 +296,7 @@ class ZooKeeperLeaseTerm:
         """Make sure that no commit of this lease can take effect after this returns. Raise Unavailable or
         SessionLost."""
         try:
-            # With a new connection, the session has moved: what the old one sent is either ordered before this or
+            # The session has moved to a new connection: requests of the old one are either ordered before this sync or
             # refused.
             await self._request(Do.SYNC, text(self._address.chroot or "/"))
         except SessionLost:
@@ -322,14 +325,14 @@ class ZooKeeperLeaseTerm:
             async with asyncio.timeout(answer_s):
                 reply = await link.call(kind, body)
         except TimeoutError as error:
-            link.abort("an answer did not come")
+            link.abort("the server did not answer in time")
             raise Unavailable(f"{self._address}: no answer for {answer_s:.1f} s") from error
         except connection.ZooKeeperConnectionLost as error:
             raise Unavailable(f"{self._address}: {error}") from error
         self._saw(reply.zxid)
 
     async def _connected(self) -> connection.ZooKeeperLink:
-        # A second connection would take the session away from the first, and break what is in flight there.
+        # Locked, because a second connection would take the session away from the first and its requests in flight.
         async with self._connecting:
             if self._link is not None and not self._link.lost.done():
                 return self._link
@@ -344,7 +347,7 @@ class ZooKeeperLeaseTerm:
             return self._link
 
     async def _ping(self) -> None:
-        """Keep the lease alive between its owner's renewals, because the servers grant less time than requested."""
+        """Keep the lease alive between the owner's renewals, because the servers granted less time than requested."""
         loop = asyncio.get_running_loop()
         while (left_s := self._renewed_s + self._ttl_s - loop.time()) > 0:
             await asyncio.sleep(min(self.identity.timeout_ms / 3000, left_s))

@@ -1,10 +1,9 @@
-"""Keep a copy of a subtree on the servers current by one recursive watch.
+"""Keep a local copy of a subtree current with one recursive watch.
 
 Events name the changed nodes, and one read fetches their contents.
 
-Changes become visible commit by commit: only once everything that events have named is read, and no further event
-arrived meanwhile. After a lost connection, the servers are asked what has changed since; everything else is not
-read again.
+Changes become visible commit by commit: only when everything that events have named is read, and no further event has
+arrived meanwhile. After a lost connection, the servers report what has changed since, and only that is read again.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from headgate.store.zookeeper.wire import jute
 from headgate.store.zookeeper.wire.connection import ZooKeeperConnectionLost, ZooKeeperLink
 
 GATHER_S = 0.001
-"""Time to gather events before their nodes are read together, because the events of one commit come one by one."""
+"""Time to gather events before their nodes are read together, because the events of a commit arrive one by one."""
 ROUNDS_MAX = 50
-"""Limit of reads while events keep coming. Then changes are shown as they are, so that a commit may be seen in two
-parts."""
+"""Limit on the reads while events continue to arrive. After that, changes become visible although a commit may be
+incomplete."""
 WATCHES_SIZE_BYTES = 300_000
 """Size limit of the paths in one request for changes."""
 
 
 class _Unread:
-    """Stand for the unread contents of a path that an event named."""
+    """Represent the unread contents of a path that an event named."""
 
 
 UNREAD: Final = _Unread()
@@ -46,9 +45,9 @@ class View:
         self.prefix, self.tree = prefix, Tree()
         self.users = 0
         self.loaded = asyncio.Event()
-        """Set once `tree` has been complete."""
+        """Set when `tree` is complete for the first time."""
         self.current = False
-        """Whether the watch is set on the present connection, and all changes that it missed are known."""
+        """Whether the watch is set on the current connection, and all changes that were missed before are known."""
         self._chroot, self._seen, self._compare = chroot, seen, compare
         self._nodes: set[str] = set()
         """Paths of all nodes, whether or not they are entries."""
@@ -57,18 +56,18 @@ class View:
         self._numbers: dict[str, int] = {}
         """Path -> number of its last event."""
         self._parents: set[str] = set()
-        """Nodes below which a child was created, as far as the servers have reported it."""
+        """Nodes whose children changed while the connection was lost, as the servers reported."""
         self._own: dict[str, int] = {}
-        """Paths that commits in progress will write; with a slash at the end, a path right below it."""
+        """Path -> number of commits in progress that write it; with a trailing slash: any path directly below it."""
         self._since = 0
-        """The zxid up to which every event was seen, while the watch is not set."""
+        """While the watch is not set: zxid up to which every event was received."""
         self._stirred, self._calm = asyncio.Event(), asyncio.Event()
 
     def covers(self, path: str) -> bool:
         return inside(path, self.prefix) if self.prefix else True
 
     def settled(self, path: str) -> bool:
-        """Return whether everything that is known of the subtree is up to date with the servers' last message."""
+        """Return whether everything known about the path is up to date with the servers' last message."""
         return self.current and path not in self._dirty
 
     async def calm(self) -> None:
@@ -81,9 +80,9 @@ class View:
         return path in self._nodes
 
     def lose(self, zxid: int) -> None:
-        """Note that the connection is lost and that its last answer was as of `zxid`."""
+        """Note that the connection is lost; its last answer was as of `zxid`."""
         if self.current:
-            # Only the first loss counts: connections that broke before the view was loaded again have shown it nothing.
+            # Only the first loss counts: connections that broke before the view was loaded again brought no events.
             self._since = zxid
         self.current = False
         self._own.clear()
@@ -93,7 +92,7 @@ class View:
         """Handle a watch event."""
         if not self.covers(path) or hidden(path):
             return
-        # Recursive watches never report this; it comes only from the watches that `_compare` sets.
+        # Recursive watches never report this kind; it comes only from the watches that `_compare` sets.
         if kind == jute.ZooKeeperWatchEvent.CHILDREN:
             if not self.current:
                 self._parents.add(path)
@@ -104,7 +103,7 @@ class View:
         self._stirred.set()
 
     def begin(self, paths: list[str]) -> None:
-        """Note that a commit of this process is in flight: its answer says what it writes, so nothing needs to be
+        """Note that a commit of this process is in flight. Its answer tells what it wrote, so these paths need not be
         read."""
         for path in paths:
             self._own[path] = self._own.get(path, 0) + 1
@@ -117,7 +116,7 @@ class View:
                 if not self._own[path]:
                     del self._own[path]
         for path, found in written.items():
-            # An event that came after the answer is of a later write by somebody else, which has to be read.
+            # An event that came after the answer belongs to a later write, of another process, which must be read.
             if path in self._dirty and self._numbers.get(path, 0) <= events:
                 self._dirty[path] = found
         self._stirred.set()
@@ -125,21 +124,21 @@ class View:
     # --- on a new connection
 
     async def ensure(self, link: ZooKeeperLink) -> None:
-        """Load the subtree unless another caller has done so meanwhile."""
+        """Load the subtree, unless another caller has loaded it meanwhile."""
         if not self.current:
             await self.load(link)
 
     async def load(self, link: ZooKeeperLink) -> None:
         """Read everything the first time, and later only what changed. Raise ZooKeeperConnectionLost or Denied."""
         root = self._chroot + self.prefix or "/"
-        self._dirty = dict.fromkeys(self._dirty, UNREAD)  # their connection broke before they were shown
+        self._dirty = dict.fromkeys(self._dirty, UNREAD)  # the connection broke before these became visible
         if not self.loaded.is_set():
             await self._request(link, jute.Do.ADD_WATCH, jute.text(root) + jute.number(jute.PERSISTENT_RECURSIVE))
-            # The watch is set first: what changes during the walk is reported, and what the walk read of it does not
-            # count.
+            # The watch is set first, so that it reports changes during the walk. For a node that an event names, the
+            # result of the walk is ignored, because it may be older.
             found: Mapping[str, jute.ZooKeeperNodeRead | None] = await walk(link, self._chroot, [self.prefix])
         else:
-            # The watch of the lost connection is gone, and what changed since has left no events.
+            # The watch of the lost connection is gone, and later changes have sent no events.
             found = await self._missed(link, root)
         for path, node in found.items():
             if path not in self._dirty:
@@ -154,7 +153,7 @@ class View:
         self.tree.gap()
 
     async def _missed(self, link: ZooKeeperLink, root: str) -> dict[str, jute.ZooKeeperNodeRead | None]:
-        """Read everything that changed since the connection was lost, apart from changes that events will report."""
+        """Read everything that changed since the connection was lost, except changes that events report."""
         await self._request(link, jute.Do.ADD_WATCH, jute.text(root) + jute.number(jute.PERSISTENT_RECURSIVE))
         known = _pieces(sorted({*self._nodes, self.prefix}))
         await self._compare(self._since, [[self._chroot + path or "/" for path in some] for some in known])
@@ -162,7 +161,7 @@ class View:
         self._parents.clear()
         found: dict[str, jute.ZooKeeperNodeRead | None] = {}
         below = await read_with_children(link, self._chroot, suspects)
-        # Servers report nothing of nodes that were made meanwhile, only that the children of their parent changed.
+        # Servers do not report nodes that were created meanwhile, only that the children of their parent changed.
         fresh = {child for _, children in below.values() for child in children if child not in self._nodes}
         found.update((path, node) for path, (node, _) in below.items())
         found.update(await walk(link, self._chroot, sorted(fresh - set(suspects))))
@@ -176,8 +175,8 @@ class View:
     # --- from then on
 
     async def run(self, connected: Callable[[], Awaitable[ZooKeeperLink]]) -> None:
-        """Read and show what events announce, until cancelled. Events may arrive between `load` and the moment when
-        all may use the connection, and perhaps none after that: `connected` waits for it."""
+        """Read the nodes that events name and make their changes visible, until cancelled. The last event may arrive
+        after `load`, but before the connection may be used: therefore `connected` waits for that."""
         while True:
             await self._stirred.wait()
             self._stirred.clear()
@@ -188,10 +187,8 @@ class View:
                 continue  # wakes up when `load` ends
             try:
                 await self._settle(link)
-            except (
-                ZooKeeperConnectionLost,
-                Denied,
-            ):  # a new connection begins with `load`, and that says what is wrong
+            # A new connection begins with `load`, which reports what is wrong.
+            except (ZooKeeperConnectionLost, Denied):
                 continue
 
     async def _settle(self, link: ZooKeeperLink) -> None:
@@ -199,7 +196,7 @@ class View:
             if not self._unread():
                 break
             if all(self._ours(path) for path in self._unread()):
-                return  # wakes up when they are answered
+                return  # `end` wakes it when the commits are answered
             await asyncio.sleep(GATHER_S)
             await self._look(link)
         self._show()
@@ -212,7 +209,7 @@ class View:
 
     async def _look(self, link: ZooKeeperLink) -> None:
         paths = [path for path in self._unread() if not self._ours(path)] or self._unread()
-        # An event during the read puts another object here, which shows that the answer may be outdated.
+        # An event during the read replaces the mark by another object, which shows that the answer may be outdated.
         marks = {path: _Unread() for path in paths}
         self._dirty.update(marks)
         found = await read(link, self._chroot, paths)
@@ -221,7 +218,7 @@ class View:
                 self._dirty[path] = node
 
     def _show(self) -> None:
-        """Show changes to watchers, without a pause."""
+        """Apply the read changes to the tree, which sends them to its watchers, without a pause."""
         for path, found in list(self._dirty.items()):
             if isinstance(found, _Unread):
                 continue
@@ -235,7 +232,7 @@ class View:
             entry = entry_of(path, found)
             if entry is None:
                 self.tree.remove(path)
-            # Several events about one write, or a reload, must not look like several writes to the watchers.
+            # To watchers, several events about one write, or a reload, must not look like several writes.
             elif (old := self.tree.entries.get(path)) is None or old.version != entry.version:
                 self.tree.put(entry)
         self._calm.set()

@@ -1,4 +1,4 @@
-"""Hold one connection to one server: it sends frames, and receives answers and events in order."""
+"""Hold one connection to one server: send frames, and receive answers and events in order."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ EventHandler = Callable[[int, str, int], None]
 """Takes the kind, the full path and the number of an event."""
 
 URI = "zookeeper/zk-sasl-md5"
-"""Name of the service in answers to challenges."""
+"""Service name in answers to SASL challenges."""
 _FIELD = re.compile(rb'([a-z-]+)=(?:"([^"]*)"|([^,]*))')
 
 
 class ZooKeeperConnectionLost(Exception):
-    """Report that the connection broke; operations in flight may or may not have been done."""
+    """Report that the connection broke; requests in flight may or may not have taken effect."""
 
 
 class ZooKeeperSessionExpired(Exception):
@@ -31,12 +31,12 @@ class ZooKeeperSessionExpired(Exception):
 
 
 class ZooKeeperRefused(StoreError):
-    """Report that the server rejects this client until somebody changes its configuration."""
+    """Report that the server rejects this client until a person changes the configuration."""
 
 
 @dataclass(slots=True)
 class ZooKeeperTraffic:
-    """Count the traffic of all connections of a backend; pings are counted apart."""
+    """Count the traffic of all connections of a backend; pings are counted separately."""
 
     requests: int = 0
     sent_bytes: int = 0
@@ -50,11 +50,11 @@ class ZooKeeperSessionIdentity:
     """Identify a session to the servers."""
 
     timeout_ms: int
-    """The timeout as requested; after the first connection, as granted."""
+    """Requested timeout; after the first connection, the granted one."""
     session: int = 0
     password: bytes = b"\x00" * 16
     zxid: int = 0
-    """The newest state that was seen; servers that are behind it are not used."""
+    """Newest state that was seen; a server that is behind it refuses the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,8 @@ class ZooKeeperMultiResult:
 
 
 class ZooKeeperLink(asyncio.Protocol):
-    """Use `await ZooKeeperLink.open(…)`. `lost` is done once the connection is lost."""
+    """Represent a connection; open it with `await ZooKeeperLink.open(…)`. `lost` is done once the connection is
+    lost."""
 
     def __init__(self, identity: ZooKeeperSessionIdentity, traffic: ZooKeeperTraffic, on_event: EventHandler) -> None:
         self.identity, self._traffic, self._on_event = identity, traffic, on_event
@@ -121,7 +122,7 @@ class ZooKeeperLink(asyncio.Protocol):
             challenge = first.body.buffer() or b""
             last = await self.call(jute.Do.SASL, jute.buffer(digest_answer(challenge, user, password)))
             code = first.code or last.code
-        # Servers close the connection of a client with a wrong password; they do not say so.
+        # Servers give no reason when they close the connection of a client with a wrong password.
         except (ZooKeeperConnectionLost, ValueError) as error:
             raise ZooKeeperRefused(
                 f"user {user!r} was refused: unknown to the servers, or the password is wrong"
@@ -130,17 +131,17 @@ class ZooKeeperLink(asyncio.Protocol):
             raise ZooKeeperRefused(f"user {user!r} was refused: unknown to the servers, or the password is wrong")
 
     def call(self, kind: jute.Do, body: bytes = b"") -> asyncio.Future[Reply]:
-        """Send a request at once. The future fails with Lost if the connection ends first."""
+        """Send a request at once. The future fails with ZooKeeperConnectionLost if the connection ends first."""
         found: asyncio.Future[Reply] = self._loop.create_future()
         frame_bytes = len(body) + 12
-        # The server would close the connection instead of answering, and take all other requests down with it.
+        # The server would close the connection instead of answering, and all other requests would fail with it.
         if frame_bytes > jute.FRAME_MAX_BYTES:
             raise TooLarge(
-                f"with the nodes above, this commit takes {frame_bytes} bytes, more than {jute.FRAME_MAX_BYTES}"
+                f"with its parent nodes, this commit takes {frame_bytes} bytes, more than {jute.FRAME_MAX_BYTES}"
             )
         if self.lost.done():
             found.set_exception(ZooKeeperConnectionLost(self.lost.result()))
-            found.exception()  # the caller may be gone, which is no fault
+            found.exception()  # marks it as retrieved: a cancelled caller never reads it
             return found
         if kind is jute.Do.PING:
             xid = jute.PING_XID
@@ -179,7 +180,7 @@ class ZooKeeperLink(asyncio.Protocol):
         self.received_s = self._loop.time()
         self._traffic.received_bytes += len(data)
         self._data += data
-        # Frames are removed from the buffer together at the end; one by one, each would move all that follow it.
+        # Frames are removed from the buffer together at the end; one by one, each removal would move the rest.
         at = 0
         while len(self._data) - at >= 4:
             end = at + 4 + int.from_bytes(self._data[at : at + 4], "big")
@@ -208,10 +209,9 @@ class ZooKeeperLink(asyncio.Protocol):
         if xid == jute.AUTH_XID:
             return
         wanted, found = self._waiting.popleft()
-        # Answers come in the order of the requests. One out of order means that the stream cannot be understood any
-        # more.
+        # Answers come in the order of the requests. After one out of order, no later answer can be trusted.
         if wanted != xid:
-            raise ValueError(f"an answer to request {xid} came, not to {wanted}")
+            raise ValueError(f"received an answer to request {xid} instead of {wanted}")
         if not found.done():
             if code in (jute.Code.SESSION_EXPIRED, jute.Code.SESSION_MOVED, jute.Code.AUTH_FAILED):
                 found.set_exception(ZooKeeperConnectionLost(f"the server answered {jute.Code(code).name}"))
@@ -242,7 +242,7 @@ def digest_answer(challenge: bytes, user: str, password: str, nonce: str = "", *
     """Return the answer to the server's challenge. Raise ValueError for an invalid challenge."""
     fields = {name.decode(): (quoted or plain).decode() for name, quoted, plain in _FIELD.findall(challenge)}
     if "nonce" not in fields:
-        raise ValueError(f"no challenge of DIGEST-MD5: {challenge[:80]!r}")
+        raise ValueError(f"not a DIGEST-MD5 challenge: {challenge[:80]!r}")
     realm, theirs, ours = fields.get("realm", ""), fields["nonce"], nonce or token_hex(16)
     secret = md5(f"{user}:{realm}:{password}".encode()).digest() + f":{theirs}:{ours}".encode()
     proof = f"{md5(secret).hexdigest()}:{theirs}:00000001:{ours}:auth:{_hex(f'AUTHENTICATE:{uri}')}"

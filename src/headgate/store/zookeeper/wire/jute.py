@@ -1,6 +1,6 @@
-"""Encode and decode ZooKeeper's wire format, as bytes and values; nothing here waits.
+"""Encode and decode ZooKeeper's wire format, without I/O.
 
-Every frame is its length and a header; strings and buffers carry their length, and -1 is "none".
+A frame begins with its length and a header. Strings and buffers begin with their length; -1 means that there is none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 FRAME_MAX_BYTES = 1_048_575
 """Size limit of a request: the server's default jute.maxbuffer. Answers are not limited."""
-# Bounds the answer, which a server builds in memory as a whole.
+# Limits the size of the answer, which a server builds in memory completely.
 MULTI_READS_MAX = 400
 
 _INT = Struct(">i")
@@ -66,7 +66,7 @@ class ZooKeeperWatchEvent(IntEnum):
 
 
 class Code(IntEnum):
-    """List the codes with which a server refuses a request."""
+    """List the codes with which a server answers a request."""
 
     OK = 0
     NO_NODE = -101
@@ -90,7 +90,7 @@ class Stat(NamedTuple):
     cversion: int
     aversion: int
     owner: int
-    """The session that an ephemeral node belongs to, else 0."""
+    """Session that owns the ephemeral node; 0 for other nodes."""
     length: int
     children: int
     pzxid: int
@@ -113,7 +113,7 @@ class ZooKeeperOperation:
 
 
 Answer = str | Stat | ZooKeeperNodeRead | list[str] | int | None
-"""The answer to one operation: a created path, a changed node's stat, a node, children, an error code, or nothing."""
+"""Answer to one operation: a created path, the stat of a changed node, a node, children, an error code, or nothing."""
 
 
 def text(value: str) -> bytes:
@@ -126,7 +126,7 @@ def buffer(value: bytes | None) -> bytes:
 
 
 def acl(user: str) -> bytes:
-    """Return an access list that gives all rights to this user alone; without a name, to everybody."""
+    """Return an access list that gives all rights to this user only; for an empty name, to everybody."""
     return _INT.pack(1) + _INT.pack(31) + text("sasl") + text(user) if user else OPEN_ACL
 
 
@@ -135,12 +135,12 @@ def number(value: int) -> bytes:
 
 
 def request(xid: int, kind: int, body: bytes) -> bytes:
-    """Return a whole frame."""
+    """Return a complete frame."""
     return _INT.pack(8 + len(body)) + _TWO.pack(xid, kind) + body
 
 
 def connect(last_zxid: int, timeout_ms: int, session: int, password: bytes) -> bytes:
-    # The last byte refuses servers that are cut off from the others and would only read.
+    # The last byte (readOnly: false) makes servers refuse that are cut off from the others and could only read.
     body = _CONNECT.pack(0, last_zxid, timeout_ms, session) + buffer(password) + b"\x00"
     return _INT.pack(len(body)) + body
 
@@ -174,7 +174,8 @@ def texts(values: Sequence[str]) -> bytes:
 
 
 def set_watches(zxid: int, nodes: Sequence[str]) -> bytes:
-    """Encode a request that reports what changed at or below `nodes` after `zxid`, and watches the other nodes."""
+    """Encode a request that makes the server report which of `nodes`, or their children, changed after `zxid`, and
+    watch the others."""
     none, some = texts(()), texts(nodes)
     # The lists are: data watches, existence watches, child watches, persistent watches, recursive ones.
     return _LONG.pack(zxid) + some + none + some + none + none
@@ -197,7 +198,7 @@ class ZooKeeperReader:
 
     def _take(self, size: int) -> bytes:
         if self.left < size:
-            raise ValueError("an answer of ZooKeeper ends too early")
+            raise ValueError("an answer from ZooKeeper is truncated")
         found = self._data[self._at : self._at + size]
         self._at += size
         return found
@@ -220,7 +221,7 @@ class ZooKeeperReader:
             start = at + 4
             at = start + max(0, int.from_bytes(data[at:start], "big", signed=True))
             if at > end or start > end:
-                raise ValueError("an answer of ZooKeeper ends too early")
+                raise ValueError("an answer from ZooKeeper is truncated")
             found.append(data[start:at].decode())
         self._at = at
         return found
@@ -234,7 +235,7 @@ class ZooKeeperReader:
         return xid, zxid, code
 
     def connected(self) -> tuple[int, int, bytes]:
-        """Read timeout in ms (0: the session has ended), session, password."""
+        """Read the answer to `connect`: timeout in ms (0: the session has expired), session, password."""
         _, timeout_ms, session = _CONNECTED.unpack(self._take(_CONNECTED.size))
         return timeout_ms, session, self.buffer() or b""
 
@@ -267,4 +268,4 @@ class ZooKeeperReader:
             case Do.DELETE | Do.CHECK:
                 return None
             case _:
-                raise ValueError(f"an answer of ZooKeeper is of unknown kind {kind}")
+                raise ValueError(f"an answer from ZooKeeper has the unknown kind {kind}")
