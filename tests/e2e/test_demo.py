@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -22,19 +23,26 @@ HEADGATE = str(Path(sys.executable).with_name("headgate"))
 
 
 EVENTS = "a worker is told: "
+LINES_MAX, COLUMNS_MAX = 20, 80
+RECORDING = Path(__file__).parents[2] / "docs/how-to/images/demo.svg"
+SLEPT_S = 8.0
+"""How long the jobs of the changes that are tested one by one only sleep."""
 
 
 def test_the_demo_tells_its_story_and_then_it_is_your_turn(tmp_path: Path) -> None:
     with kept(tmp_path, "git", "-v") as (running, said):
         text = said.read_text()
         story, _, rest = text.partition("\nYour turn:\n")
-        assert "demo.example/app master zuul.yaml:5: error: the job 'jobs-that-nobody-defined'" in story
+        assert "demo.example/app master zuul.yaml:5: error: the job 'lint' is not defined\n" in story
         assert "a worker is told: report of gate, success: " in story
         without, _, gated = story.partition("With Headgate")
         assert without.count("passes\n") == 2 and "AttributeError: module 'core' has no attribute 'add'" in without
         assert "AttributeError: module 'core' has no attribute 'add'" in gated.partition("rejected  api")[2]
-        assert len([line for line in story.splitlines() if line and not line.startswith(EVENTS)]) <= 25, story
+        printed = [line for line in story.splitlines() if not line.startswith(EVENTS)]
+        assert len([line for line in printed if line]) <= LINES_MAX, story
+        assert normal(printed) == normal(recorded())[: len(printed)], "`scripts/demo-recording` records it anew"
         at_once = int(found(gated, r"as up to (\d+) are tested at once"))
+        assert float(found(gated, r"One by one, the first 4 alone take ([\d.]+) s")) >= SLEPT_S, "it is measured"
         assert 1 < at_once <= 8 and "pass all tests together" in gated
         commands = [line.partition("  #")[0] for line in rest.splitlines() if line.startswith("  ")]
         mine = {**os.environ, "GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.org",
@@ -46,6 +54,28 @@ def test_the_demo_tells_its_story_and_then_it_is_your_turn(tmp_path: Path) -> No
         assert running.wait(DEADLINE_S) == 0, said.read_text()
         assert said.read_text().splitlines()[-1] == "demo: landed 6, rejected 2, lost 0"
         assert "Traceback" not in said.read_text() and "WARNING" not in said.read_text(), said.read_text()
+
+
+@pytest.mark.long
+def test_the_recording_shows_what_a_run_prints_on_one_screen(tmp_path: Path) -> None:
+    done = subprocess.run([HEADGATE, "demo"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed = done.stdout.splitlines()
+    assert normal(printed) == normal(recorded())
+    assert len(printed) <= LINES_MAX and max(map(len, printed)) <= COLUMNS_MAX
+
+
+def recorded() -> list[str]:
+    """Return the lines that the recording in the README shows, but for the command."""
+    texts = ElementTree.parse(RECORDING).getroot().findall("{http://www.w3.org/2000/svg}text")
+    command, *lines = ("".join(text.itertext()) for text in texts)
+    assert command == "$ make demo"
+    return lines
+
+
+def normal(lines: list[str]) -> list[str]:
+    """Return the lines without what differs from run to run: ports, seconds, and how many were tested at once."""
+    return [re.sub(r":\d{4,5}/|\d+\.\d s|up to \d", "…", line) for line in lines]
 
 
 @pytest.mark.long

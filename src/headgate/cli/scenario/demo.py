@@ -17,18 +17,16 @@ from headgate.base.tasks import end
 from headgate.cli.launch.components import add_everything
 from headgate.cli.launch.process import Process, process
 from headgate.cli.scenario import files, machines
-from headgate.cli.scenario.play import DemoPlay, Venue
+from headgate.cli.scenario.play import SERIAL_CHANGES, DemoPlay, SerialTester, Venue
 from headgate.cli.scenario.venues import VENUES
 from headgate.cli.settings import read
 from headgate.cli.status import board
 from headgate.cli.terminal.screen import LiveDrawing, Terminal, paragraph
-from headgate.ports.history import HistoryQuery
 from headgate.web.shapes import StatusShape
 from headgate.web.status import Status, timed
 
 REFRESH_S = 0.2
 INTERRUPTED = 130
-RECORDED_LOOKS = 50
 GATE = "gate"
 
 
@@ -71,10 +69,14 @@ async def _demo(root: Path, forge: str, keep: bool, verbose: bool) -> int:
         play = DemoPlay(root, venue, terminal.print)
         if not await asyncio.to_thread(play.without_gate):
             return 1
-        return await _gate(root, play, venue, keep, verbose, terminal)
+        # Cloned before anything lands, since it starts where the gate does.
+        serial = await asyncio.to_thread(SerialTester, root / "serial", venue.clone)
+        return await _gate(root, play, serial, venue, keep, verbose, terminal)
 
 
-async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: bool, terminal: Terminal) -> int:
+async def _gate(
+    root: Path, play: DemoPlay, serial: SerialTester, venue: Venue, keep: bool, verbose: bool, terminal: Terminal
+) -> int:
     """Play the scenario of the gate, and return the exit status; a signal ends all of it."""
     stop, served = asyncio.Event(), asyncio.Event()
     # Handlers of this loop, before anything starts: an interrupt must end jobs and servers, too.
@@ -88,7 +90,7 @@ async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: b
 
         await add_everything(system, bound)
         running = asyncio.ensure_future(system.run())
-        scenario = asyncio.ensure_future(_scenario(play, venue, system, served, terminal))
+        scenario = asyncio.ensure_future(_scenario(play, serial, venue, system, served, terminal))
         try:
             await asyncio.wait([running, scenario], return_when=asyncio.FIRST_COMPLETED)
             # The system alone ended: a signal, or an error, which awaiting it raises.
@@ -103,7 +105,7 @@ async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: b
                 terminal.print(f"The pages stay at {system.context.pages.url}/ until you press Ctrl-C")
                 await running
             else:
-                terminal.print("Your turn: headgate demo --keep")
+                terminal.print("Your turn: headgate demo --keep leaves the page open; -v prints events.")
         finally:
             # Stop the system before the scenario's result is read: its error, if any, must not leave processes behind.
             stop.set()
@@ -112,7 +114,10 @@ async def _gate(root: Path, play: DemoPlay, venue: Venue, keep: bool, verbose: b
     return _verdict(play, scenario.result(), verbose, terminal)
 
 
-async def _scenario(play: DemoPlay, venue: Venue, system: Process, served: asyncio.Event, terminal: Terminal) -> bool:
+async def _scenario(
+    play: DemoPlay, serial: SerialTester, venue: Venue, system: Process, served: asyncio.Event, terminal: Terminal
+) -> bool:
+    """Play the changes through the gate and then one by one; return whether all tests pass afterwards."""
     # With port 0, the address that is printed below is known only now.
     await served.wait()
     tenants = system.scheduler.tenants if system.scheduler else {}
@@ -120,8 +125,7 @@ async def _scenario(play: DemoPlay, venue: Venue, system: Process, served: async
     await asyncio.gather(*(tenant.loaded.wait() for tenant in tenants.values()))
     await venue.attend(system)
     terminal.print()
-    terminal.print("With Headgate, both are pushed, and six more changes; all are approved.")
-    terminal.print(f"Each is tested on what is ahead of it: {system.context.pages.url}/")
+    terminal.print(f"With Headgate, both are approved, and six more changes: {system.context.pages.url}/")
     await play.propose()
     status, begun_s = Status(system.context, tenants), time.monotonic()
     most = 0
@@ -136,9 +140,25 @@ async def _scenario(play: DemoPlay, venue: Venue, system: Process, served: async
             await outcomes
         finally:
             await end(outcomes)
-    took_s, alone_s = time.monotonic() - begun_s, await _in_turn_s(system, venue.tenant, len(play.changes))
-    terminal.print(f"{took_s:.1f} s, as up to {most} are tested at once; one by one, their jobs take {alone_s:.1f} s.")
-    return await asyncio.to_thread(play.heads_pass)
+    took_s = time.monotonic() - begun_s
+    terminal.print(f"All take {took_s:.1f} s, as up to {most} are tested at once, each on what is ahead of it.")
+    failures = await asyncio.to_thread(play.heads_fail)
+    serial_s, as_expected = await _measured(play, serial)
+    heads = f"The heads {'FAIL' if failures else 'pass'} all tests together."
+    terminal.print(f"One by one, the first {SERIAL_CHANGES} alone take {serial_s:.1f} s. {heads}")
+    for line in failures:
+        terminal.print(f"  {line}")
+    return as_expected and not failures
+
+
+async def _measured(play: DemoPlay, serial: SerialTester) -> tuple[float, bool]:
+    """Test the first changes one by one, and return the seconds that this took and whether the expected ones passed."""
+    begun_s, good = time.monotonic(), True
+    for played in play.changes[:SERIAL_CHANGES]:
+        # A thread for each change: an interrupt waits for the end of one, not of all.
+        passes = await asyncio.to_thread(serial.passes, played.proposed)
+        good = good and passes == (played.expected == "landed")
+    return time.monotonic() - begun_s, good
 
 
 def tested(status: StatusShape) -> int:
@@ -152,18 +172,6 @@ def tested(status: StatusShape) -> int:
         for item in head
     )
     return sum(any(job.start_time and job.result is None for job in item.jobs) for item in items)
-
-
-async def _in_turn_s(system: Process, tenant: str, changes: int) -> float:
-    """Return the seconds that the last builds of all changes in the gate would have taken one after another."""
-    query = HistoryQuery({"pipeline": (GATE,), "final": (True,), "complete": (True,)}, limit=200)
-    # The recorder writes after the landing that people see, so the history is a little late.
-    for _ in range(RECORDED_LOOKS):
-        if len(await system.history.buildsets(tenant, query)) >= changes:
-            break
-        await asyncio.sleep(REFRESH_S)
-    builds = await system.history.builds(tenant, query)
-    return sum(build.duration or 0.0 for build in builds if build.job_name in files.IN_TURN)
 
 
 def _verdict(play: DemoPlay, heads_good: bool, verbose: bool, terminal: Terminal) -> int:

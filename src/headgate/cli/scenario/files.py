@@ -135,8 +135,6 @@ APP = {
     "zuul.yaml": "- project:\n    gate:\n      jobs:\n        - announce\n",
 }
 
-IN_TURN = ("unit", "together")
-"""Two jobs, one of which waits for the other."""
 CODE = {"core": CORE, "api": API, "app": APP}
 SETTINGS = """\
 [scheduler]
@@ -164,4 +162,4 @@ TEST_GAP = (
     "import unittest\n\nimport api_gap\n\n\nclass Gap(unittest.TestCase):\n"
     "    def test_gap(self):\n        self.assertEqual(api_gap.gap(5, 2), 3)\n"
 )
-BROKEN = "- project:\n    gate:\n      jobs:\n        - announce\n        - jobs-that-nobody-defined\n"
+BROKEN = "- project:\n    gate:\n      jobs:\n        - announce\n        - lint\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import subprocess
 import sys
@@ -14,14 +15,21 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from headgate.adapters.process.joblog import Excerpt
+from headgate.adapters.process.returns import RESULT_VARIABLE
 from headgate.cli.launch.process import Process
 from headgate.cli.scenario import files
 from headgate.testing.repositories import run_git
 
 OUTCOME_TIMEOUT_S = 90.0
 LOOK_INTERVAL_S = 0.1
+SERIAL_CHANGES = 4
+"""Number of changes that are tested one by one: the first ones, since all of them take too long for a demonstration."""
+SERIAL_JOBS = (files.UNIT, files.TOGETHER)
+"""The scripts of the jobs that each of these has in the gate, in their order."""
 _REASONS = (re.compile(r"\w+Error: .+"), re.compile(r".+: error: .+"))
 """Forms of the line of an answer that names the error."""
+_REASON_END = "; known are "
+"""What follows in such a line is in the complete answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,17 @@ RENAME = Merged("core", "Rename add to plus; nobody uses it", {"core.py": files.
 PERIMETER = Merged("api", "Compute perimeters with core.add", {"api.py": files.USES_ADD, "test_api.py": files.TEST_ADD})
 
 
+def merge(clone: Path, change: Merged) -> None:
+    """Merge the change into the branch of a clone. Raise RuntimeError when git refuses."""
+    run_git("checkout", "-q", "-B", "change", at=clone)
+    for path, text in change.content.items():
+        (clone / path).write_text(text)
+    run_git("add", "-A", at=clone)
+    run_git("commit", "-q", "-m", change.title, at=clone)
+    run_git("checkout", "-q", "-", at=clone)
+    run_git("merge", "-q", "--no-ff", "-m", f"Merge: {change.title}", "change", at=clone)
+
+
 class Trial:
     """Run the tests of all repositories on the heads of their branches, with changes merged into them."""
 
@@ -109,17 +128,8 @@ class Trial:
             for project in files.CODE:
                 run_git("clone", "-q", str(self._clone(project)), str(place / project), at=place)
             for change in changes:
-                self._merge(place / change.project, change)
+                merge(place / change.project, change)
             return self._tested(place)
-
-    def _merge(self, clone: Path, change: Merged) -> None:
-        run_git("checkout", "-q", "-b", "change", at=clone)
-        for path, text in change.content.items():
-            (clone / path).write_text(text)
-        run_git("add", "-A", at=clone)
-        run_git("commit", "-q", "-m", change.title, at=clone)
-        run_git("checkout", "-q", "-", at=clone)
-        run_git("merge", "-q", "--no-ff", "-m", f"Merge: {change.title}", "change", at=clone)
 
     def _tested(self, place: Path) -> Sequence[str]:
         path = ":".join(str(place / project) for project in files.CODE)
@@ -143,22 +153,63 @@ class Trial:
         return found
 
 
+class SerialTester:
+    """Merge changes and run their jobs, each after the one before it has ended and on top of those that passed."""
+
+    def __init__(self, place: Path, clone: Callable[[str], Path]) -> None:
+        """Set up the tester with clones of all repositories, as they are now, below `place`; `clone` returns what to
+        clone for a project."""
+        self._place, self._source = place, place / "src" / "demo.example"
+        self._source.mkdir(parents=True)
+        for project in files.CODE:
+            run_git("clone", "-q", str(clone(project)), str(self._source / project), at=place)
+        self._scripts = [place / f"job{number}" for number in range(len(SERIAL_JOBS))]
+        for script, text in zip(self._scripts, SERIAL_JOBS, strict=True):
+            script.write_text(text.replace("{owner}", ""))
+
+    def passes(self, change: Merged) -> bool:
+        """Run the jobs of the change, and return whether all pass; then it stays merged."""
+        clone = self._source / change.project
+        merge(clone, change)
+        good = all(self._run(script, clone) for script in self._scripts)
+        if not good:
+            run_git("reset", "-q", "--hard", "HEAD^", at=clone)
+        return good
+
+    def _run(self, script: Path, clone: Path) -> bool:
+        command = ["sh", str(script)]
+        environment = {
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+            "PYTHONDONTWRITEBYTECODE": "1",  # a file that git does not know would be in the next change
+            "ZUUL_SRC_ROOT": str(self._source.parent),
+            RESULT_VARIABLE: str(self._place / "results.json"),
+        }
+        done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, check=False)
+        return done.returncode == 0
+
+
 @dataclass(slots=True)
 class Played:
     """Record one proposed change, the expected outcome and the real one."""
 
     change: DemoChange
-    title: str
+    proposed: Merged
     expected: str
     """Expected outcome: landed | rejected"""
     outcome: str = "lost"
     note: str = ""
 
     @property
+    def shown(self) -> bool:
+        """Return whether the outcome is known and gets a line of its own; the other changes share one."""
+        return self.outcome == "rejected" or (self.outcome == "landed" and self.proposed == RENAME)
+
+    @property
     def reason(self) -> str:
         """Return the line of the answer that names the error; empty if there is none."""
         lines = [line.strip() for line in self.note.splitlines()]
-        return next((line for form in _REASONS for line in lines if form.fullmatch(line)), "")
+        found = next((line for form in _REASONS for line in lines if form.fullmatch(line)), "")
+        return found.partition(_REASON_END)[0]
 
 
 class DemoPlay:
@@ -179,7 +230,7 @@ class DemoPlay:
         needs: DemoChange | None = None,
     ) -> DemoChange:
         change = await self._venue.propose(project, topic, content, title, needs)
-        self.changes.append(Played(change, title, expected))
+        self.changes.append(Played(change, Merged(project, title, content), expected))
         return change
 
     def without_gate(self) -> bool:
@@ -210,7 +261,7 @@ class DemoPlay:
         first = await self._propose("core", "sub", sub, "Subtract")
         gap = {"api_gap.py": files.USES_SUB, "test_gap.py": files.TEST_GAP}
         await self._propose("api", "gap", gap, "Compute gaps; depends on the change to core", needs=first)
-        await self._propose("app", "broken", {"zuul.yaml": files.BROKEN}, "Run a job that does not exist", "rejected")
+        await self._propose("app", "broken", {"zuul.yaml": files.BROKEN}, "Run a job that nobody defined", "rejected")
 
     async def answers(self) -> None:
         """Approve all of them, and wait for the answer to each."""
@@ -232,23 +283,23 @@ class DemoPlay:
         """Wait until each change has landed or was rejected."""
         end = time.monotonic() + OUTCOME_TIMEOUT_S
         while time.monotonic() < end and any(played.outcome == "lost" for played in self.changes):
-            for played in self.changes:
-                if played.outcome == "lost":
-                    await self._look(played)
+            waiting = [played for played in self.changes if played.outcome == "lost"]
+            # The last one first: one ahead of an answered change is answered, too, and is printed before it.
+            for played in reversed(waiting):
+                outcome, played.note = await self._venue.look(played.change)
+                played.outcome = outcome or "lost"
+            for played in waiting:
+                self._show(played)
             await asyncio.sleep(LOOK_INTERVAL_S)
+        if quiet := [str(played.change) for played in self.changes if not played.shown and played.outcome != "lost"]:
+            self._say(f"  landed    {', '.join(quiet)}")
 
-    async def _look(self, played: Played) -> None:
-        outcome, played.note = await self._venue.look(played.change)
-        if outcome:
-            played.outcome = outcome
-            self._say(f"  {outcome:8}  {played.change.project:4}  {played.title}")
+    def _show(self, played: Played) -> None:
+        if played.shown:
+            self._say(f"  {played.outcome:8}  {played.change.project:4}  {played.proposed.title}")
             if played.reason:
-                self._say(f"            {played.reason}")
+                self._say(f"    {played.reason}")
 
-    def heads_pass(self) -> bool:
-        """Test the heads of all repositories together; print and return whether all tests pass."""
-        failures = self._trial.failures()
-        self._say(f"The heads of {', '.join(files.CODE)} {'FAIL' if failures else 'pass'} all tests together.")
-        for line in failures:
-            self._say(f"  {line}")
-        return not failures
+    def heads_fail(self) -> Sequence[str]:
+        """Test the heads of all repositories together, and return the lines that say why tests fail."""
+        return self._trial.failures()
