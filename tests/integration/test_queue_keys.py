@@ -36,7 +36,7 @@ def test_two_keys_are_good_at_once_and_one_of_them_for_a_time(tmp_path: Path) ->
         keys.caller("sync", f"Application {key}").must_be("sync")
     now += 86_400
     keys.caller("sync", "Application new").must_be("sync")
-    with pytest.raises(AccessDenied, match="is over") as denied:
+    with pytest.raises(AccessDenied, match="has expired") as denied:
         keys.caller("sync", "Application old")
     assert denied.value.status == 401
 

@@ -67,11 +67,11 @@ class Schema:
             message = f"{where}: {error.message}"
             # The validator's text quotes keys and values.
             secret = any(key in message or _quoted(key) in message for key in hidden)
-            wrong.append("a property that is not shown to you" if secret else message)
+            wrong.append("a property that is hidden from you" if secret else message)
             if len(wrong) >= ERRORS_SHOWN_MAX:
                 break
         if wrong:
-            raise Nonconforming(f"{object.name} is not as its definition says: {'; '.join(wrong)}")
+            raise Nonconforming(f"{object.name} does not match its definition: {'; '.join(wrong)}")
 
     def _document(self, object: Object) -> dict[str, Any]:  # JSON
         """Return the object as schemas see it, with values of the declared types. A provider has its type and
@@ -286,7 +286,7 @@ def _compiled_schema(key: str, written: object) -> dict[str, Any]:  # JSON
         found["type"] = named[0] if len(named) == 1 else named
     if (choices := written.get("enum")) is not None:
         if not isinstance(choices, list) or not choices or not all(isinstance(one, str) for one in choices):
-            raise Invalid(f"property {key}: enum is a list of texts, not {choices!r}")
+            raise Invalid(f"property {key}: enum is a list of strings, not {choices!r}")
         found["enum"] = choices
     found |= {_BOUNDS[bound]: written[bound] for bound in _BOUNDS if written.get(bound) is not None}
     if "format" in found and found["format"] not in _FORMATS:

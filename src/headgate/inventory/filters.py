@@ -46,7 +46,7 @@ class PropertyFilter(msgspec.Struct, frozen=True):
         if not self.order:
             return
         if self.order not in ORDERS:
-            raise Invalid(f"{self.order!r} is no order of numbers; it is {', '.join(ORDERS)}")
+            raise Invalid(f"{self.order!r} is not a comparison of numbers; use one of {', '.join(ORDERS)}")
         if self.prefix or number(self.value) is None:
             raise Invalid(f"{self.key} {self.order} {self.value!r}: there must be a number, such as 64, -1.5 or 2e6")
 
@@ -100,7 +100,7 @@ class PropertyConditions(msgspec.Struct, frozen=True):
 class Filter(msgspec.Struct, frozen=True):
     """Match objects for which every given member matches; None means not given.
 
-    Partitions are uuids.  A project is wanted only of objects that have one.
+    Partitions are uuids.  A project is compared only for objects that have one.
     """
 
     partitions: tuple[str, ...] | None = None
@@ -233,7 +233,9 @@ def parse(text: str) -> Expression:
 def _field(found: dict[str, object], field: str, value: str, text: str) -> None:
     names = {"partition": "partitions", "type": "types", "uuid": "uuids"}
     if names.get(field, field) in found:
-        raise Invalid(f"filter {text!r}: {field} is said twice; give several values with commas, or two filters")
+        raise Invalid(
+            f"filter {text!r}: {field} is given twice; separate several values with commas, or use two filters"
+        )
     if not value:
         raise Invalid(f"filter {text!r}: {field} has no value")
     if field == "project":

@@ -82,7 +82,7 @@ class InventoryEvent(msgspec.Struct, frozen=True):
 
 
 class ObjectHistory(msgspec.Struct, frozen=True):
-    """Hold what was done to one object, oldest first."""
+    """Hold the events of one object, oldest first."""
 
     events: tuple[InventoryEvent, ...] = ()
 

@@ -134,9 +134,9 @@ def check_quota(quota: Quota) -> Quota:
         if text and (found is None or found < 0):
             raise Invalid(f"{field} of quota {quota.name} is {text!r}, which is not a number from 0")
     if not quota.most and not quota.hours:
-        raise Invalid(f"quota {quota.name} bounds nothing: say most, or hours and window_hours")
+        raise Invalid(f"quota {quota.name} limits nothing: set most, or hours and window_hours")
     if bool(quota.hours) != bool(quota.window_hours):
-        raise Invalid(f"quota {quota.name}: hours and window_hours go together")
+        raise Invalid(f"quota {quota.name}: set both hours and window_hours, or neither")
     if quota.window_hours > WINDOW_MAX_HOURS:
         raise Invalid(f"window_hours of quota {quota.name} is {quota.window_hours}; it is at most {WINDOW_MAX_HOURS}")
     return quota

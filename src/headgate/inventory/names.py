@@ -52,7 +52,7 @@ def value(text: str, what: str, *, size_max_bytes: int = VALUE_SIZE_MAX_BYTES) -
     try:
         size_bytes = len(text.encode())
     except UnicodeEncodeError:
-        raise Invalid(f"{what} is no valid Unicode") from None
+        raise Invalid(f"{what} is not valid Unicode") from None
     if size_bytes > size_max_bytes:
         raise Invalid(f"{what} has {size_bytes} bytes; at most {size_max_bytes} are allowed")
     if "\x00" in text:

@@ -40,8 +40,8 @@ def may_read(definition: Definition | None, key: str, caller: Caller) -> bool:
 
 
 def may_write(definition: Definition | None, key: str, caller: Caller) -> bool:
-    """Return like `may_read` whether the caller may write the property; whether the object may be changed at all is
-    up to its owner."""
+    """Return whether the caller may write the property, by the rules of `may_read`; permission to change the object
+    itself is a separate check."""
     return _may(definition, key, caller, WRITE)
 
 

@@ -42,7 +42,7 @@ of this package without aiohttp."""
 
 
 def __getattr__(name: str) -> object:
-    """Load a name of the client when it is first asked for. Raise AttributeError."""
+    """Load a name of the client on first use. Raise AttributeError."""
     for module, names in _CLIENT.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def text_of(body: Any) -> str:  # any JSON value
-    """Return text as it is, and everything else as JSON. Raise TypeError if JSON cannot express it."""
+    """Return a string unchanged, and everything else as JSON. Raise TypeError if JSON cannot express it."""
     return body if isinstance(body, str) else msgspec.json.encode(body).decode()
 
 
@@ -39,7 +39,7 @@ class PostOptions(TypedDict, total=False):
     ttl_s: int | None
     """Seconds for which the message is kept."""
     once: str
-    """Any text; posts with the same text make one message, however often they are repeated."""
+    """Any string; posts with the same string make one message, however often they are repeated."""
     delay_s: float
     """Seconds from posting to delivery; messages posted later to the partition overtake it meanwhile."""
     deliver_at: datetime | None
@@ -166,11 +166,11 @@ class SyncQueues:
         self._loop = self._thread = None
 
     def create(self, queue: str, partitions: int | None = None, priorities: int = 1) -> None:
-        """Do as `Queues.create` does."""
+        """Create the queue if it does not exist; see `Queues.create`."""
         self._wait(self._queues.create(queue, partitions, priorities))
 
     def post(self, queue: str, body: Any, **how: Unpack[PostOptions]) -> None:  # any JSON value
-        """Do as `Queues.post` does."""
+        """Post a message and wait until it is durable; see `Queues.post`."""
         self._wait(self._queues.post(queue, body, **how))
 
     def schedule(
@@ -181,11 +181,11 @@ class SyncQueues:
         body: Any,
         **how: Unpack[ScheduleOptions],  # any JSON value
     ) -> None:
-        """Do as `Queues.schedule` does."""
+        """Create or change a schedule; see `Queues.schedule`."""
         self._wait(self._queues.schedule(queue, name, cron, body, **how))
 
     def unschedule(self, queue: str, name: str) -> None:
-        """Do as `Queues.unschedule` does."""
+        """Delete the schedule."""
         self._wait(self._queues.unschedule(queue, name))
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:

@@ -152,7 +152,7 @@ class Worker:
                     lost.set()
                 until_s = sent_s + self._ttl_s
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                log.warning("the lease is not extended: %s", error or type(error).__name__)
+                log.warning("the lease could not be extended: %s", error or type(error).__name__)
                 # Another attempt would come too late. The job is stopped while nobody else can have its message.
                 if loop.time() + self._ttl_s / 4 >= until_s:
                     lost.set()

@@ -47,7 +47,7 @@ def make_id(ticks: int, clock: int, node: int) -> str:
 def ticks_of(id: str) -> int:
     """Return the ticks of an id. Raise ValueError if it is not an id."""
     if not is_id(id):
-        raise ValueError(f"a message id has 32 hex digits, {id!r} has not")
+        raise ValueError(f"{id!r} is not a message id, which has 32 hex digits")
     return int(id[12:16], 16) % 0x1000 << 48 | int(id[8:12], 16) << 32 | int(id[:8], 16)
 
 
@@ -76,7 +76,7 @@ def unix_text(ticks: int) -> str:
 def ticks_of_unix(text: str) -> int:
     """Parse decimal Unix seconds; cut off what is finer than a tick. Raise ValueError."""
     if not _SECONDS.fullmatch(text):
-        raise ValueError(f"a time is seconds since 1970 as decimal digits, {text!r} is not")
+        raise ValueError(f"{text!r} is not a time: write seconds since 1970 as decimal digits")
     seconds, _, part = text.partition(".")
     ticks = int(seconds) * TICKS_A_SECOND + int(f"{part[:7]:0<7}") + UNIX_EPOCH_TICKS
     if ticks > TICKS_MAX:

@@ -81,7 +81,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     left: int = 0
     """Attempts during which the worker was asked to stop."""
     unsure: int = 0
-    """Attempts, not counted in `attempts`, that were about to begin and of which no outcome is known."""
+    """Attempts that may have begun and whose outcome is unknown; not counted in `attempts`."""
 
 
 def dead_letter(text: str) -> tuple[DeadLetter, str]:

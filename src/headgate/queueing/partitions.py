@@ -96,7 +96,7 @@ def priority_named(name: str, priorities: int) -> int:
     Raise ValueError when the queue does not have it."""
     named = {"": usual_priority(priorities), "normal": usual_priority(priorities), "high": 1, "low": priorities}
     if not PRIORITY.fullmatch(name) and name:
-        raise ValueError(f"high, normal, low or a number is wanted, not {name[:40]!r}")
+        raise ValueError(f"a priority is high, normal, low or a number, not {name[:40]!r}")
     if priorities == 1 and name not in ("", "normal", "1"):
         raise ValueError("the queue has no priorities: they are chosen when a queue is created, as with priorities=3")
     found = named[name] if name in named else int(name)
@@ -147,10 +147,9 @@ def assign(workers: Collection[str], partitions: Iterable[L], held: Mapping[L, s
     """Map each worker to the partitions that it should have, sorted. `held` says who has which one now; owners that
     are not in `workers` do not count.
 
-    Every worker computes the assignment by itself from what it sees; only the owner entries in the store decide who
-    holds what. From a balanced state a joining or leaving worker moves at most ceil(partitions / workers) of them, and
-    the result stays the same while workers carry out those moves.
-    """
+    Every worker computes the assignment on its own from its view of the store; only the owner entries in the store
+    decide which worker holds a partition. From a balanced state a joining or leaving worker moves at most
+    ceil(partitions / workers) of them, and the result stays the same while workers carry out those moves."""
     every = sorted(set(partitions))
     names = sorted(set(workers))
     if not names:

@@ -29,8 +29,7 @@ class Policy:
     jitter: float = 0.2
     """Fraction by which each delay is longer or shorter at random, at most."""
     blocking: bool = False
-    """Whether a failed message holds up those behind it until it succeeds or is given up; otherwise they continue
-    meanwhile."""
+    """Whether messages behind a failed one wait until it succeeds or is given up; otherwise they continue meanwhile."""
     time_limit_s: float = 0.0
     """Time limit for one message or batch; 0 means none."""
     batch: int = 1
@@ -50,7 +49,7 @@ class Policy:
             ("batch", 1, BATCH_MAX),
         ):
             if not low <= getattr(self, name) <= high:
-                raise ValueError(f"{name} lies between {low} and {high}, not at {getattr(self, name)}")
+                raise ValueError(f"{name} must be between {low} and {high}, not {getattr(self, name)}")
 
     @property
     def deaths_max(self) -> int:

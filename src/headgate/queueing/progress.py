@@ -103,14 +103,14 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.rejected or self.failed >= policy.attempts:
             return self.error or f"its job failed {self.failed} times"
         if died >= policy.deaths_max:
-            return f"the process that ran it did not come back, {died} times"
+            return f"its process disappeared {died} times"
         # Otherwise a message that ends the process while it is handed over would be tried for ever.
         if unsure and died + unsure >= policy.deaths_max + UNSURE_MORE:
-            return f"the process that began it did not come back, {died + unsure} times"
+            return f"its process disappeared {died + unsure} times at the start"
         if self.lost >= policy.losses:
-            return f"the worker that ran it lost its session, {self.lost} times"
+            return f"its worker lost the session {self.lost} times"
         if self.left >= policy.departures:
-            return f"the worker that ran it was asked to stop before it had ended, {self.left} times"
+            return f"its worker stopped before the job had ended, {self.left} times"
         return ""
 
 

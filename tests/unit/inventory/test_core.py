@@ -55,7 +55,7 @@ def test_what_is_no_uuid_is_said_to_be_none(text: str) -> None:
         ({"name": ""}, "name is empty"),
         ({"name": "n" * 1_000_000}, "1000000 bytes; at most 255"),
         ({"name": "a\x00b"}, "contains NUL"),
-        ({"name": "\ud800"}, "no valid Unicode"),
+        ({"name": "\ud800"}, "not valid Unicode"),
         ({"properties": {f"k{n}": "" for n in range(5_000)}}, "5001 properties and tags; an object has at most 64"),
         ({"properties": {"": "v"}}, "property key is empty"),
         ({"properties": {"k": "v" * 2_000}}, "value of property k has 2000 bytes; at most 1024"),

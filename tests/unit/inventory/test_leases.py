@@ -285,9 +285,9 @@ async def test_what_cannot_be_asked_for_is_refused_with_its_reason(said: dict[st
     ("quota", "why"),
     [
         (Quota("", "", most="1"), "empty"),
-        (Quota("q", ""), "bounds nothing"),
+        (Quota("q", ""), "limits nothing"),
         (Quota("q", "", most="-1"), "not a number from 0"),
-        (Quota("q", "", hours="5"), "go together"),
+        (Quota("q", "", hours="5"), "or neither"),
         (Quota("q", "", hours="5", window_hours=745), "at most"),
         (Quota("q", "", most="1", search="'"), "quotes"),
     ],

@@ -1,4 +1,4 @@
-"""Keep messages of all applications in SQL: they are posted in groups, and ordered by ids that only grow."""
+"""Keep messages of all applications in SQL: writes are grouped, and ids, which only grow, order the messages."""
 
 from __future__ import annotations
 
@@ -286,8 +286,8 @@ class MessageBoard:
                     write.done.set_result(answer)
 
     def _answers(self, works: Sequence[MessagePost | Callable[[Database], Any]]) -> list[Any]:  # or reasons
-        """Perform the writes together or, if one of them fails by itself, each half of them by itself, so that few
-        transactions find the one."""
+        """Perform the writes together. If one of them causes a failure, perform each half separately, so that few
+        transactions find the one at fault."""
         try:
             return self._together(works)
         except Exception as error:

@@ -61,7 +61,9 @@ class PartitionRoom:
             over = queue.messages_max and messages > queue.messages_max, queue.bytes_max and size > queue.bytes_max
             if any(over) and queue.full == "refuse":
                 what = f"{queue.messages_max} messages" if over[0] else f"{queue.bytes_max} bytes"
-                return PartitionFull(f"partition {partition} of {queue.name} holds {what}, no more", FULL_AGAIN_S)
+                return PartitionFull(
+                    f"partition {partition} of {queue.name} is full: its limit is {what}", FULL_AGAIN_S
+                )
         self._usage |= then
         return None
 
@@ -141,9 +143,13 @@ class ApplicationUsage:
         size = sum(draft.size_bytes for draft in drafts)
         if (seen := self._seen.get(app)) is not None:
             if self.limits.messages_max and seen.messages + len(drafts) > self.limits.messages_max:
-                raise PartitionFull(f"application {app} has {self.limits.messages_max} messages, no more", FULL_AGAIN_S)
+                raise PartitionFull(
+                    f"application {app} is full: its limit is {self.limits.messages_max} messages", FULL_AGAIN_S
+                )
             if self.limits.bytes_max and seen.size_bytes + size > self.limits.bytes_max:
-                raise PartitionFull(f"application {app} has {self.limits.bytes_max} bytes, no more", FULL_AGAIN_S)
+                raise PartitionFull(
+                    f"application {app} is full: its limit is {self.limits.bytes_max} bytes", FULL_AGAIN_S
+                )
         if self.limits.rate_max:
             self._pace(app, len(drafts))
         if seen is not None:

@@ -264,7 +264,7 @@ class MessageLeasing:
         query = {"group": group} if group else None
         try:
             answer = await self._client.ask("GET", f"/{quote(queue)}/status", query)
-        except messages.PostRefused:  # a server of the release before, which takes the word for the id of a message
+        except messages.PostRefused:  # a server of the previous release, which takes the word for the id of a message
             answer = await self._client.ask("GET", f"/{quote(queue)}/standing", query)
         found: list[PartitionRow] = _shaped(answer.partitions, list[PartitionRow])
         return found

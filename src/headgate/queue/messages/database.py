@@ -153,7 +153,7 @@ class SqliteDatabase:
     """Connect to the file, which is created if it does not exist."""
 
     for_update = ""
-    """Nothing: a transaction that writes locks the file from its beginning."""
+    """Empty: a transaction that writes locks the file from its beginning."""
 
     def __init__(self, path: Path) -> None:
         self.growth = PartitionGrowth()
@@ -201,8 +201,8 @@ class SqliteDatabase:
             with _translated():
                 self._connection.execute("commit")
         except BaseException:
-            # SQLite rolls back by itself after some errors, such as a full disk; a second rollback would hide the first
-            # error.
+            # SQLite rolls back on its own after some errors, such as a full disk; a second rollback would hide the
+            # first error.
             if self._connection.in_transaction:
                 self._connection.execute("rollback")
             raise

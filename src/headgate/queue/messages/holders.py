@@ -22,7 +22,7 @@ DEFAULT_GROUP = "workers"
 USUAL = Policy()
 
 PLACE = "queue = ? and crew = ? and partition = ?"
-_VANISHED = "Vanished: its lease ran out, each time, before its job had ended"
+_VANISHED = "Vanished: its lease expired each time before its job had ended"
 
 
 class LeaseLost(LookupError):

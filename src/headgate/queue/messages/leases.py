@@ -180,7 +180,7 @@ def _fetch(
     database: Database, held: holders.HeldLease, limit: int, moment: holders.LeaseMoment
 ) -> list[holders.Handed]:
     """Return the next messages of one partition."""
-    # A message without a body is gone, so the next one is looked at; each round deletes a row, so the loop ends.
+    # A message without a body is gone, so the next one is read; each round deletes a row, so the loop ends.
     while (due := holders.due_one(database, held, moment)) is not None:
         if due.body:
             return [due]

@@ -1,4 +1,4 @@
-"""Keep messages in PostgreSQL, connect again after the connection breaks, and hear what other processes post."""
+"""Keep messages in PostgreSQL, reconnect after the connection breaks, and listen for posts of other processes."""
 
 from __future__ import annotations
 
@@ -117,7 +117,9 @@ async def hear(url: str, signal: PostSignal) -> None:
                 # Cancelling this leaves the thread running; it sees `stop` within a second.
                 await loop.run_in_executor(None, _forward, url, signal, loop, stop)
             except DatabaseDown as error:
-                log.warning("the database does not tell what others post (%s); trying again in %s s", error, RETRY_S)
+                log.warning(
+                    "the database does not announce posts of other servers (%s); trying again in %s s", error, RETRY_S
+                )
                 await asyncio.sleep(RETRY_S)
     finally:
         stop.set()

@@ -1,4 +1,4 @@
-"""Post groups of messages in one transaction each, let writes wait in line, and wake those who read."""
+"""Post groups of messages in one transaction each, queue the writes, and wake readers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Listener:
 
 
 class PostSignal:
-    """Wake those who wait for messages of an application."""
+    """Wake callers that wait for messages of an application."""
 
     def __init__(self) -> None:
         self._listeners: dict[str, set[Listener]] = {}
@@ -88,7 +88,7 @@ class PostSignal:
             listener.tell(partition)
 
     def notify_all(self) -> None:
-        """Wake everybody, because something may have been missed."""
+        """Wake all listeners, because something may have been missed."""
         for listeners in self._listeners.values():
             for listener in listeners:
                 listener.tell(None)

@@ -1,4 +1,4 @@
-"""Keep schedules: messages that the server posts again and again.
+"""Keep schedules: messages that the server posts at recurring times.
 
 A schedule moves on to its next time in the transaction that posts the message: however many servers there are, and
 whatever ends them, there is one message for each time.
@@ -35,7 +35,7 @@ BODY_MAX_CHARS = 65_536
 AGAIN_S = 86_400
 """Seconds after which a schedule whose times cannot be computed is tried again."""
 MOMENT = "{time}"
-"""Text that stands in a body for the time of the message."""
+"""Placeholder in a body for the time of the message."""
 _COLUMNS = "name, cron, zone, missed, partition, key, ttl_s, body, next_ms, trouble"
 _PRIORITY = (
     "coalesce((select priority from schedule_priority as said where said.queue = schedule.queue"
@@ -66,7 +66,7 @@ class MessageSchedule(msgspec.Struct, frozen=True):
     """Deprecated: the same as `problem`."""
 
     def __post_init__(self) -> None:
-        # A server of the release before answers the former name alone.
+        # A server of the previous release answers with the former name only.
         problem = self.problem or self.former_problem
         msgspec.structs.force_setattr(self, "problem", problem)
         msgspec.structs.force_setattr(self, "former_problem", problem)
@@ -191,10 +191,10 @@ def _next_ms(cron: str, zone: str, after_ms: int) -> int:
     """Return the next time after `after_ms`. Raise InvalidPost if the schedule is invalid or names no time."""
     fields = cron.split()
     if len(fields) != 5 or len(cron) > CRON_MAX_CHARS:
-        raise InvalidPost({"cron": "five fields are wanted: minute hour day month weekday, as in 30 9 * * mon-fri"})
+        raise InvalidPost({"cron": "it must have five fields: minute hour day month weekday, such as 30 9 * * mon-fri"})
     # Steps are exempt: in `mon-fri/2` the digit counts days and names none.
     if any(character.isdigit() for character in fields[4].partition("/")[0]):
-        raise InvalidPost({"cron": "weekdays are written mon to sun: their numbers mean other days to other programs"})
+        raise InvalidPost({"cron": "write weekdays as mon to sun: programs disagree on their numbers"})
     try:
         found = next_in(schedule(cron), datetime.fromtimestamp(after_ms / 1000, UTC), ZoneInfo(zone))
     except BadTime as bad:

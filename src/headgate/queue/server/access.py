@@ -1,4 +1,4 @@
-"""Identify who asks, by applications and their keys, and decide what each may do with a queue."""
+"""Identify callers by the keys of applications, and decide what each may do with a queue."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class ApplicationKeys:
                 raise _unknown("this is not a key of any application: Authorization: Application KEY")
             # Distinguished from an unknown key: only somebody who has the key learns that it was once valid.
             if self._now_s() >= self._until.get(_hashed(key.strip()), math.inf):
-                raise _unknown("this key was good for a time that is over: ask for the one that has taken its place")
+                raise _unknown("this key has expired: ask for the key that replaces it")
             yield f"app:{known}"
 
     def _of_token(self, token: str) -> Collection[str]:
@@ -119,5 +119,5 @@ def _unknown(why: str) -> AccessDenied:
 
 def _hashed(key: str) -> bytes:
     """Return the hash of a key: looking it up takes as long for a nearly right key as for any other."""
-    # A text that cannot be encoded is an unknown key, and no error of the server.
+    # A string that cannot be encoded is an unknown key, not a server error.
     return hashlib.sha256(key.encode(errors="replace")).digest()

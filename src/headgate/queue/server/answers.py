@@ -171,8 +171,8 @@ def stream(
                     yield {"event": "ping", "data": ""}
                 if not still():
                     return
-                # A queue that was removed and created again is another one: readers must not go on as if nothing were
-                # missing.
+                # A queue that was removed and created again is another one: readers must not continue as if nothing
+                # were missing.
                 if news[1] and not await _exists(site, app, queue):
                     yield {"event": "gone", "data": ""}
                     return
@@ -188,7 +188,7 @@ async def _after(
     page: MessagePage,
     still: Callable[[], bool],
 ) -> AsyncIterator[StoredMessage]:
-    """Yield the messages posted since the last look, which `places` remembers."""
+    """Yield the messages posted since the last read, which `places` remembers."""
     while True:
         since = places.get(partition, page.since)
         skip = partition in places or page.exclusive

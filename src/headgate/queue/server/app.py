@@ -36,7 +36,7 @@ async def list_applications(site: answers.MessageSite, request: HttpRequest) -> 
 
 @get(("/v1/{app:str}/{queue:str}/status", "/v1/{app:str}/{queue:str}/standing"))
 async def get_queue_status(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
-    """Return what each partition holds, and how far all groups of workers, or one `group`, have got."""
+    """Return the contents of each partition, and the progress of all groups of workers or of one `group`."""
     site.caller(request, app).must_be(app)
     of = await site.queue(app, queue)
     group = request.query.get("group", "")
@@ -172,7 +172,7 @@ async def stream_messages(site: answers.MessageSite, request: HttpRequest, app: 
 
 @get("/v1/{app:str}/{queue:str}/lag")
 async def get_lag(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
-    """Return what waits behind `after` in one `partition`."""
+    """Return how many messages wait behind `after` in one `partition`."""
     of = await _seen(site, request, app, queue)
     partition = forms.whole_number(request.query, "partition", 1, of.partitions, 1)
     after = forms.position_after(request.query)
@@ -182,7 +182,7 @@ async def get_lag(site: answers.MessageSite, request: HttpRequest, app: str, que
 
 @get("/v1/{app:str}/{queue:str}/delayed")
 async def get_delayed(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
-    """Return what is not due yet in one `partition`."""
+    """Return the delayed messages of one `partition`."""
     of = await _seen(site, request, app, queue)
     query = request.query
     partition = forms.whole_number(query, "partition", 1, of.partitions, 1)
@@ -286,7 +286,7 @@ async def remove_schedule(
 
 
 def _wanted(name: str, body: bytes) -> schedules.MessageSchedule:
-    """Read the schedule that is wanted. Raise InvalidPost."""
+    """Parse the requested schedule. Raise InvalidPost."""
     if not QUEUE_NAME.fullmatch(name):
         raise InvalidPost({"name": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
     try:
@@ -294,7 +294,7 @@ def _wanted(name: str, body: bytes) -> schedules.MessageSchedule:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise InvalidPost({"body": str(error)}) from error
     if requested.missed not in ("once", "all", "skip"):
-        raise InvalidPost({"missed": f"one of once, all, skip is wanted, not {requested.missed[:40]!r}"})
+        raise InvalidPost({"missed": f"it must be once, all or skip, not {requested.missed[:40]!r}"})
     if len(requested.body) > schedules.BODY_MAX_CHARS:
         raise InvalidPost({"body": f"the message of a schedule has at most {schedules.BODY_MAX_CHARS} characters"})
     fields: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Check what a request says. Every function here raises InvalidPost, naming the fields."""
+"""Check the fields of a request. Every function here raises InvalidPost, naming the fields."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def whole_number(fields: Mapping[str, Any], name: str, low: int, high: int, defa
         return default
     # Plain digits only: `int` also takes signs, underscores and the digits of other scripts.
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,10}", str(value)) or not low <= int(value) <= high:
-        raise records.InvalidPost({name: f"a whole number from {low} to {high} is wanted, not {str(value)[:40]!r}"})
+        raise records.InvalidPost({name: f"it must be a whole number from {low} to {high}, not {str(value)[:40]!r}"})
     return int(value)
 
 
@@ -83,7 +83,7 @@ def queue(
     age_max_s = whole_number(fields, "age_max", 0, TTL_MAX_S, base.age_max_s)
     full = _choice(fields, "full", ("refuse", "drop"), base.full)
     if name == DEAD_LETTERS and (messages_max or bytes_max) and full == "refuse":
-        raise records.InvalidPost({"full": "dead letters are not refused: write drop, or no bounds"})
+        raise records.InvalidPost({"full": "a queue of dead letters never refuses: set full to drop, or set no bounds"})
     return records.QueueRecord(
         id=base.id,
         name=name,
@@ -109,13 +109,15 @@ def _check_priorities(name: str, partitions: int, priorities: int, known: record
         wanted = f"with {priorities} priorities it is a multiple of {priorities}, not {partitions}"
         raise records.InvalidPost({"partitions": f"{wanted}: each strand has one partition of each priority"})
     if name == DEAD_LETTERS and priorities > 1:
-        raise records.InvalidPost({"priorities": "dead letters have none: posted again, each has the priority it had"})
+        raise records.InvalidPost(
+            {"priorities": "dead letters have none: a message that is posted again has its former priority"}
+        )
 
 
 def _choice(fields: Mapping[str, str], name: str, words: tuple[str, ...], default: str) -> str:
     value = fields.get(name) or default
     if value not in words:
-        raise records.InvalidPost({name: f"one of {', '.join(words)} is wanted, not {value[:40]!r}"})
+        raise records.InvalidPost({name: f"it must be one of {', '.join(words)}, not {value[:40]!r}"})
     return value
 
 
@@ -129,7 +131,7 @@ def _principles(fields: Mapping[str, str], default: str) -> str:
 
 
 def drafts(headers: Mapping[str, str], body: bytes, queue: str, now_ms: int) -> list[records.MessageDraft]:
-    """Return one message as it is or, with JSON, a batch, whose fields are named `<index>.<field>`."""
+    """Return the body as one message or, with JSON, a batch, whose fields are named `<index>.<field>`."""
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         fields = {"body": _text(body), "ttl": headers.get("x-ttl"), "partition": headers.get("x-partition")}
         fields["key"] = _utf8(headers.get("x-key", ""))
@@ -184,7 +186,7 @@ def _utf8(header: str) -> str:
     try:
         return header.encode("latin-1").decode()
     except ValueError as error:
-        raise records.InvalidPost({"key": "it is a text in UTF-8"}) from error
+        raise records.InvalidPost({"key": "it must be text in UTF-8"}) from error
 
 
 def _key(fields: Mapping[str, Any]) -> str:
@@ -193,9 +195,9 @@ def _key(fields: Mapping[str, Any]) -> str:
     if key is None or key == "":
         return ""
     if not isinstance(key, str) or len(key) > records.KEY_MAX_CHARS or not key.isprintable():
-        raise records.InvalidPost({"key": f"it is a text of at most {records.KEY_MAX_CHARS} printable characters"})
+        raise records.InvalidPost({"key": f"it must have at most {records.KEY_MAX_CHARS} printable characters"})
     if fields.get("partition") not in (None, ""):
-        raise records.InvalidPost({"key": "either a key or a partition is said, not both"})
+        raise records.InvalidPost({"key": "give either a key or a partition, not both"})
     return key
 
 
@@ -207,10 +209,10 @@ def _priority(fields: Mapping[str, Any]) -> str:
     priority = str(value).lower()
     if isinstance(value, bool) or not isinstance(value, str | int) or not PRIORITY.fullmatch(priority):
         raise records.InvalidPost(
-            {"priority": f"high, normal, low or a number from 1 is wanted, not {str(value)[:40]!r}"}
+            {"priority": f"it must be high, normal, low or a number from 1, not {str(value)[:40]!r}"}
         )
     if fields.get("partition") not in (None, ""):
-        raise records.InvalidPost({"priority": "either a priority or a partition is said, not both"})
+        raise records.InvalidPost({"priority": "give either a priority or a partition, not both"})
     return priority
 
 
@@ -225,7 +227,7 @@ class DeliveryTime(NamedTuple):
 def _due(fields: Mapping[str, Any], now_ms: int) -> DeliveryTime:
     delay, at, hold = (fields.get(name) or None for name in ("delay", "deliver_at", "hold"))
     if delay is not None and at is not None:
-        raise records.InvalidPost({"delay": "either a delay or deliver_at is said, not both"})
+        raise records.InvalidPost({"delay": "give either a delay or deliver_at, not both"})
     wait = _hold(hold)
     if delay is not None:
         return DeliveryTime(_delay_ms(delay), 0, wait)
@@ -242,7 +244,7 @@ def _hold(value: Any) -> bool:  # JSON, or the text of a header
     if value is None or isinstance(value, bool):
         return bool(value)
     if str(value).lower() not in ("yes", "no", "true", "false"):
-        raise records.InvalidPost({"hold": f"yes or no is wanted, not {str(value)[:40]!r}"})
+        raise records.InvalidPost({"hold": f"it must be yes or no, not {str(value)[:40]!r}"})
     return str(value).lower() in ("yes", "true")
 
 
@@ -250,22 +252,20 @@ def _delay_ms(value: Any) -> int:  # JSON, or the text of a header
     number = isinstance(value, int | float) and not isinstance(value, bool)
     # `float` would also take `nan`, `inf` and `1e9`.
     if not number and not (isinstance(value, str) and re.fullmatch(r"[0-9]{1,8}(\.[0-9]{1,9})?", value)):
-        raise records.InvalidPost({"delay": f"seconds are wanted, as 90 or 0.5, not {str(value)[:40]!r}"})
+        raise records.InvalidPost({"delay": f"it must be seconds, such as 90 or 0.5, not {str(value)[:40]!r}"})
     if not 0 <= float(value) <= records.DELAY_MAX_S:
         raise records.InvalidPost({"delay": f"it lies between 0 and {records.DELAY_MAX_S} seconds"})
     return round(float(value) * 1000)
 
 
 def _at_ms(value: Any, now_ms: int) -> int:  # JSON, or the text of a header
-    wanted = f"seconds since 1970 or a time as 2026-01-31T12:00:00Z are wanted, not {str(value)[:40]!r}"
+    wanted = f"it must be seconds since 1970 or a time such as 2026-01-31T12:00:00Z, not {str(value)[:40]!r}"
     try:
         if isinstance(value, str) and not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", value):
             moment = datetime.fromisoformat(value)
             # Python would read it in the server's own zone.
             if moment.tzinfo is None:
-                raise records.InvalidPost(
-                    {"deliver_at": f"a time zone is missing: {value[:40]!r} may be anywhere; write …Z for UTC"}
-                )
+                raise records.InvalidPost({"deliver_at": f"{value[:40]!r} has no time zone; write …Z for UTC"})
             seconds = moment.timestamp()
         elif isinstance(value, bool):
             raise records.InvalidPost({"deliver_at": wanted})
@@ -348,7 +348,7 @@ def _position(query: Mapping[str, str], name: str, *, exclusive: bool) -> Positi
     try:
         ticks = ticks_of_unix(text)
     except ValueError as error:
-        raise records.InvalidPost({name: f"a message id or seconds since 1970 are wanted: {error}"}) from error
+        raise records.InvalidPost({name: f"it must be a message id or seconds since 1970: {error}"}) from error
     return Position(ticks) if exclusive else Position(ticks, "")
 
 
@@ -372,5 +372,5 @@ def _partitions(query: Mapping[str, str], of: records.QueueRecord) -> tuple[int,
 def wait(query: Mapping[str, str]) -> float:
     text = query.get("wait", "0")
     if not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,3})?", text) or float(text) > WAIT_MAX_S:
-        raise records.InvalidPost({"wait": f"seconds from 0 to {WAIT_MAX_S:.0f} are wanted, not {text[:40]!r}"})
+        raise records.InvalidPost({"wait": f"it must be seconds from 0 to {WAIT_MAX_S:.0f}, not {text[:40]!r}"})
     return float(text)

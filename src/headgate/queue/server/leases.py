@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 TTL_MAX_S = 3_600.0
 LOOK_INTERVAL_S = 1.0
-"""Seconds between two looks while a request waits: leases expire and retries become due without a signal."""
+"""Seconds between two attempts while a request waits: leases expire and retries become due without a signal."""
 NAMED_MAX = 2 * READ_MAX
 RETRY_AFTER_MAX_S = 30 * 86_400.0
 
@@ -86,7 +86,7 @@ async def give_back(site: MessageSite, request: HttpRequest, app: str, queue: st
 
 
 async def _patiently(site: MessageSite, app: str, queue: str, wait_s: float, look: Callable[[], Awaitable[T]]) -> T:
-    """Return what `look` finds; repeat it when something is posted, and now and then, until `wait_s` seconds have
+    """Return what `look` finds; repeat it when something is posted, and at intervals, until `wait_s` seconds have
     passed."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + wait_s
@@ -111,7 +111,7 @@ async def _body(request: HttpRequest, type: type[T]) -> T:
 
 def _between(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise InvalidPost({name: f"a number from {low:g} to {high:g} is wanted, not {value:g}"})
+        raise InvalidPost({name: f"it must be a number from {low:g} to {high:g}, not {value:g}"})
 
 
 def _checked(outcome: Outcome) -> None:
@@ -121,7 +121,7 @@ def _checked(outcome: Outcome) -> None:
         raise InvalidPost({"done": f"at most {NAMED_MAX} messages at once, not {len(named)}"})
     # A message both done and failed would be forgotten and then tried again.
     if len(named) != len(set(named)):
-        raise InvalidPost({"done": "a message is named twice"})
+        raise InvalidPost({"done": "it names a message twice"})
     if wrong := [id for id in named if not is_id(id)]:
         raise InvalidPost({"done": f"{wrong[0][:60]!r} is not a message id: it is 32 hex digits"})
     _between("ttl", outcome.ttl, 1, TTL_MAX_S)

@@ -33,8 +33,8 @@ def _messages(name: str) -> schemas.Json:
     return {"type": "array", "items": _ref(name)}
 
 
-_SINCE = _query("since", schemas.TEXT, "From this message id, or these seconds since 1970, on; itself included.")
-_AFTER = _query("after", schemas.TEXT, "As `since`, without the message itself.")
+_SINCE = _query("since", schemas.TEXT, "First message: an id, or seconds since 1970. It is included.")
+_AFTER = _query("after", schemas.TEXT, "Like `since`, but excludes the message itself.")
 _STREAM = {"description": "Server-sent events.", "content": {"text/event-stream": {"schema": schemas.TEXT}}}
 _FORM = {"content": {"application/x-www-form-urlencoded": {"schema": _ref("Queue")}}}
 _RAW = {"text/plain": {"schema": {"type": "string", "minLength": 1}}}
@@ -48,15 +48,19 @@ _PAGE = [
     _query(
         "limit",
         {"type": "integer", "maximum": READ_MAX, "default": LIMIT_DEFAULT},
-        "Of each; fewer when large.",
+        "Maximum number of messages of each partition; fewer if they are large.",
     ),
     _query("order", {"enum": ["ascending", "descending"]}, "By id."),
-    _query("partitions", {"type": "string", "default": "1"}, "Numbers with commas; answered one after another."),
+    _query(
+        "partitions",
+        {"type": "string", "default": "1"},
+        "Comma-separated numbers; the answer has one partition after the other.",
+    ),
 ]
 
 
 def _operations() -> dict[str, dict[str, schemas.Json]]:
-    """Return the operations by path and method, without what all of them have."""
+    """Return the operations by path and method, without the parts that all of them share."""
     return {**_application(), **_queue(), **_parts_of_queue(), **_server()}
 
 
@@ -64,27 +68,27 @@ def _application() -> dict[str, dict[str, schemas.Json]]:
     return {
         "/v1/{app}": {
             "get": {
-                "summary": "Queues; or, asked for text/event-stream, where something is posted and when queues change.",
+                "summary": "List queues or, as text/event-stream, report posts and changes of queues.",
                 "parameters": [
-                    _query("limit", schemas.NUMBER, "At most so many."),
-                    _query("offset", schemas.TEXT, "From this name on."),
-                    _query("details", schemas.YES, "With partitions, type, consistency, principles, created."),
-                    _query("include_count", schemas.YES, "With the number of messages."),
+                    _query("limit", schemas.NUMBER, "Maximum number of queues."),
+                    _query("offset", schemas.TEXT, "First name."),
+                    _query("details", schemas.YES, "Include partitions, type, consistency, principles, created."),
+                    _query("include_count", schemas.YES, "Include the number of messages."),
                     _query(
                         "include_size",
                         schemas.YES,
-                        "With messages and bytes that are stored, not due yet or expired ones included.",
+                        "Include the number and bytes of stored messages, also delayed and expired ones.",
                     ),
                     {**_query("kept", schemas.YES, "The same as `include_size`."), "deprecated": True},
                 ],
-                "responses": {"200": _answer("Queues by name.", queues=_messages("Listed"))},
+                "responses": {"200": _answer("The queues, sorted by name.", queues=_messages("Listed"))},
             },
             "post": {
-                "summary": "Make a queue, or change one.",
+                "summary": "Create or change a queue.",
                 "requestBody": _FORM,
                 "responses": {
                     "201": _answer(
-                        "The queue as it is now.", schemas.CHANGED_OPTIONAL, **schemas.CHANGED, application=schemas.TEXT
+                        "The current settings.", schemas.CHANGED_OPTIONAL, **schemas.CHANGED, application=schemas.TEXT
                     )
                 },
             },
@@ -96,43 +100,47 @@ def _queue() -> dict[str, dict[str, schemas.Json]]:
     return {
         "/v1/{app}/{queue}": {
             "get": {
-                "summary": "Messages, in order.",
+                "summary": "Return messages in order.",
                 "parameters": [
                     *_PAGE,
-                    _query("wait", {"type": "number", "maximum": WAIT_MAX_S}, "Seconds to wait for a new one."),
+                    _query("wait", {"type": "number", "maximum": WAIT_MAX_S}, "Seconds to wait for a new message."),
                 ],
-                "responses": {"200": _answer("Perhaps none.", messages=_messages("Message"))},
+                "responses": {"200": _answer("The messages; the list may be empty.", messages=_messages("Message"))},
             },
             "post": {
-                "summary": "Post one message as it stands, or a batch as JSON.",
+                "summary": "Post the body as one message, or a batch as JSON.",
                 "parameters": [
-                    _header("X-TTL", schemas.TTL, "Of a single message."),
-                    _header("X-Partition", schemas.PARTITION, "Of a single message."),
-                    _header("X-Key", schemas.TEXT, "Of a single message; see `key` of a draft."),
-                    _header("X-Priority", schemas.PRIORITY, "Of a single message."),
-                    _header("X-Delay", schemas.DELAY, "Of a single message."),
-                    _header("X-Deliver-At", schemas.DELIVER_AT, "Of a single message."),
-                    _header("X-Hold", schemas.TEXT, "Of a single message: yes or no; see `hold` of a draft."),
+                    _header("X-TTL", schemas.TTL, "TTL of a single message."),
+                    _header("X-Partition", schemas.PARTITION, "Partition of a single message."),
+                    _header("X-Key", schemas.TEXT, "Key of a single message; see `key` of a draft."),
+                    _header("X-Priority", schemas.PRIORITY, "Priority of a single message."),
+                    _header("X-Delay", schemas.DELAY, "Delay of a single message."),
+                    _header("X-Deliver-At", schemas.DELIVER_AT, "Delivery time of a single message."),
                     _header(
-                        "Idempotency-Key", schemas.TEXT, "The same post with the same key is answered as the first was."
+                        "X-Hold",
+                        schemas.TEXT,
+                        "Whether a single message holds up others: yes or no; see `hold` of a draft.",
+                    ),
+                    _header(
+                        "Idempotency-Key", schemas.TEXT, "A repeated post with the same key gets the first answer."
                     ),
                 ],
                 "requestBody": {"content": {**_RAW, "application/json": {"schema": _BATCH}}},
-                "responses": {"201": _answer("One entry a message, in order.", messages=_messages("Posted"))},
+                "responses": {"201": _answer("One entry for each message, in order.", messages=_messages("Posted"))},
             },
             "put": {
-                "summary": "Change a queue; what is not said stays, partitions only grow.",
+                "summary": "Change a queue. Omitted settings stay; the number of partitions only grows.",
                 "requestBody": _FORM,
                 "responses": {
                     "200": _answer(
-                        "The queue as it is now.",
+                        "The current settings.",
                         schemas.CHANGED_OPTIONAL,
                         **schemas.CHANGED,
                         created={"type": "number"},
                     )
                 },
             },
-            "delete": {"summary": "Remove a queue with its messages.", "responses": {"200": _answer("Gone.")}},
+            "delete": {"summary": "Remove a queue with its messages.", "responses": {"200": _answer("Removed.")}},
         },
     }
 
@@ -140,17 +148,17 @@ def _queue() -> dict[str, dict[str, schemas.Json]]:
 def _parts_of_queue() -> dict[str, dict[str, schemas.Json]]:
     return {
         "/v1/{app}/{queue}/stream": {
-            "get": {"summary": "Messages as they come.", "parameters": _PAGE, "responses": {"200": _STREAM}}
+            "get": {"summary": "Stream messages.", "parameters": _PAGE, "responses": {"200": _STREAM}}
         },
         "/v1/{app}/{queue}/lag": {
             "get": {
-                "summary": "How much waits behind a position of one partition.",
+                "summary": "Count the messages behind a position in one partition.",
                 "parameters": [_AFTER, _query("partition", schemas.PARTITION, "Default: 1.")],
                 "responses": {
                     "200": _answer(
-                        "Counted.",
+                        "The counts.",
                         waiting=schemas.NUMBER,
-                        newest={"type": "string", "description": "Empty: there is none."},
+                        newest={"type": "string", "description": "Empty if there is none."},
                         oldest_waiting=schemas.TIME,
                         delayed=schemas.NUMBER,
                     )
@@ -159,18 +167,18 @@ def _parts_of_queue() -> dict[str, dict[str, schemas.Json]]:
         },
         "/v1/{app}/{queue}/delayed": {
             "get": {
-                "summary": "Messages of one partition that are not due yet, as they will be delivered.",
+                "summary": "List the delayed messages of one partition in order of delivery.",
                 "parameters": [
                     _query("partition", schemas.PARTITION, "Default: 1."),
                     _query("limit", {"type": "integer", "maximum": READ_MAX}, "Default: 100."),
                 ],
-                "responses": {"200": _answer("Perhaps none.", messages=_messages("Delayed"))},
+                "responses": {"200": _answer("The messages; the list may be empty.", messages=_messages("Delayed"))},
             }
         },
         "/v1/{app}/{queue}/delayed/{ids}": {
             "delete": {
-                "summary": "Withdraw messages that are not due yet: `[PARTITION:]ID` with commas.",
-                "responses": {"200": _answer("Those that were still there are gone.", withdrawn=schemas.NUMBER)},
+                "summary": "Withdraw delayed messages: comma-separated `[PARTITION:]ID`.",
+                "responses": {"200": _answer("The messages that existed are withdrawn.", withdrawn=schemas.NUMBER)},
             }
         },
         **_leases(),
@@ -179,25 +187,28 @@ def _parts_of_queue() -> dict[str, dict[str, schemas.Json]]:
         "/v1/{app}/{queue}/standing": {"get": {**_partition_status(), "deprecated": True}},
         "/v1/{app}/{queue}/{ids}": {
             "get": {
-                "summary": "Messages by id: `[PARTITION:]ID` with commas.",
-                "responses": {"200": _answer("Those that are there.", messages=_messages("Message"))},
+                "summary": "Return messages by id: comma-separated `[PARTITION:]ID`.",
+                "responses": {"200": _answer("The messages that exist.", messages=_messages("Message"))},
             },
             "put": {
-                "summary": "Write one body to every id; what is not there is made.",
+                "summary": "Write one body to every id; create messages that do not exist.",
                 "parameters": [_header("X-TTL", schemas.TTL, "")],
                 "requestBody": {"content": _RAW},
                 "responses": {"200": _answer("Written.")},
             },
-            "delete": {"summary": "Delete messages.", "responses": {"200": _answer("Gone, known or not.")}},
+            "delete": {
+                "summary": "Delete messages.",
+                "responses": {"200": _answer("Deleted; unknown ids are ignored.")},
+            },
         },
     }
 
 
 def _partition_status() -> schemas.Json:
     return {
-        "summary": "What each partition keeps, and how far each group of workers over HTTP is.",
-        "parameters": [_query("group", schemas.TEXT, "This one alone.")],
-        "responses": {"200": _answer("By partition.", partitions=_messages("PartitionStatus"))},
+        "summary": "Show the contents of each partition, and the progress of each group of workers over HTTP.",
+        "parameters": [_query("group", schemas.TEXT, "Show only this group.")],
+        "responses": {"200": _answer("The partitions.", partitions=_messages("PartitionStatus"))},
     }
 
 
@@ -205,49 +216,60 @@ def _schedules() -> dict[str, dict[str, schemas.Json]]:
     return {
         "/v1/{app}/{queue}/schedules": {
             "get": {
-                "summary": "Messages that the server posts again and again.",
-                "responses": {"200": _answer("By name.", schedules=_messages("Schedule"))},
+                "summary": "List the schedules of a queue.",
+                "responses": {"200": _answer("The schedules, sorted by name.", schedules=_messages("Schedule"))},
             }
         },
         "/v1/{app}/{queue}/schedules/{name}": {
             "put": {
-                "summary": "Make a schedule, or change one; when it keeps its times, it keeps the next.",
+                "summary": "Create or change a schedule. If its times do not change, its next time stays.",
                 "requestBody": {"content": {"application/json": {"schema": _ref("Schedule")}}},
-                "responses": {"200": _answer("As it is now, with the next time.")},
+                "responses": {"200": _answer("The schedule, with its next time.")},
             },
-            "delete": {"summary": "Remove a schedule.", "responses": {"200": _answer("Gone.", removed=schemas.NUMBER)}},
+            "delete": {
+                "summary": "Remove a schedule.",
+                "responses": {"200": _answer("Removed.", removed=schemas.NUMBER)},
+            },
         },
     }
 
 
 def _leases() -> dict[str, dict[str, schemas.Json]]:
-    lease = {"anyOf": [_ref("Lease"), {"type": "null"}], "description": "Null: nothing became free within `wait`."}
-    lost = {"409": {"description": "The lease is no more; nothing was written."}}
-    wait = _query("wait", {"type": "number", "maximum": WAIT_MAX_S}, "Seconds to wait for some.")
+    lease = {
+        "anyOf": [_ref("Lease"), {"type": "null"}],
+        "description": "Null if no partition became available within `wait`.",
+    }
+    lost = {"409": {"description": "The lease has ended; nothing was written."}}
+    wait = _query("wait", {"type": "number", "maximum": WAIT_MAX_S}, "Seconds to wait if there is nothing yet.")
     return {
         "/v1/{app}/{queue}/lease": {
             "post": {
-                "summary": "Take a partition that nobody of the group has, and where something is to be done.",
+                "summary": "Lease a partition that has work and that no worker of the group holds.",
                 "parameters": [wait],
                 "requestBody": {"content": {"application/json": {"schema": _ref("LeaseRequest")}}},
-                "responses": {"200": _answer("It is yours until its time is over.", lease=lease)},
+                "responses": {"200": _answer("The lease; it is valid until it expires.", lease=lease)},
             }
         },
         "/v1/{app}/{queue}/lease/{lease}": {
             "get": {
-                "summary": "The next messages of the partition; asked again, the same.",
+                "summary": "Return the next messages of the partition; a repeated request returns the same.",
                 "parameters": [_query("limit", {"type": "integer", "maximum": READ_MAX}, "Default: 100."), wait],
-                "responses": {"200": _answer("Perhaps none.", messages=_messages("Handed")), **lost},
+                "responses": {
+                    "200": _answer("The messages; the list may be empty.", messages=_messages("Handed")),
+                    **lost,
+                },
             },
             "post": {
-                "summary": "Say what became of messages, and keep the lease; with nothing in it, only that.",
+                "summary": "Report the outcome of messages, and extend the lease; an empty outcome only extends it.",
                 "parameters": [
-                    _header("Idempotency-Key", schemas.TEXT, "Repeated with it, the last outcome counts once.")
+                    _header(
+                        "Idempotency-Key", schemas.TEXT, "An outcome that is repeated with the same key counts once."
+                    )
                 ],
                 "requestBody": {"content": {"application/json": {"schema": _ref("Outcome")}}},
                 "responses": {"200": _answer("Recorded.", lease=_ref("Lease")), **lost},
             },
-            "delete": {"summary": "Give the partition back.", "responses": {"200": _answer("Free."), **lost}},
+            "delete": {"summary": "Give the partition back.", "responses": {"200": _answer("Returned."), **lost}},
         },
     }
 
@@ -256,12 +278,20 @@ def _server() -> dict[str, dict[str, schemas.Json]]:
     return {
         "/v1": {
             "get": {
-                "summary": "The applications that the key or token is of.",
-                "responses": {"200": _answer("By name.", applications={"type": "array", "items": schemas.TEXT})},
+                "summary": "List the applications of the key or token.",
+                "responses": {
+                    "200": _answer(
+                        "The applications, sorted by name.", applications={"type": "array", "items": schemas.TEXT}
+                    )
+                },
             }
         },
-        "/__heartbeat__": {"get": {"summary": "Is it there?", "responses": {"200": {"description": "OK"}}}},
-        "/metrics": {"get": {"summary": "For Prometheus.", "responses": {"200": {"description": "Figures."}}}},
+        "/__heartbeat__": {
+            "get": {"summary": "Check that the server runs.", "responses": {"200": {"description": "OK"}}}
+        },
+        "/metrics": {
+            "get": {"summary": "Return metrics for Prometheus.", "responses": {"200": {"description": "The metrics."}}}
+        },
     }
 
 
@@ -294,10 +324,10 @@ def description() -> schemas.Json:
 
 def _with_errors(operation: schemas.Json, keys: list[str]) -> schemas.Json:
     """Return the operation completed with the errors that may answer it."""
-    texts = {"401": "No such key.", "503": "Too much waits to be written: again after Retry-After."}
+    texts = {"401": "The key is unknown.", "503": "Too many writes wait: try again after Retry-After."}
     if keys:
-        texts |= {"400": "A field is wrong.", "429": "Full, or too fast: again after Retry-After."}
-        texts |= {"403": "Another key is needed.", "404": "No such application or queue."}
+        texts |= {"400": "A field is invalid.", "429": "No room, or too many posts: try again after Retry-After."}
+        texts |= {"403": "This needs another key.", "404": "The application or queue does not exist."}
     error, malformed = _ref("Error"), {"anyOf": [_ref("Error"), _ref("Malformed")]}
     wrong = {
         status: {
@@ -321,6 +351,6 @@ def page() -> str:
         "<!doctype html><meta charset=utf-8><title>Headgate messages</title>"
         "<style>body{font:15px system-ui;margin:2em auto;max-width:70em}td{padding:.3em .8em;vertical-align:top}"
         "tr:nth-child(even){background:#f4f4f4}</style><h1>Headgate messages</h1>"
-        "<p>Described for programs in <a href=openapi.json>openapi.json</a>. A key goes into the header "
+        "<p>Programs read <a href=openapi.json>openapi.json</a>. Send the key in the header "
         "<code>Authorization: Application KEY</code>.</p><table>" + "".join(rows) + "</table>"
     )

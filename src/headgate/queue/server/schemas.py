@@ -10,20 +10,28 @@ from headgate.queueing.partitions import PARTITIONS_MAX, PRIORITIES_MAX, TTL_MAX
 Json = dict[str, Any]  # a JSON document
 
 TEXT, NUMBER, YES = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
-ID = {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "A version-1 UUID; its time is the order."}
+ID = {
+    "type": "string",
+    "pattern": "^[0-9a-f]{32}$",
+    "description": "A version-1 UUID; messages are ordered by its time.",
+}
 TIME = {"type": "string", "description": "Seconds since 1970, to 100 ns."}
 PARTITION = {"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX}
-DELAY = {"type": "number", "minimum": 0, "maximum": DELAY_MAX_S, "description": "Seconds until it is delivered."}
+DELAY = {"type": "number", "minimum": 0, "maximum": DELAY_MAX_S, "description": "Seconds until the delivery."}
 DELIVER_AT = {
     "type": ["number", "string"],
-    "description": "In place of `delay`: seconds since 1970, or a time as 2026-01-31T12:00:00Z.",
+    "description": "In place of `delay`: seconds since 1970, or a time such as 2026-01-31T12:00:00Z.",
 }
 PRIORITY = {
     "type": ["string", "integer"],
     "description": "high, normal, low, or a number from 1, the highest, to the `priorities` of the queue. Default: "
     "normal, the one in the middle.",
 }
-HOLD = {"type": "boolean", "default": False, "description": "Those posted after it to its partition wait for it."}
+HOLD = {
+    "type": "boolean",
+    "default": False,
+    "description": "Messages posted later to the same partition wait for this one.",
+}
 TTL = {"type": "integer", "minimum": 1, "maximum": TTL_MAX_S, "default": TTL_DEFAULT_S, "description": "Seconds."}
 SCHEMAS: Json = {
     "Posted": {
@@ -34,7 +42,7 @@ SCHEMAS: Json = {
             "partition": PARTITION,
             "deliver_at": {
                 **TIME,
-                "description": "Of one that is not due yet; it has this key until then.",
+                "description": "Time of delivery of a delayed message, which has this key until then.",
             },
         },
     },
@@ -42,14 +50,17 @@ SCHEMAS: Json = {
         "type": "object",
         "required": ["cron", "body"],
         "properties": {
-            "cron": {"type": "string", "description": "`minute hour day month weekday`, all of which must fit."},
-            "body": {"type": "string", "description": "In it, {time} stands for the time the message is for."},
-            "zone": {"type": "string", "default": "UTC", "description": "Of the fields, such as Europe/Berlin."},
+            "cron": {"type": "string", "description": "`minute hour day month weekday`, all of which must match."},
+            "body": {
+                "type": "string",
+                "description": "Body of the messages; {time} is replaced by the scheduled time.",
+            },
+            "zone": {"type": "string", "default": "UTC", "description": "Time zone of `cron`, such as Europe/Berlin."},
             "missed": {
                 "enum": ["once", "all", "skip"],
                 "default": "once",
-                "description": "Of times that passed while no server ran: one message in all, one each (of the "
-                "last 7 days), or none.",
+                "description": "What to post for times that passed while no server ran: one message in all, one "
+                "each (of the last 7 days), or none.",
             },
             "partition": PARTITION,
             "key": TEXT,
@@ -61,10 +72,13 @@ SCHEMAS: Json = {
         "type": "object",
         "properties": {
             "partition": PARTITION,
-            "messages": {"type": "integer", "description": "Processed or not, with those that are not due yet."},
+            "messages": {
+                "type": "integer",
+                "description": "Number of stored messages, processed or not, including delayed ones.",
+            },
             "bytes": NUMBER,
-            "delayed": {"type": "integer", "description": "Not due yet, counted to 1000."},
-            "priority": {"type": "integer", "description": "Of its messages, where the queue has priorities."},
+            "delayed": {"type": "integer", "description": "Number of delayed messages, counted to 1000."},
+            "priority": {"type": "integer", "description": "Priority of the messages, if the queue has priorities."},
             "groups": {
                 "type": "array",
                 "items": {
@@ -74,7 +88,10 @@ SCHEMAS: Json = {
                         "worker": TEXT,
                         "held": YES,
                         "processed": TEXT,
-                        "waiting": {"type": "integer", "description": "Behind what is processed, counted to 1000."},
+                        "waiting": {
+                            "type": "integer",
+                            "description": "Number of unprocessed messages, counted to 1000.",
+                        },
                         "retrying": NUMBER,
                     },
                 },
@@ -84,7 +101,7 @@ SCHEMAS: Json = {
     "Delayed": {
         "type": "object",
         "properties": {
-            "message_id": {**ID, "description": "Until it is delivered; by it, it can be deleted."},
+            "message_id": {**ID, "description": "Valid until the delivery; use it to withdraw the message."},
             "timestamp": TIME,
             "deliver_at": {**TIME, "description": "Seconds since 1970."},
             "body": TEXT,
@@ -102,12 +119,16 @@ SCHEMAS: Json = {
         "properties": {
             "body": {"type": "string", "minLength": 1, "description": f"At most {BODY_MAX_BYTES} bytes of UTF-8."},
             "ttl": TTL,
-            "partition": {**PARTITION, "description": "Without it, by the key, or any."},
+            "partition": {
+                **PARTITION,
+                "description": "By default, the key determines the partition; without a key, any is used.",
+            },
             "key": {
                 "type": "string",
-                "description": "In place of a partition: messages of one key are in one, and keep their order. It is "
-                "the first 8 bytes of the SHA-256 of the key, as a number, modulo the number of partitions (with "
-                "priorities: of strands), plus 1.",
+                "description": "In place of a partition: messages with the same key are in one partition and keep "
+                "their order. Its number is the first 8 bytes of the SHA-256 of the key, as a "
+                "number, modulo the number "
+                "of partitions (with priorities: of strands), plus 1.",
             },
             "delay": DELAY,
             "deliver_at": DELIVER_AT,
@@ -118,24 +139,31 @@ SCHEMAS: Json = {
     "LeaseRequest": {
         "type": "object",
         "properties": {
-            "worker": {"type": "string", "description": "Who asks, for people."},
-            "group": {"type": "string", "default": "workers", "description": "Each has its own progress."},
-            "partition": {**PARTITION, "description": "Without it, any."},
+            "worker": {"type": "string", "description": "Name of the worker, for people."},
+            "group": {
+                "type": "string",
+                "default": "workers",
+                "description": "Group of workers; each has its own progress.",
+            },
+            "partition": {**PARTITION, "description": "By default, any."},
             "ttl": {"type": "number", "minimum": 1, "maximum": 3600, "default": 30, "description": "Seconds."},
         },
     },
     "Lease": {
         "type": "object",
         "properties": {
-            "lease": {"type": "string", "description": "Its name, in the paths of what is done under it."},
+            "lease": {"type": "string", "description": "Name of the lease, for the paths of requests under it."},
             "partition": PARTITION,
-            "epoch": {"type": "integer", "description": "One more with every holder."},
+            "epoch": {"type": "integer", "description": "Grows by one with every holder."},
             "expires_in": {"type": "number", "description": "Seconds."},
-            "processed": {"type": "string", "description": "The newest message that is done; empty: none is."},
+            "processed": {
+                "type": "string",
+                "description": "Id of the newest message that is done; empty if there is none.",
+            },
             "priorities": {
                 "type": "integer",
-                "description": "Of the queue, where it has some: so many partitions from this one on are held "
-                "together, and messages come one at a time.",
+                "description": "Number of priorities of the queue, if it has some. The lease covers as many "
+                "partitions, from this one on, and messages come one at a time.",
             },
         },
     },
@@ -146,7 +174,7 @@ SCHEMAS: Json = {
             "timestamp": TIME,
             "body": TEXT,
             "partition": PARTITION,
-            "attempt": {"type": "integer", "description": "1 when it has certainly not been begun before."},
+            "attempt": {"type": "integer", "description": "1 if the message has certainly not been started before."},
         },
     },
     "Outcome": {
@@ -161,13 +189,16 @@ SCHEMAS: Json = {
                     "properties": {
                         "message_id": ID,
                         "error": TEXT,
-                        "retry_after": {"type": "number", "description": "Seconds; else 1, 2, 4 … up to 300."},
-                        "reject": {**YES, "description": "Do not try it again: it is a dead letter."},
+                        "retry_after": {
+                            "type": "number",
+                            "description": "Seconds to the next attempt; by default 1, 2, 4 … up to 300.",
+                        },
+                        "reject": {**YES, "description": "Do not retry: make it a dead letter."},
                     },
                 },
             },
-            "attempts": {"type": "integer", "default": 3, "description": "The failure that makes a dead letter."},
-            "ttl": {"type": "number", "default": 30, "description": "Of the lease, from now, in seconds."},
+            "attempts": {"type": "integer", "default": 3, "description": "Number of failures that make a dead letter."},
+            "ttl": {"type": "number", "default": 30, "description": "Remaining time of the lease, in seconds."},
         },
     },
     "Queue": {
@@ -180,24 +211,37 @@ SCHEMAS: Json = {
                 "minimum": 1,
                 "maximum": PRIORITIES_MAX,
                 "default": 1,
-                "description": "Of a new queue. `partitions` is a multiple of it: the first so many are of priority "
-                "1, 2 and so on, and are processed together; so are the next.",
+                "description": "Number of priorities of a new queue. `partitions` is a multiple of it: consecutive "
+                "partitions of priority 1, 2 and so on form a strand and are processed together.",
             },
             "type": {"enum": ["user", "public"], "default": "user"},
             "consistency": {"enum": ["weak", "strong", "very_strong"], "default": "strong"},
-            "messages_max": {"type": "integer", "default": 0, "description": "Of each partition; 0: any number."},
-            "bytes_max": {"type": "integer", "default": 0, "description": "Of each partition; 0: any."},
+            "messages_max": {
+                "type": "integer",
+                "default": 0,
+                "description": "Limit on the messages of each partition; 0: none.",
+            },
+            "bytes_max": {
+                "type": "integer",
+                "default": 0,
+                "description": "Limit on the bytes of each partition; 0: none.",
+            },
             "age_max": {
                 "type": "integer",
                 "default": 0,
-                "description": "Seconds that a message is kept at most, whatever its own ttl; 0: any.",
+                "description": "Longest time to keep a message, in seconds, whatever its own ttl; 0: no limit.",
             },
             "full": {
                 "enum": ["refuse", "drop"],
                 "default": "refuse",
-                "description": "What becomes of more: it is answered 429, or the oldest messages go.",
+                "description": (
+                    "What happens beyond a limit: a post is answered 429, or the oldest messages are deleted."
+                ),
             },
-            "principles": {"type": ["string", "null"], "description": "Who else may read: app:NAME, bid:USER@HOST."},
+            "principles": {
+                "type": ["string", "null"],
+                "description": "Other principals that may read: app:NAME, bid:USER@HOST.",
+            },
         },
     },
     "Malformed": {
@@ -233,7 +277,7 @@ for _name, _fields in _OPTIONAL.items():
 _QUEUE = SCHEMAS["Queue"]["properties"]
 CHANGED: Json = {
     **{name: {key: value for key, value in schema.items() if key != "default"} for name, schema in _QUEUE.items()},
-    "principles": {**_QUEUE["principles"], "description": "Null: nobody else."},
+    "principles": {**_QUEUE["principles"], "description": "Other principals that may read; null: none."},
 }
 """Fields of a queue in an answer."""
 CHANGED_OPTIONAL = ("priorities", "messages_max", "bytes_max", "age_max", "full")
@@ -245,9 +289,9 @@ SCHEMAS["Listed"] = {
         **CHANGED,
         "created": {"type": "number", "description": "Seconds since 1970."},
         "application": TEXT,
-        "count": {"type": "integer", "description": "Asked with `include_count`."},
-        "messages": {"type": "integer", "description": "Asked with `include_size`."},
-        "bytes": {"type": "integer", "description": "Asked with `include_size`."},
+        "count": {"type": "integer", "description": "Present with `include_count`."},
+        "messages": {"type": "integer", "description": "Present with `include_size`."},
+        "bytes": {"type": "integer", "description": "Present with `include_size`."},
     },
     "additionalProperties": False,
 }

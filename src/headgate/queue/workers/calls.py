@@ -41,7 +41,7 @@ class StrandTurns:
     changed: Callable[[], None]
     """Called when a partition that waits may have got the turn."""
     _stirring: set[int] = field(default_factory=set)
-    """Partitions that may have something to do, but have not said so yet; those of lower priority wait for them."""
+    """Partitions that may have work but have not checked yet; those of lower priority wait for them."""
     _since_ms: list[int | None] = field(default_factory=list)
     """For each partition, when its waiting message was posted, in milliseconds since 1970; None: no message waits."""
     _busy: bool = False
@@ -269,7 +269,7 @@ class JobCaller:
         if done.done():
             return
         self._stuck += 1
-        log.error("a job does not end, not even when interrupted; its thread is left alone (%s so far)", self._stuck)
+        log.error("a job does not end even when interrupted; its thread is left alone (%s so far)", self._stuck)
         if self._stuck > STUCK_MAX:
             raise Stuck(f"{self._stuck} jobs never ended; the worker has to be started again")
         done.set_result((None, TimeLimit("it did not end in time, and could not be interrupted")))

@@ -42,7 +42,7 @@ Change = tuple[At, tuple[Op, ...]]
 async def discover(
     processor: MessageProcessor, store: Store, app: Application, mirror: Mirror, turn: DiscoveryTurn
 ) -> None:
-    """Look for queues until cancelled, on request and at intervals, while it is this worker's turn."""
+    """Discover queues until cancelled, on request and at intervals, while it is this worker's turn."""
     await mirror.ready()
     while True:
         turn.requested.clear()
@@ -63,7 +63,7 @@ async def _look(processor: MessageProcessor, store: Store, app: Application, mir
         processor.figures.source_errors.inc()
         log.warning("the queues could not be listed: %s", down)
     except (Conflict, Unavailable) as error:
-        log.info("%s: the queues are looked at again later", error)
+        log.info("%s: the queues are checked again later", error)
 
 
 def shaped(app: Application, mirror: Mirror, priorities: Mapping[str, int]) -> list[Change]:
@@ -111,11 +111,10 @@ def _marked(
 ) -> tuple[Op, ...]:
     place = app.progress(partition)
     if there:
-        # A queue that is made again within GONE_MAX_MS goes on where it was; its ids follow those before.
+        # A queue that is created again within GONE_MAX_MS continues where it was; its ids follow the former ones.
         return (place.put(replace(progress, gone_ms=0)),) if progress.gone_ms else ()
     if not progress.gone_ms:
-        # Its owner notices by itself, when the server tells it that the queue is gone, and records that in its own
-        # progress.
+        # Its owner learns from the server that the queue is gone, and records that in its own progress.
         return () if owned else (place.put(replace(progress, gone_ms=now_ms)),)
     if now_ms - progress.gone_ms < GONE_MAX_MS:
         return ()

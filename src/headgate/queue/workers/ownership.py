@@ -39,7 +39,7 @@ class Ownership:
 
     async def seek(self, progress: steps.Progress) -> steps.Progress | None:
         """Move the position as an operator requested; the request is deleted in the same commit. Return None if
-        there is no request any more."""
+        the request has disappeared."""
         place = self.app.controls(self.partition)
         entry = await self._read(place.path)
         control = place.decode(entry.value) if entry is not None else Control()

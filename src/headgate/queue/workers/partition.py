@@ -30,7 +30,7 @@ HANDED_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """Hold what a worker tells its partitions."""
+    """Hold the state of a worker that its partitions need."""
 
     control: Callable[[QueuePartition], Control]
     alive: Callable[[], Container[str]]
@@ -81,7 +81,7 @@ class PartitionRunner:
                 self.now = replace(self.now, gone_ms=self._processor.now_ms())
             await self._ownership.release(self.now)
         except GuardLost:
-            log.warning("%s: another worker has taken it; what was not recorded runs again there", self.partition)
+            log.warning("%s: another worker has taken it; unrecorded messages run again there", self.partition)
             self._processor.figures.lost.inc()
         except StopWorker:
             await self.give_back()
@@ -97,7 +97,7 @@ class PartitionRunner:
         try:
             await self._ownership.release(self.now)
         except StoreError as error:
-            log.info("%s: not handed back (%s); it is free once the session ends", self.partition, error)
+            log.info("%s: not returned (%s); it becomes free when the session ends", self.partition, error)
 
     async def _until_left(self) -> bool:
         """Run until the partition is left; return True if the queue no longer exists."""

@@ -1,4 +1,4 @@
-"""Hold what all partitions of a worker share: the source of messages, metrics, limits, and dead letters."""
+"""Hold the objects that all partitions of a worker share: message source, metrics, limits, dead letters."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class WorkerMetrics:
 
 @dataclass(frozen=True, slots=True)
 class JobPace:
-    """Limit how much is done at once and how long it may take."""
+    """Limit how much a worker does at once and how long it may take."""
 
     page: int = 200
     """Messages of a partition that are fetched, and marked as started, together."""
@@ -62,7 +62,7 @@ class JobPace:
     commit_s: float = 1.0
     """Seconds after which progress is recorded at the latest."""
     idle_s: float = 30.0
-    """Seconds after which a partition is looked at even if no post was announced."""
+    """Seconds after which a partition is polled even if no post was announced."""
     poll_s: float = 1.0
     """Like `idle_s`, where the server does not announce posts."""
     settle_s: float = 0.2
@@ -79,7 +79,7 @@ class JobPace:
 
 @dataclass(slots=True)
 class MessageProcessor:
-    """Hold what all partitions of one worker share, and give messages up."""
+    """Hold the objects that all partitions of one worker share, and give messages up."""
 
     source: MessageSource
     routes: Routing
@@ -122,10 +122,10 @@ class MessageProcessor:
         try:
             await self._post(NewMessage(DEAD_LETTERS, body, key, 1, DEAD_TTL_S))
         except PostedAlready:
-            log.info("%s: the dead letter of message %s is there already", partition, message.message_id)
+            log.info("%s: the dead letter of message %s exists already", partition, message.message_id)
         # Nothing else can be done with the message, and kept here it would block its partition for ever.
         except PostRefused as refused:
-            log.error("%s: message %s is given up, and no dead letter: %s", partition, message.message_id, refused)
+            log.error("%s: message %s is given up, without a dead letter: %s", partition, message.message_id, refused)
         self.figures.dead.labels(partition.queue).inc()
         log.warning("%s: message %s is given up after %s tries: %s", partition, message.message_id, tally.recorded, why)
         if self.failure is not None:

@@ -121,7 +121,7 @@ async def steer(
     async def body(txn: Txn) -> Control:
         # A control record of a misspelled partition would wait in the store for ever.
         if await txn.get(app.progress(partition).path) is None:
-            raise LookupError(f"no worker knows a partition {partition}; `headgate queue list` shows those there are")
+            raise LookupError(f"no worker knows a partition {partition}; `headgate queue list` shows the partitions")
         entry = await txn.get(place.path)
         now = place.decode(entry.value) if entry is not None else Control()
         then = Control(now.paused if paused is None else paused, now.seek if seek is None else seek)
@@ -149,7 +149,7 @@ def partition_named(name: str) -> QueuePartition | None:
 
 
 async def legacy_progress(source: MessageSource) -> dict[QueuePartition, str]:
-    """Map each partition to the greatest `last` that the status queue says. Raise SourceDown or QueueGone."""
+    """Map each partition to the greatest `last` in the status queue. Raise SourceDown or QueueGone."""
     found: dict[QueuePartition, str] = {}
     for partition in await source.partitions():
         after = START

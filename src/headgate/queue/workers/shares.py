@@ -317,7 +317,7 @@ class PartitionSharing:
         self._stirred.set()
 
     def _leave_alone(self, partition: QueuePartition, error: ValueError) -> None:
-        self._say_once(f"{partition}: its progress cannot be understood, so it is left alone: {error}")
+        self._say_once(f"{partition}: its progress is unreadable, so it is left alone: {error}")
 
     def _reap(self) -> None:
         """Raise what a job raised to end the worker."""
@@ -329,7 +329,7 @@ class PartitionSharing:
             self.processor.figures.forget(partition.queue, partition.number)
             self._seen.discard(partition)
             if task.cancelled():
-                log.warning("%s: it is not ours any more", partition)
+                log.warning("%s: this worker has lost it", partition)
                 self.processor.figures.lost.inc()
                 continue
             try:
@@ -337,9 +337,9 @@ class PartitionSharing:
             except (StopWorker, JobExit, Stuck):
                 raise
             except StoreError as error:
-                log.warning("%s: not handed back properly: %s", partition, error)
+                log.warning("%s: not returned properly: %s", partition, error)
             except Exception:
-                log.exception("%s: this was not foreseen; it is taken up again in %s s", partition, AGAIN_S)
+                log.exception("%s: unexpected error; the partition is taken again in %s s", partition, AGAIN_S)
                 self._failed[partition] = asyncio.get_running_loop().time() + AGAIN_S
 
     async def _show(self) -> None:
@@ -367,7 +367,7 @@ class PartitionSharing:
         try:
             await self.store.commit([], [Put(self._path, self.app.workers.encode(record), self.session.lease)])
         except StoreError as error:
-            log.info("the others are not told that this worker leaves (%s); they see it when it has", error)
+            log.info("cannot announce that this worker leaves (%s); others notice when it has left", error)
 
     def _record(self, partitions: tuple[str, ...]) -> WorkerRecord:
         return WorkerRecord(partitions, self.host, self.choice.patterns, self.choice.manual, self.url, was=self.was)

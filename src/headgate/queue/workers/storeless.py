@@ -85,7 +85,7 @@ class LeaseWorker:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            # An error that nobody expected ends the worker: otherwise one queue would be without one, unnoticed.
+            # An unexpected error ends the worker: otherwise one queue would have no worker, unnoticed.
             self._failure = self._failure or error
             self._over.set()
 
@@ -121,7 +121,7 @@ class LeaseWorker:
         log.warning(text, *what)
 
     async def _listen(self) -> None:
-        """Listen for announcements of posts; where the server sends none, look at each queue now and then."""
+        """Listen for announcements of posts; if the server sends none, poll each queue at intervals."""
         wait_s = 0.1
         while True:
             try:
@@ -135,13 +135,13 @@ class LeaseWorker:
             except NoStream:
                 wait_s = self.pace.discover_s
             except SourceDown as down:
-                self._failed("what is posted is not told of (%s); asking again in %.1f s", down, wait_s)
+                self._failed("the server announces no posts (%s); connecting again in %.1f s", down, wait_s)
             self._listing_due.set()
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, RETRY_MAX_S)
 
     def _wake(self, queues: set[str] | None) -> None:
-        """Look at these queues, and list the queues again if one is new; None means all queues."""
+        """Poll these queues, and list the queues again if one is new; None means all queues."""
         known = {want[0] for want in self._wakeups}
         if queues is None or any(self._is_ours(queue) for queue in queues - known):
             self._listing_due.set()
@@ -182,9 +182,9 @@ class LeaseWorker:
         try:
             await run_until(held.lost, held.keep(), self._work(held))
         except (LeaseGone, QueueGone):
-            log.warning("%s: the lease of partition %s is over; others go on", queue, lease.partition)
+            log.warning("%s: the lease of partition %s has ended; other workers continue", queue, lease.partition)
         except PostRefused as refused:
-            log.error("%s: partition %s is left until its lease is over: %s", queue, lease.partition, refused)
+            log.error("%s: partition %s stays untouched until its lease ends: %s", queue, lease.partition, refused)
         finally:
             # If the limit was reached, every queue may have work that nobody looked for.
             full = len(self.held) >= self.leases_max
@@ -203,7 +203,7 @@ class LeaseWorker:
                         break
             await held.leasing.give_back(held.queue, held.lease)
         except SourceDown as down:
-            self._failed("%s: the lease is not given back: %s", held.queue, down)
+            self._failed("%s: the lease could not be returned: %s", held.queue, down)
         except StopWorker as asked:  # it was started: the lease expires, so that the next attempt counts as a retry
             log.info("a job asked the worker to stop: %s", asked)
             self._over.set()
@@ -246,7 +246,7 @@ class LeaseWorker:
 
 @dataclass(slots=True)
 class _ExtendedLease:
-    """Hold a lease, and extend it while work under it goes on."""
+    """Hold a lease, and extend it while work under it continues."""
 
     leasing: MessageLeasing
     queue: str
@@ -270,7 +270,7 @@ class _ExtendedLease:
                 # Counted from before the request, so the lease ends here before it ends on the server.
                 until_s = asked_s + self.ttl_s
             except (SourceDown, TimeoutError) as error:
-                log.warning("%s: the lease is not extended: %s", self.queue, error or type(error).__name__)
+                log.warning("%s: the lease could not be extended: %s", self.queue, error or type(error).__name__)
                 if loop.time() + self.ttl_s / 4 >= until_s:
                     raise LeaseGone(f"{self.queue}: it could not be extended in time") from error
 
@@ -283,7 +283,7 @@ class _ExtendedLease:
                 await self.leasing.tell(self.queue, self.lease, outcome, key)
                 return
             except SourceDown as down:
-                log.warning("%s: what became of a message is not recorded yet: %s", self.queue, down)
+                log.warning("%s: the outcome of a message is not recorded yet: %s", self.queue, down)
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, 1.0)
 

@@ -33,7 +33,7 @@ NAMES_MAX = 20
 """Limit on the names from lost sessions that a worker remembers."""
 
 KEY_NEEDED = (
-    "the application's key is needed: Authorization: Application KEY; without one, the operator's token as Bearer"
+    "send the application's key (Authorization: Application KEY) or, if it has none, the operator's token as Bearer"
 )
 
 
@@ -64,7 +64,7 @@ class QueueWorker:
                     return
             # Its partitions went with the session; with the next one, it takes a share again.
             except (SessionLost, GuardLost) as lost:
-                log.warning("%s; joining anew", lost)
+                log.warning("%s; joining again", lost)
                 self._remember()
             except Unavailable as error:
                 log.warning("the store does not answer (%s); trying again", error)
@@ -72,7 +72,7 @@ class QueueWorker:
                 await unless(stop, asyncio.sleep(1.0))
 
     def _remember(self) -> None:
-        """Remember that what ran under this name has not ended: the process lives on."""
+        """Remember this name: jobs that ran under it may still run, because the process lives on."""
         if self.sharing is not None and self.sharing.name not in ("", *self.was):
             self.was = (*self.was, self.sharing.name)[-NAMES_MAX:]
 
@@ -217,7 +217,7 @@ async def control(site: WorkerSite, request: HttpRequest) -> Response[dict[str, 
     if not site.knows_the_key(request):
         return _refused(401, KEY_NEEDED)
     if isinstance(worker, LeaseWorker):
-        return _refused(404, "this worker leases its partitions; the message server keeps how far it is")
+        return _refused(404, "this worker leases its partitions; the message server keeps its progress")
     try:
         wanted = msgspec.json.decode(await request.body(), type=PartitionChange)
         partition: QueuePartition = parse_partition(wanted.name)
