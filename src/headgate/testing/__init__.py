@@ -1,1 +1,1 @@
-"""Test Headgate, and programs built on it: what both need is shipped with the product."""
+"""Provide test tools that Headgate and programs built on it share."""

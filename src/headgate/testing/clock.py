@@ -21,7 +21,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class _Call(asyncio.TimerHandle):
-    """Represent a callback that is to run, without what asyncio keeps beside one for its debug mode."""
+    """Represent a scheduled callback, without the data that asyncio keeps for its debug mode."""
 
     __slots__ = ("args", "call", "due_s", "inside", "off")
 
@@ -87,7 +87,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return call
 
     def _run_once(self) -> None:
-        """Run what was to run when this began; what that asks for runs the next time."""
+        """Run the callbacks that were ready when this began; callbacks that they schedule run the next time."""
         soon, later = self._soon, self._later
         while later and later[0][2].off:
             heappop(later)
@@ -107,11 +107,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self.call_exception_handler({"message": f"{call.call} failed", "exception": error, "handle": call})
 
     def _jump(self) -> None:
-        """Move to the next timer; without one, wait for a thread, as only that can bring something."""
+        """Move to the next timer; without one, wait for a thread, the only possible source of work."""
         if self._later:
             self._now_s = max(self._now_s, self._later[0][0])
         elif not self._woken.wait(THREAD_WAIT_MAX_S):
-            raise RuntimeError("nothing is left to do, and no timer is set: everybody waits for ever")
+            raise RuntimeError("nothing is left to do, and no timer is set: all tasks wait for ever")
         self._woken.clear()
 
 

@@ -1,4 +1,4 @@
-"""Make configurations nobody would write, to see that the loader answers all of them with a layout and errors.
+"""Load random configurations, to check that the loader returns a layout and errors for all of them.
 
 `python -m headgate.testing.fuzz SECONDS` runs for that long; it prints a configuration that crashes the loader, and
 its seed.
@@ -113,7 +113,7 @@ def _value(random: Random, depth: int) -> Any:
 
 
 def load(files: dict[str, str]) -> int:
-    """Return what a running gate does with a configuration: as it landed, as it is proposed.  The number of errors."""
+    """Load a configuration as a running gate does, both landed and proposed, and return the number of errors."""
     acme = parse_tenant_file(TENANTS, "tenants.yaml", CONNECTIONS).tenants["acme"]
     cache = ParseCache()
     texts = _texts(acme, {"ops@master": SOUND, **files})
@@ -172,7 +172,7 @@ def main(seconds: float) -> None:
         except BaseException:
             print(f"seed {seed}:", files)
             raise
-    print(f"{seed} configurations, {errors} errors told, no crash")
+    print(f"{seed} configurations, {errors} errors reported, no crash")
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ class FunctionRunner:
     jobs: Mapping[str, Job] = field(default_factory=dict)
     ran: list[BuildSpec] = field(default_factory=list)
     hold: asyncio.Event | None = None
-    """While it is not set, builds do not end; None: they end at once."""
+    """Builds end only while it is set; None: they end at once."""
     lingering: asyncio.Event | None = None
     """Failing builds report the failure early, and end only once it is set."""
     _started: asyncio.Event = field(default_factory=asyncio.Event)
@@ -148,7 +148,7 @@ class Gate:
     history: Remembered
 
     async def until(self, holds: Callable[[], object]) -> None:
-        """Wait until a condition holds; ask again whenever anything in the store has changed.
+        """Wait until a condition holds; check it again whenever anything in the store has changed.
 
         Raise `TimeoutError` after `DEADLINE_S`.
         """
@@ -158,12 +158,13 @@ class Gate:
                 await mirror.moved(mirror.moves)
 
     async def looked_at(self, *projects: str) -> None:
-        """Wait until each of these, as `git.example/code/api`, has been looked at: before, nobody knows its changes."""
+        """Wait until each of these projects, such as `git.example/code/api`, has been polled: before, its changes are
+        unknown."""
         await self.until(lambda: all(looked_at(self.context, "local", project) for project in projects))
 
 
 def _couriers(context: Context, takers: Mapping[str, Reporter]) -> list[Body]:
-    """Return what tells others what is reported, has forges merge, and tells the figures of the whole."""
+    """Return the tasks that deliver reports, let forges merge, and export the metrics of the system."""
     found = ((name, ForgeReporter(context, forge)) for name, forge in context.forges.items())
     forges = [Courier(context, name, reporter, reporter).run for name, reporter in found]
     couriers = (Courier(context, name, reporter).run for name, reporter in takers.items())
@@ -185,7 +186,7 @@ def _known(
 
 
 def _asking(context: Context, scheduler: Scheduler) -> NodeRequester:
-    """Return what asks for machines, where a tenant has labels."""
+    """Return the requester of machines for tenants with labels."""
     return NodeRequester(context, lambda: {name: one.tenant for name, one in scheduler.tenants.items()})
 
 
@@ -222,12 +223,11 @@ async def gate(
     machines: Runner | None = None,
     **shared: Any,
 ) -> AsyncIterator[Gate]:
-    """Provide every component at work on the repositories below `hub`, under the connection name `local`.  What happens
-    is posted to `poster`; `reporting`: connections that pipelines report to, their drivers, and who takes it;
-    `recording`: what keeps the history, by default in memory; `read`: reads the tenant file again; `watched`: whose
-    messages or objects start pipelines; `forges`: others than plain git, and what words pipelines have for them;
-    `clouds`: connections where machines are made, and their drivers; `machines`: runs builds, in place of `jobs`;
-    `shared`: fields of the context."""
+    """Run every component on the repositories below `hub`, under the connection name `local`. Events are published to
+    `poster`; `reporting`: connections that pipelines report to, with drivers and receivers; `recording`: keeps the
+    history, by default in memory; `read`: reads the tenant file again; `watched`: connections whose messages or objects
+    start pipelines; `forges`: forges other than plain git, with their dialects; `clouds`: connections that make
+    machines, with their drivers; `machines`: runs builds, in place of `jobs`; `shared`: fields of the context."""
     store = Store(backend)
     at = {"local": GitConnection("local", str(hub), "git.example")}
     at |= {name: one.git for name, (_, one) in (forges or {}).items()}
@@ -289,7 +289,7 @@ def measured_configuration(jobs: int, window: int = 20) -> str:
 async def cost_of_item(
     root: Path, jobs: int, backend: Backend | None = None, mark: Callable[[], None] = lambda: None
 ) -> ItemCost:
-    """Land one change with this many jobs that take no time. `mark` is called where counting begins and ends."""
+    """Land one change with this many jobs that take no time. `mark` is called when counting begins and ends."""
     repositories = Repositories(root)
     repositories.create("config", {"zuul.yaml": measured_configuration(jobs), "jobs/unit": "#!/bin/sh\n"})
     repositories.create("code", {"README": "x\n"})

@@ -1,7 +1,7 @@
-"""Refuse writes to a store that must never happen.
+"""Refuse writes to a store that violate the map.
 
 These are writes by a writer that the map does not name, and writes without the guard of the lock that the map
-requires for them.
+requires.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Branch:
         return self.keyed
 
     def find(self, parts: Sequence[str], at: int) -> _Law | None:
-        """Return the law of the deepest place there is for a path."""
+        """Return the law of the deepest place that contains a path."""
         if at < len(parts):
             # A named place wins over a keyed one at the same depth.
             for branch in (self.named.get(parts[at]), self.keyed):

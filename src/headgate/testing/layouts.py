@@ -1,4 +1,4 @@
-"""Build configurations for plays, without a word of configuration."""
+"""Build configurations for plays without parsing any text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PlayLayout:
 
     @property
     def reusing(self) -> bool:
-        """Return whether jobs may say `reuse`."""
+        """Return whether jobs may set `reuse`."""
         return any(job.reuse for job in self.jobs)
 
     @property
@@ -72,8 +72,8 @@ class PlayLayout:
 
 @dataclass(slots=True)
 class PlayLayouts:
-    """Judge proposals: the text `broken` has an error, `elsewhere` takes no part, and any other text gives the job
-    that it names."""
+    """Judge proposals: the text `broken` is an error, `elsewhere` does not take part, and any other text names a job
+    that it adds."""
 
     landed: PlayLayout
     contents: Mapping[str, Mapping[str, str]]

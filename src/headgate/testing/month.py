@@ -1,13 +1,13 @@
 """Simulate a month of sixty repositories that share a queue, through the gate itself, to see what `reuse` saves.
 
-The gate's decisions are the real ones (`gate.absorb`, `gate.decide`); mergers and machines answer after a while that
-depends on nothing but the seed.  Apart from `reuse`, everything is the policy of the reference: one queue, each change
-tested on all ahead of it, and again whenever something ahead fails; a window that shrinks by failures.
+The gate's decisions are the real ones (`gate.absorb`, `gate.decide`); mergers and machines answer after delays that
+depend only on the seed.  Apart from `reuse`, the policy is Zuul's: one queue, each change tested on all changes ahead
+of it, and again whenever a change ahead fails; a window that shrinks after failures.
 
-The repositories have the shape of a platform of many repositories with an integrated gate, as OpenStack's: some
-services that one large job tests together; libraries beneath them; clients and plugins, each of which uses a few of
-these.  How often one is used, and how often one changes, are power laws: a repository that many use is used by more
-(preferential attachment), and the n-th busiest repository has an n-th of the changes of the busiest (Zipf).
+The repositories have the shape of a platform with an integrated gate, like OpenStack: some services that one large job
+tests together, libraries that they use, and clients and plugins, each of which uses a few of these.  How often a
+repository is used and how often it changes follow power laws: popular dependencies are used more (preferential
+attachment), and the n-th busiest repository has one n-th of the changes of the busiest (Zipf).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MERGE_S, LAND_S = 5.0, 3.0
 
 
 def shapes(chance: random.Random) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return project -> its jobs -> those whose code each has beside its own; the busiest project first."""
+    """Map each project, the busiest first, to its jobs, and each job to the other projects whose code it gets."""
     services = [f"git.example/service{n:02}" for n in range(SERVICES)]
     libraries = [f"git.example/library{n:02}" for n in range(LIBRARIES)]
     clients = [f"git.example/client{n:02}" for n in range(CLIENTS)]
@@ -70,7 +70,8 @@ def shapes(chance: random.Random) -> dict[str, dict[str, tuple[str, ...]]]:
 
 @dataclass(slots=True)
 class Projects(PlayLayout):
-    """Give each project a job for its style, one for itself, and one with what it uses or is used with."""
+    """Give each project a job for its style, one for its own code, and one with the projects that it uses or is used
+    with."""
 
     uses: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     reuse: bool = False
@@ -225,7 +226,7 @@ class Month(Play):
         self.ends(topic, job.name, "SUCCESS" if good else "FAILURE")
 
     def _given(self, chain: Sequence[MergeItem], job: FrozenJob) -> str:
-        """Return all that a build of the last change of a chain can see, worked out apart from the gate."""
+        """Return everything that a build of the last change of a chain can see, computed independently of the gate."""
         own = chain[-1]
         seen = [own.project, *(one.project for one in job.required_projects)]
         if not job.reuse:

@@ -1,4 +1,4 @@
-"""Play the gate on a stage: people act, mergers and jobs answer, and the stage shows what the gate did.  Pure."""
+"""Play scenes with the gate: people act, mergers and jobs answer, and the play shows what the gate did.  Pure."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ ALL_KINDS = ("success", "failure", "start", "merge-conflict", "config-error", "n
 
 
 class Play:
-    """Play with a gate. `act` is what people do; `merges`, `passes` and `fails` answer; the other methods show the
-    result."""
+    """Play with a gate. `act` performs events of people; `merges`, `passes` and `fails` answer; the other methods show
+    the result."""
 
     def __init__(
         self, *jobs: FrozenJob | str, manager: str = "dependent", window: int = 20, layout: PlayLayout | None = None
@@ -140,7 +140,7 @@ class Play:
         self.event(EventKind.REF_UPDATED, update)
 
     def close(self, queue: str = "", reason: str = "the freeze") -> None:
-        """Close a queue, or the whole pipeline if none is named, so that nothing lands from it."""
+        """Close a queue, or the pipeline if none is named, so that nothing lands from it."""
         self.closings = (*self.closings, Closing("gate", queue, reason, "ada", self._clock + 1))
         self.act()
 
@@ -307,7 +307,7 @@ class Play:
         return [self._topic(i.commit) for i in item.buildset.state.chain if i.item != item.id]
 
     def item(self, name: str) -> Item:
-        """Return the one that holds the change."""
+        """Return the item that holds the change."""
         return next(i for _, i in self.state.items() if i.live and any(one.topic == name for one in i.changes))
 
     def _take(self, action: Action) -> None:  # noqa: C901 - one case for each kind of action

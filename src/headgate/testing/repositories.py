@@ -91,13 +91,13 @@ class Repositories:
         return self.ref(name, f"refs/heads/{branch}")
 
     def ref(self, name: str, ref: str) -> str:
-        """Return the commit of a ref of the bare repository, without a process: who waits asks again and again.
+        """Return the commit of a ref of the bare repository, without a process, because tests poll it.
         Raise KeyError if there is no such ref."""
         return str(pygit2.Repository(self.hub / name).references[ref].target)
 
     def note(self, name: str, commit: str) -> str:
-        """Return what Headgate wrote on the commit; empty when nothing.  Git is asked only when the notes have moved:
-        who waits for a note looks again and again."""
+        """Return the note of a commit; empty if there is none. Git runs only if the notes have moved, because tests
+        that wait for a note poll it."""
         bare = self.hub / name
         # git may pack refs, and the file of the ref is then gone.
         files = [bare / "refs/notes/headgate", bare / "packed-refs"]

@@ -58,7 +58,7 @@ class DayHub:
         repository.references.create(_HEAD, commit, force=True)
 
     def propose(self, proposal: DayProposal, patchset: int = 1) -> None:
-        """Push it, on the head that its branch has."""
+        """Push the change, based on the head of its branch."""
         repository = self._of(proposal.project)
         head = repository.references[f"refs/heads/{proposal.branch}"].target
         path, text = self._work(proposal, patchset)
@@ -106,7 +106,7 @@ class DayHub:
         return f"refs/{kind}/{proposal.branch}/{proposal.topic}"
 
     def _of(self, project: DayProject) -> pygit2.Repository:
-        """Return its repository; objects and refs that others write meanwhile are found all the same."""
+        """Return the repository, with objects and refs that others have written meanwhile."""
         found = self._open.get(project.name)
         if found is None:
             found = self._open[project.name] = pygit2.Repository(str(self.root / project.name))
@@ -155,7 +155,7 @@ class DayMachines:
         return BuildOutcome(build=spec.build, result=result, start_ms=start_ms, end_ms=_now_ms())
 
     def ends(self, spec: BuildSpec) -> str:
-        """Return how a build ends that was not cancelled."""
+        """Return the result of a build that is not cancelled."""
         proposal, topic = self._proposals.get(spec.change.topic), spec.change.topic
         if proposal is None or not spec.job.name.endswith("-unit"):
             return "SUCCESS"
@@ -252,7 +252,8 @@ class DayPeople:
         self._hub.propose(proposal, self._patchset[proposal.topic])
 
     async def _judge(self, proposal: DayProposal) -> None:
-        """Approve what passed, or give it up; what needs another change is approved once that may be there first."""
+        """Approve a change that passed, or abandon it. A change that needs another one is approved after that one has
+        been approved or has landed."""
         topic = proposal.topic
         if self._approving[topic].is_set() or topic in self.abandoned:
             return

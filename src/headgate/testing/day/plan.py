@@ -1,4 +1,4 @@
-"""Draw from a seed what happens in a day, and configure the organisation whose day it is."""
+"""Plan a day from a seed, and generate the configuration of the organisation."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class DayProposal:
         return f"t{self.number}"
 
     def message(self, patchset: int, needed: DayProposal | None) -> str:
-        """Return what its author writes."""
+        """Return the commit message."""
         lines = [f"Change {self.number} of {self.project.name}", "", f"Patchset {patchset}."]
         if needed is not None:
             lines += ["", f"Depends-On: {needed.project.name}/{needed.branch}/{needed.topic}"]
@@ -94,7 +94,7 @@ class DayPlan:
 
     @cached_property
     def projects(self) -> tuple[DayProject, ...]:
-        """Return those that changes are for, the busiest first; the one with the pipelines is not among them."""
+        """Return the projects of the changes, the busiest first; the project with the pipelines is not included."""
         return tuple(
             DayProject(f"org/p{n:04}", n, _queue(n), stable=n % STABLE == 0) for n in range(self.projects_count - 1)
         )
@@ -112,7 +112,7 @@ class DayPlan:
 
     @property
     def needed(self) -> dict[int, DayProposal]:
-        """Return change -> the one that it needs."""
+        """Map the number of each change to the change that it needs."""
         return {one.number: self.proposals[one.needs] for one in self.proposals if one.needs is not None}
 
     @staticmethod
@@ -154,7 +154,7 @@ def tenants(plan: DayPlan) -> str:
 
 
 def central(periodic: str = NEVER) -> str:
-    """Return what the configuration project says; `periodic`: when the daily jobs run, as a line of cron."""
+    """Return the configuration of the config project; `periodic`: when the daily jobs run, as a line of cron."""
     stanzas: Stanzas = [*map(_pipeline, _pipelines(periodic)), {"queue": {"name": "integrated"}}]
     stanzas += [{"semaphore": {"name": name, "max": most}} for name, most in (("publish", 40), ("promote", 10))]
     base = {"name": "base", "parent": None, "abstract": True, "timeout": 1800, "pre-run": "pre.yaml"}
@@ -170,14 +170,14 @@ def central(periodic: str = NEVER) -> str:
 
 
 def own(project: DayProject, level: int = 0) -> str:
-    """Return what a project says of itself; a change of its jobs says another `level`."""
+    """Return the configuration of a project; a change of its jobs has another `level`."""
     name = project.name.rpartition("/")[2]
     return _text([*_jobs(project, name, level), {"project": _section(project, name)}])
 
 
 def _pipelines(periodic: str) -> Stanzas:
     def one(name: str, event: str, more: dict[str, Any], manager: str = "independent", of: Any = ()) -> Any:
-        """Return a pipeline; `of` is what else its trigger asks for."""
+        """Return a pipeline; `of` holds further keys of its trigger."""
         begun = {"name": name, "manager": manager, "trigger": {CONNECTION: [{"event": event, **dict(of)}]}}
         return {**begun, "success": SILENT, "failure": SILENT, **more}
 

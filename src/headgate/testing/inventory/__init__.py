@@ -1,1 +1,1 @@
-"""Test the inventory with calls nobody would make, and with faults."""
+"""Test the inventory with random calls and with faults."""

@@ -1,7 +1,7 @@
-"""Call every method of both services with what nobody would send.
+"""Call every method of both services with random input.
 
-Each call ends with a status that says what is wrong, none with UNKNOWN or INTERNAL, and the indexes always match the
-records.
+Each call must end with a status that names the problem, never with UNKNOWN or INTERNAL, and the indexes must always
+match the records.
 
 `python -m headgate.testing.inventory.calls SECONDS` runs for that long; it prints a call that goes wrong.
 """
@@ -33,7 +33,7 @@ from headgate.web.inventory.server import RUNM, V1, serve
 
 AT_ONCE = 8
 CALL_MAX_S = DEADLINE_S
-# A watch never ends by itself.
+# A watch never ends on its own.
 WATCH_MAX_S = 0.05
 WRONG = {"UNKNOWN", "INTERNAL", "DATA_LOSS", "UNIMPLEMENTED", "UNAVAILABLE"}
 """Statuses with which no call may end."""
@@ -92,7 +92,7 @@ class FuzzCaller:
         return "OK"
 
     def _learn(self, found: Message) -> None:
-        """Remember the names of existing objects, so that later calls use them now and then."""
+        """Remember the names of existing objects, so that later calls sometimes use them."""
         for field, value in found.ListFields():
             if field.name == "uuid" and len(self._uuids) < 200:
                 self._uuids.append(value)
@@ -101,7 +101,7 @@ class FuzzCaller:
                     self._learn(one)
 
     def _sign(self, message: Any) -> None:  # any message
-        """Give most calls a session that is good, so that they come further."""
+        """Give most calls a valid session, so that they pass the first checks."""
         if self._random.random() < 0.9 and "session" in message.DESCRIPTOR.fields_by_name:
             message.session.user, message.session.project = "alice", self._random.choice(("blue", "red"))
             message.session.partition = PARTITION

@@ -1,8 +1,8 @@
-"""Simulate leases under random schedules and deaths: same seed, same run.
+"""Simulate leases under random schedules and crashes: same seed, same run.
 
-Several servers give what several users ask for; they die and are cut off at random requests.  After every commit all
-that is held is added up again from the records: nobody has more of an object than there is, nobody a part of what
-somebody has whole, and no project more than its quota.  In the end everything is given back.
+Several servers serve several users; they die and lose their connection at random requests.  After every commit, all
+active leases are added up from the records: together they hold no more of an object than it has, an exclusive lease is
+the only one of its object, and no project exceeds its quota.  In the end everything is given back.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def judge(tree: Sequence[Entry], places: InventoryMap) -> None:  # noqa: C901 - 
                 held.setdefault(lease.object, []).append(lease)
     for uuid, several in held.items():
         if any(not lease.amounts for lease in several) and len(several) > 1:
-            raise LeaseInvariantBroken(f"{uuid} is given whole, and to {[lease.user for lease in several]}")
+            raise LeaseInvariantBroken(f"{uuid} is leased exclusively, and to {[lease.user for lease in several]}")
         for key in {key for lease in several for key in lease.amounts}:
             taken = sum((Fraction(lease.amounts.get(key, "0")) for lease in several), Fraction())
             if taken > Fraction(capacity[uuid].get(key, "0")):
@@ -99,7 +99,7 @@ MakeLeasing = Callable[[Inventory], ObjectLeasing]
 
 class LeasingSimulation:
     def __init__(self, seed: int, leasing: MakeLeasing = ObjectLeasing) -> None:
-        """Have the servers run `leasing`."""
+        """Let the servers run `leasing`."""
         self.seed, self._leasing = seed, leasing
         self.deaths = self.given = self.most = 0
 
@@ -157,7 +157,7 @@ class LeasingSimulation:
         await run_until(stop, inventory.journal.run(), self._leasing(inventory).run())
 
     async def _user(self, number: int, inner: MemoryBackend, chance: random.Random) -> None:
-        """Ask for a thing, have it for a while, give it back or let it run out; and again."""
+        """Lease an object, keep it for a while, and give it back or let the lease expire, again and again."""
         link = SimLink(inner, chance, _faults(chance, dies=False))
         inventory = _inventory(link)
         journal = asyncio.ensure_future(inventory.journal.run())

@@ -1,1 +1,1 @@
-"""Simulate machines under random schedules and deaths."""
+"""Simulate machines under random schedules and crashes."""

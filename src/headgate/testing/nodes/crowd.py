@@ -1,7 +1,7 @@
 """Simulate requests for machines that wait while others keep coming.
 
-They are small and large, of several projects, for machines that are made, with slots or without, and for machines
-that are there anyway.  What is checked: nobody waits for ever, and nobody waits for long while there is room.
+The requests are small and large, of several projects, for made machines with or without slots, and for listed machines.
+The simulation checks that no request waits for ever, and none waits for long while there is room.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ COMING_S = 14_400
 WAITING_MAX = 10
 """Limit on waiting requests; while it is reached, no new ones arrive."""
 WAIT_MAX_S, FREE_MAX_S = 8 * BUILD_MAX_S, 5 * BUILD_MAX_S
-"""Longest waits of a request: in all, as several requests for the whole capacity stand in one line; and while there is
-room, which stays empty as a larger request waits for more.
-"""
+"""Longest waits of a request: in total, because several requests for the full capacity wait in one line; and while
+there is room, which stays reserved for a larger request that waits for more. """
 PROJECT_MAX = 4
 LARGE = {"small": 4, "large": 3, "iron": 2, "packed": 4}
 """Label -> number of machines in a large request."""
@@ -99,7 +98,7 @@ class CrowdSimulation:
         return self.served
 
     def _come(self, chance: random.Random) -> Iterator[Arrived]:
-        """Yield more small ones than there is room for, and now and then a large one."""
+        """Yield more small requests than there is room for, and sometimes a large one."""
         small = sum(one.begun_s < 0 and len(one.request.nodes) == 1 for one in self.builds)
         for _ in range(3 if small < WAITING_MAX else 0):
             name, self._count = chance.choice(self.labels), self._count + 1
@@ -143,8 +142,7 @@ class CrowdSimulation:
             pass
 
     def _served(self, providers: Sequence[FlatProvider]) -> bool:
-        """Serve all of them in order; return whether to begin again, as there are machines with more slots now, or
-        less."""
+        """Serve all requests in order; return whether to start over because the number of free slots has changed."""
         choosing = Choosing(self._site(providers))
         for one in [b for b in self.builds if b.begun_s < 0]:
             found = choosing.serve(one.request, one.wait)
@@ -167,16 +165,16 @@ class CrowdSimulation:
     def _wait(self, one: Arrived, later: Later, providers: Sequence[FlatProvider]) -> None:
         wait = one.wait or NodeWait(one.request.id, room_ms=self.now_s * 1000)
         one.wait = replace(wait, why=later.why, at=later.at or wait.at)
-        # Asked as if nobody else waited: this is what "there is room" means.
+        # Computed as if nobody else waited: this defines "there is room".
         alone = Choosing(self._site(providers)).serve(one.request, None)
         one.free_s += STEP_S if isinstance(alone, NodePlan) else 0
         waited_s, wanted = self.now_s - one.request.asked_ms // 1000, [label for _, label in one.request.nodes]
         # Machines that are held by hand take room for the whole run, so only the other bound applies then.
         if waited_s > WAIT_MAX_S and not self.held:
-            raise MachineInvariantBroken(f"seed {self.seed}: who wants {wanted} waits for {waited_s} s: {one.wait}")
+            raise MachineInvariantBroken(f"seed {self.seed}: a request for {wanted} waits for {waited_s} s: {one.wait}")
         if one.free_s > FREE_MAX_S:
             raise MachineInvariantBroken(
-                f"seed {self.seed}: who wants {wanted} waits although there is room: {one.wait}"
+                f"seed {self.seed}: a request for {wanted} waits although there is room: {one.wait}"
             )
 
     def _give(self, one: Arrived, plan: NodePlan) -> None:
@@ -198,7 +196,8 @@ class CrowdSimulation:
             )
 
     def _made(self, make: Make, request: NodeRequest) -> list[tuple[MadeNode, str]]:
-        """Return what the request has of a machine that is made, with its names; all of its slots are there then."""
+        """Return the slots that the request gets of a new machine, with their names; all slots of the machine exist
+        then."""
         node = new_node(make.provider, make.label, make.uses, {}, "t", request, 0)
         if not node.slots:
             return [(node, make.nodes[0])]

@@ -1,4 +1,4 @@
-"""Model what surrounds simulated machines: builds that want them, and a cloud that makes them."""
+"""Model the surroundings of simulated machines: builds that need them, and a cloud that makes them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Instance:
 
 @dataclass(slots=True)
 class CloudFaults:
-    """Say how often each fault occurs."""
+    """Set how often each fault occurs."""
 
     lost: float = 0.0
     """Chance that a call takes effect and its answer is lost."""
@@ -130,7 +130,7 @@ class Sky:
         return {"instances": 1}
 
     async def advance(self, wanted: clouds.MachineSpec, state: clouds.State) -> clouds.MachinePending | clouds.Made:
-        """Make it, or look how far it is; a machine of this node that is there already is taken."""
+        """Make the machine, or report its progress; a machine of this node that exists already is used."""
         await self._call()
         now_s = asyncio.get_running_loop().time()
         # Even if it is not listed yet, as with the token of a call: a node is made once.
@@ -159,7 +159,7 @@ class Sky:
         return clouds.Made(own.id, {"id": own.id}, {"ansible_host": own.id, "ansible_connection": "ssh"}, {"az": "one"})
 
     async def remove(self, wanted: clouds.MachineSpec, state: clouds.State) -> bool:
-        """Delete what is known of, or listed."""
+        """Delete the machine of the node, from the state or from the list."""
         await self._call()
         now_s = asyncio.get_running_loop().time()
         for one in list(self.instances.values()):
@@ -171,7 +171,7 @@ class Sky:
         return True
 
     async def resources(self, provider: Mapping[str, Any]) -> list[clouds.Resource]:
-        """Return what is listed by now."""
+        """Return the machines that are listed by now."""
         await self._call()
         now_s = asyncio.get_running_loop().time()
         listed = [one for one in self.instances.values() if one.listed_s <= now_s]
@@ -186,14 +186,14 @@ class Sky:
         self.instances.pop(resource.id, None)
 
     async def limits(self, provider: Mapping[str, Any]) -> clouds.Amounts:
-        """Return how many there may be."""
+        """Return the limit on machines."""
         await self._call()
         if self.faults.secret:
-            raise clouds.CloudUnavailable("the limits are nobody's business")
+            raise clouds.CloudUnavailable("the limits are secret")
         return {"instances": self.most}
 
     async def close(self) -> None:
-        """Do nothing: nothing is kept open."""
+        """Do nothing: nothing is open."""
 
     async def _call(self) -> None:
         self.calls += 1

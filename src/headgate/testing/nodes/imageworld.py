@@ -1,9 +1,8 @@
-"""Simulate images that jobs build, under random schedules, deaths and clouds that lie: same seed, same run.
+"""Simulate images that jobs build, under random schedules, crashes and clouds that lie: same seed, same run.
 
-What is checked: machines are made only of uploads that are there, whole and validated, and of the newest such; an
-image that a machine is made of is never taken away; in the end everything in an account is recorded, the newest good
-build is everywhere, and no more is kept than is asked for.
-"""
+The simulation checks that machines are made only from complete, validated uploads, and from the newest of them; an
+image is never deleted while a machine is made from it; in the end everything in an account is recorded, the newest good
+build is everywhere, and no more than the configured number is kept."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ class AccountImage:
 
 @dataclass(slots=True)
 class Gallery:
-    """See `ports.clouds.ImageCloud`.  One account."""
+    """Imitate `ports.clouds.ImageCloud` for one account."""
 
     chance: random.Random
     faults: CloudFaults
@@ -71,7 +70,7 @@ class Gallery:
     async def send(
         self, wanted: clouds.WantedImage, state: clouds.State, file: Path | None
     ) -> clouds.Sending | clouds.Sent:
-        """Take it, or say how far it is; what is there of this upload is taken."""
+        """Accept the file, or report the progress; an image of this upload that exists already is used."""
         await self._call()
         now_s = asyncio.get_running_loop().time()
         own = next((id for id, one in self.there.items() if one.tags[clouds.UPLOAD_TAG] == wanted.upload), "")
@@ -108,11 +107,11 @@ class Gallery:
     def _delete(self, id: str) -> None:
         # Compared with the store itself, not with a launcher's mirror, which may lag.
         if self.used(self.there[id].tags[clouds.UPLOAD_TAG]):
-            self.wrong.append(f"{id} is deleted although a machine is made of it")
+            self.wrong.append(f"{id} is deleted although a machine is made from it")
         del self.there[id]
 
     async def listed(self, provider: Mapping[str, Any]) -> list[clouds.Resource]:
-        """Return what is listed by now, and what is not ours."""
+        """Return the images that are listed by now, and foreign ones."""
         await self._call()
         now_s = asyncio.get_running_loop().time()
         found = [clouds.Resource(id, "image", one.tags, {}) for id, one in self.there.items() if one.listed_s <= now_s]
@@ -126,7 +125,7 @@ class Gallery:
         """Delete images that nobody needs; foreign ones stay."""
         await self._call()
         if resource.id == "strange":
-            self.wrong.append("an image of others is deleted")
+            self.wrong.append("a foreign image is deleted")
         elif resource.id in self.there:
             self._delete(resource.id)
 
@@ -148,17 +147,17 @@ class ImageTakingCloud(Sky):
 
 @dataclass(slots=True)
 class Shelf:
-    """See `ports.clouds.ImageFiles`: what is fetched is slow, fails, and goes when the process does."""
+    """Imitate `ports.clouds.ImageFiles`: fetches are slow and may fail, and files are lost when the process dies."""
 
     chance: random.Random
     files: set[str] = field(default_factory=set)
 
     def have(self, sha256: str) -> Path | None:
-        """Return its name for a path."""
+        """Return a path with the name of the digest."""
         return Path(sha256) if sha256 in self.files else None
 
     async def fetch(self, url: str, sha256: str) -> Path:
-        """Fetch it, mostly."""
+        """Fetch the file; sometimes fail."""
         await asyncio.sleep(self.chance.random() * 120)
         if self.chance.random() < 0.1:
             raise clouds.NoFile("its server answers 503")
@@ -231,7 +230,7 @@ class ImagingSimulation:
         return hall
 
     async def _builds(self, store: Store, backend: MemoryBackend, chance: random.Random) -> None:
-        """Report builds of the image now and then; also twice, as a turn that was cut does."""
+        """Report builds of the image at intervals, some of them twice, as after a turn that was cut."""
         for number in range(chance.randrange(3, 7)):
             file = ImageFile(
                 image=IMAGE, name="debian", project=PROJECT, connection="sim", branch="m", build=f"b{number}",
@@ -247,7 +246,7 @@ class ImagingSimulation:
             await asyncio.sleep(chance.random() * 600)
 
     async def _whim(self, store: Store, backend: MemoryBackend, chance: random.Random) -> None:
-        """Have somebody want something of one of the uploads that are there."""
+        """Let a person request an action on one of the existing uploads."""
         under = list(backend.tree.under(Map().image_uploads.uploads.path))
         if under and chance.random() < 0.7:
             one = decode(chance.choice(under).value, ImageUpload)
@@ -255,7 +254,7 @@ class ImagingSimulation:
             await store.commit([], [Map().images.orders(one.id).record.put(ImageOrder(do, "somebody"))])
 
     async def _tries(self, backend: MemoryBackend, chance: random.Random) -> None:
-        """Take up the events that ask for uploads to be tried, as the pipelines of a tenant do."""
+        """Handle the events that request tests of uploads, as the pipelines of a tenant do."""
         store, map = Store(backend), Map()
         stream = map.events.tenant("t").trigger.stream
         while True:
@@ -274,7 +273,7 @@ class ImagingSimulation:
             await asyncio.sleep(5)
 
     async def _uses(self, backend: Backend, halls: Mapping[str, ImageTakingCloud], chance: random.Random) -> None:
-        """Make machines of the chosen image, and delete them later."""
+        """Make machines from the chosen image, and delete them later."""
         store, map = Store(backend), Map()
         mirror = Mirror(store, map.path)
         watching = asyncio.ensure_future(mirror.run())
@@ -294,7 +293,7 @@ class ImagingSimulation:
     ) -> None:
         map, label = Map(), provider.labels[0]
         checks = self.checks([label], map, mirror)
-        await asyncio.sleep(chance.random() * 10)  # as between a look and its commit
+        await asyncio.sleep(chance.random() * 10)  # as between a read and its commit
         if checks is None:
             return
         node = MadeNode(
@@ -310,7 +309,7 @@ class ImagingSimulation:
         upload = next((one for one in uploads(map, mirror) if one.id == label.image[UPLOAD]), None)
         image = gallery.there.get(label.image["image-id"])
         if upload is None or not upload.usable or image is None or image.sha256 != upload.file.sha256:
-            gallery.wrong.append(f"a machine is made of {label.image['image-id']}, which is {upload}, {image}")
+            gallery.wrong.append(f"a machine is made from {label.image['image-id']}, which is {upload}, {image}")
         asyncio.get_running_loop().call_later(chance.random() * 900, _gone, store, record.path)
 
     async def _process(
@@ -353,7 +352,7 @@ class ImagingSimulation:
     async def _until_quiet(
         self, backend: MemoryBackend, running: asyncio.Future[None], halls: Mapping[str, ImageTakingCloud]
     ) -> None:
-        """Wait until nothing is under way, and all is where it belongs.  Raise MachineInvariantBroken."""
+        """Wait until nothing is in progress and every image is at its places. Raise MachineInvariantBroken."""
         loop, map = asyncio.get_running_loop(), Map()
         while True:
             await asyncio.sleep(10.0)
@@ -381,7 +380,7 @@ class ImagingSimulation:
 
 
 def _open(one: ImageUpload) -> bool:
-    """Return whether somebody is still to do something about it."""
+    """Return whether the upload still needs work."""
     return (one.state == "ready" and one.validated is None) or (one.state == "failed" and one.dirty)
 
 

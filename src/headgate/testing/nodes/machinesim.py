@@ -1,9 +1,9 @@
-"""Simulate claims of machines under random schedules and deaths: same seed, same run.
+"""Simulate claims of machines under random schedules and crashes: same seed, same run.
 
-Executors and launchers die at random requests to the store; machines fail to be prepared or cleaned; people lease
-machines, too.  What is checked: no machine serves two builds at a time, or a build and a person; none is handed over
-that is not clean; no project has more than its quota; no executor runs more builds than it has places; people have no
-more machines than their share; every build is answered once; and in the end nothing is claimed, leased or requested.
+Executors and launchers die at random requests to the store; preparing or cleaning of machines fails; people lease
+machines, too.  The simulation checks that no machine serves two builds at a time, or a build and a person; only clean
+machines are handed over; no project exceeds its quota; no executor runs more builds than it has places; people have no
+more machines than their share; every build is answered once; in the end nothing is claimed, leased or requested.
 """
 
 from __future__ import annotations
@@ -108,13 +108,13 @@ class SimulatedMachines:
 
     @asynccontextmanager
     async def visit(self, lease: ObjectLease) -> AsyncIterator[None]:
-        """Put a person on the machine, who leaves traces.  Raise MachineInvariantBroken if another has it, or people
-        have too many."""
+        """Put a person on the machine, who leaves traces. Raise MachineInvariantBroken if it is in use, or if people
+        have too many machines."""
         if other := self.busy.get(lease.name):
             raise self._broken(f"{lease.name} is leased to {lease.user} while {other} has it")
         self.busy[lease.name], self.dirty[lease.name] = f"{lease.user}-person", lease.id
         if (many := sum(user.endswith("-person") for user in self.busy.values())) > SHARE:
-            raise self._broken(f"people have {many} machines, and {SHARE} are for them")
+            raise self._broken(f"people have {many} machines; their share is {SHARE}")
         try:
             yield
         finally:
@@ -122,8 +122,7 @@ class SimulatedMachines:
 
     @asynccontextmanager
     async def build(self, spec: BuildSpec, executor: str) -> AsyncIterator[None]:
-        """Give the build its machines, and a place, for itself.  Raise MachineInvariantBroken if it cannot have
-        them."""
+        """Reserve the build's machines and a place. Raise MachineInvariantBroken if another build has them."""
         names = [str(found["headgate_machine"]) for found in spec.hosts.values()]
         for name in names:
             if name in self.busy:
@@ -148,7 +147,7 @@ class SimulatedMachines:
 
 @dataclass(slots=True)
 class Building:
-    """Imitate a runner: what a build does with its machines."""
+    """Imitate a runner of builds that use their machines."""
 
     simulated: SimulatedMachines
     executor: str
@@ -238,7 +237,7 @@ class MachineSimulation:
     async def _person(
         self, user: str, simulated: SimulatedMachines, inner: MemoryBackend, chance: random.Random
     ) -> None:
-        """Lease a machine now and then, be on it, and give it back."""
+        """Lease a machine, use it, and give it back, again and again."""
         loop, store = asyncio.get_running_loop(), Store(inner)
         inventory = Inventory(store, InventoryMap(), lambda: int(loop.time() * 1000))
         journal = asyncio.ensure_future(inventory.journal.run())

@@ -1,8 +1,8 @@
-"""Simulate making machines under random schedules, deaths and clouds that lie: same seed, same run.
+"""Simulate making machines under random schedules, crashes and clouds that lie: same seed, same run.
 
-What is checked: one machine, or one slot of it, serves one build (unless its label is reused), and none disappears
-while its build runs; in the end every machine in an account is recorded or gone, every build was answered, and
-nothing waits.
+The simulation checks that one machine, or one slot of it, serves one build (unless its label allows reuse), and none
+disappears while its build runs; in the end every machine in an account is recorded or gone, every build has an answer,
+and nothing waits.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def label(name: str, **settings: Any) -> FlatLabel:
 
 
 def providers(chance: random.Random, kept_most: int = 1) -> list[FlatProvider]:
-    """Return two in one account and one in another, each with some of the labels; at most so many are kept ready."""
+    """Return two providers in one account and one in another, each with some of the labels. At most `kept_most`
+    machines of a label are kept ready."""
     small, large, east = label("small", aliases=["tiny"]), label("large"), label("east")
     again = label("again", reuse=True)
     packed = label("packed", slots=SLOTS["packed"], **chance.choice(({}, {"max-age": 300}, {"max-ready-age": 60})))
@@ -171,13 +172,13 @@ class ExecutorOfZone:
 
 
 async def unsealed(plain: bytes) -> Sealed:
-    """Return nothing of it: the model has no secrets."""
+    """Return no sealed data: the model has no secrets."""
     return Sealed()
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedInstallation:
-    """Describe one of those that share the clouds."""
+    """Describe an installation that shares the clouds."""
 
     backend: MemoryBackend
     labels: Sequence[str]
@@ -193,7 +194,7 @@ MakeMaking = Callable[[Context, Mapping[str, CloudAccount], MachineBuilds, At], 
 
 
 def a_making(context: Context, accounts: Mapping[str, CloudAccount], field: MachineBuilds, guard: At) -> MachineMaker:
-    """Return the real one."""
+    """Return the real maker of machines."""
     return MachineMaker(context, lambda: TENANTS, accounts, field.scan, unsealed, guard)
 
 
@@ -287,7 +288,7 @@ class MakingSimulation:
             await asking
             await self._until_quiet(one, running, skies, meadow, every)
             one.done.set()
-            for other in every:  # what is left of one at the end must not be in the way of the others for ever
+            for other in every:  # the leftovers of one must not block the others for ever
                 await other.done.wait()
         finally:
             stop.set()
@@ -352,7 +353,7 @@ class MakingSimulation:
         meadow: MachineBuilds,
         every: Sequence[SimulatedInstallation],
     ) -> None:
-        """Wait until all is answered, and nothing is paid for that nobody has written down.  Raise
+        """Wait until every request has an answer and no unrecorded resource costs money. Raise
         MachineInvariantBroken."""
         loop, map, backend = asyncio.get_running_loop(), Map(), one.backend
         most_s = TIME_MAX_OF_TWO_S if self.cloned else TIME_MAX_S
@@ -388,7 +389,7 @@ class MakingSimulation:
 
 
 async def _answers(context: Context, guard: At) -> None:
-    """Take answers away whose requests are gone, as the launcher does."""
+    """Remove answers whose requests are gone, as the launcher does."""
     nodes = context.map.nodes
     while True:
         for entry in context.mirror.under(nodes.answers.path):

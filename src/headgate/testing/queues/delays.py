@@ -1,6 +1,6 @@
-"""Test delayed messages under random schedules: real SQL, two servers on it, a clock that also goes back, an oracle.
+"""Test delayed messages under random schedules: two servers on real SQL, a clock that also goes back, and an oracle.
 
-The model beside it knows nothing of how messages are kept: it says when each is due and behind which it comes.
+The model does not depend on how messages are stored: it computes when each is due and which one it follows.
 """
 
 from __future__ import annotations
@@ -92,14 +92,14 @@ class DelaySimulation:
         self.now_ms += 10_000
         self.step = STEPS
         while (due_ms := later.next_ms(servers[0])) is not None:
-            _must(due_ms <= self.now_ms, f"something is awaited at {due_ms}, when nothing is left to wait for")
+            _must(due_ms <= self.now_ms, f"the server waits until {due_ms}, although nothing is left to wait for")
             self._deliver(servers[0])
         for partition in PARTITIONS:
             self._read(servers[0], partition)
             self._judge(partition)
         counted = "select sum(messages), sum(bytes) from kept", "select count(*), sum(octet_length(body)) from message"
         recorded, stored = (servers[0].execute(sql)[0] for sql in counted)
-        _must(recorded == stored, f"{recorded} messages and bytes are counted, and {stored} are there")
+        _must(recorded == stored, f"{recorded} messages and bytes are counted, but {stored} are stored")
         for server in servers:
             server.close()
 
@@ -147,12 +147,12 @@ class DelaySimulation:
             stored = {one.body for one in read(server, queue.id, partition[1], START, 1_000, False, self.now_ms)}
             for one in self.model[partition]:
                 if one.body in stored and one.came < 0:
-                    _must(one.due_ms <= self.now_ms, f"{one.body} is there {one.due_ms - self.now_ms} ms too early")
-                    _must(not one.withdrawn, f"{one.body} is there though it was withdrawn")
+                    _must(one.due_ms <= self.now_ms, f"{one.body} arrives {one.due_ms - self.now_ms} ms too early")
+                    _must(not one.withdrawn, f"{one.body} arrives although it was withdrawn")
                     one.came = self.step
 
     def _withdraw(self, server: SqliteDatabase, chance: random.Random) -> None:
-        """Withdraw a message that delays no others, so that the model need not say since when."""
+        """Withdraw a message that delays no others, so that the model need not track when it did."""
         partition = chance.choice(PARTITIONS)
         some = [one for one in self.model[partition] if one.waits and not one.holds]
         if some:

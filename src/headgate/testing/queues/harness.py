@@ -1,4 +1,4 @@
-"""Run a message server and queue workers for tests, in this process and in processes that are disturbed."""
+"""Run a message server and queue workers for tests, in this process and in processes that tests disturb."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class QueueHarness:
         await self.stops.pop(stop)[1]
 
     async def ended(self, worker: QueueWorker) -> None:
-        """Wait until a worker ends by itself, and raise its error, if any."""
+        """Wait until a worker ends on its own, and raise its error, if any."""
         stop = next(stop for stop, (one, _) in self.stops.items() if one is worker)
         await self.stops.pop(stop)[1]
 
@@ -153,7 +153,7 @@ class QueueHarness:
 
 
 async def _owners(backend: Backend, app: Application) -> dict[QueuePartition, str]:
-    """Return partition -> the worker that has it."""
+    """Map each partition to the worker that owns it."""
     entries = await backend.list(app.owners.path)
     return {partition: e.value.decode() for e in entries if (partition := app.partition_of(e.path)) is not None}
 
@@ -166,7 +166,7 @@ class _Dead:
 
     def __getattr__(self, name: str) -> Any:  # any method
         async def nothing(*_: Any, **__: Any) -> Any:  # none of it is done
-            raise SessionLost("this process is no more")
+            raise SessionLost("this process has ended")
 
         return nothing
 
@@ -285,7 +285,7 @@ class QueueFleet:
         return {queue: sorted(found[queue]) for queue in self.queues}
 
     def wrong(self) -> list[str]:
-        """Return what must not be: messages that were left out, or ran for the first time behind a later one."""
+        """Return queues that break the order: a message was skipped, or first ran after a later one."""
         found = []
         for queue, runs in self.runs().items():
             # A repetition keeps the place of the first run.
@@ -330,7 +330,7 @@ async def fleet(root: Path, store_url: str, backend: Backend, *, queues: int) ->
             await asyncio.gather(task, return_exceptions=True)
             for worker in (worker for worker in found.workers if worker.returncode is None):
                 with suppress(ProcessLookupError):  # it ended just now
-                    # A stopped process would receive SIGTERM only once it goes on.
+                    # A stopped process would receive SIGTERM only after it continues.
                     os.kill(worker.pid, signal.SIGCONT)
                     worker.terminate()
             await asyncio.gather(*(worker.wait() for worker in found.workers))

@@ -1,6 +1,8 @@
-"""Test leases of queues with priorities under random schedules: real SQL, two servers, workers that vanish, an oracle.
+"""Test leases of queues with priorities under random schedules.
 
-The model beside it knows when each message was posted, with which priority and key, and which outcomes were reported.
+Two servers share real SQL, workers vanish, and an oracle checks every lease.
+
+The model knows when each message was posted, with which priority and key, and which outcomes were reported.
 """
 
 from __future__ import annotations
@@ -127,7 +129,8 @@ class LeaseSimulation:
             self.model.append(one)
 
     def _waiting(self, strand: int, priority: int) -> list[LeaseModelMessage]:
-        """Return what may be handed out of one partition: what is tried again, and the first without an outcome."""
+        """Return the messages of one partition that may be handed out: due retries, and the first without an
+        outcome."""
         those = [one for one in self.model if (one.strand, one.priority) == (strand, priority)]
         fresh = [one for one in those if not one.ended and not one.due_ms][:1]
         return [one for one in those if not one.ended and 0 < one.due_ms <= self.now_ms] + fresh
@@ -141,11 +144,11 @@ class LeaseSimulation:
         free = [n for n in some if self.held_ms.get(n, 0) <= self.now_ms]
         if lease is None:
             left = [n for n in free if any(self._waiting(n, p) for p in range(1, PRIORITIES + 1))]
-            _must(not left, f"nothing is leased, and something waits in {left}")
+            _must(not left, f"nothing is leased, although messages wait in {left}")
             return
         strand = (lease.partition - 1) // PRIORITIES
         _must((lease.partition - 1) % PRIORITIES == 0, f"a lease is of partition {lease.partition}")
-        _must(strand in free, f"strand {strand} is leased, and is another's, or was not wanted")
+        _must(strand in free, f"strand {strand} is leased, but another worker has it or it was not requested")
         self.holders[strand] = StrandHolder(lease, strand)
         self.held_ms[strand] = self.now_ms + TTL_MS
 
@@ -159,7 +162,7 @@ class LeaseSimulation:
                     self._judge(server, holder, found)
                 else:
                     self._tell(server, chance, holder, *holder.fetched)
-            _must(self.held_ms[holder.strand] > self.now_ms, "who has lost its lease goes on")
+            _must(self.held_ms[holder.strand] > self.now_ms, "a worker continues after it has lost its lease")
         except LeaseLost:
             _must(self.held_ms[holder.strand] <= self.now_ms, "a lease that holds is said to be over")
             del self.holders[holder.strand]
@@ -191,7 +194,7 @@ class LeaseSimulation:
         strand = holder.strand
         waiting = {p: some for p in range(1, PRIORITIES + 1) if (some := self._waiting(strand, p))}
         if not found:
-            _must(not waiting, f"nothing is handed out, and {waiting} wait")
+            _must(not waiting, f"nothing is handed out, although {waiting} wait")
             return
         _must(len(found) == 1, f"{len(found)} messages of a strand are handed out at once")
         known = self.model[int(found[0].body)]
@@ -209,8 +212,8 @@ class LeaseSimulation:
         return self.now_ms - one.posted_ms > LATE_MS
 
     def _bury(self, server: SqliteDatabase) -> None:
-        """Check that what is given up vanished with its workers often enough or was refused, and that its partition is
-        named."""
+        """Check that a message that is given up vanished with its workers often enough or was refused, and that its
+        dead letter names its partition."""
         try:
             dead_letters = queues.find(server, APP, DEAD_LETTERS)
         except NoQueue:
@@ -233,7 +236,7 @@ class LeaseSimulation:
         del self.holders[holder.strand]
 
     def _finish(self, server: SqliteDatabase, chance: random.Random) -> None:
-        """Complete everything that was posted, and check that all of it is done in the end, or given up."""
+        """Complete everything that was posted, and check that each message is done or given up in the end."""
         # Beyond every lease and every delay of a retry.
         self.now_ms += 100_000
         self.holders.clear()

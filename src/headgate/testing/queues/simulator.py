@@ -1,11 +1,12 @@
 """Simulate queue workers under random schedules and faults: same seed, same run.
 
-Workers join, leave, are drained, die, stall past their session, and commit late; they have places for few jobs at
-once, some jobs kill them, and the store is away for a while.
+Workers join, leave, are drained, die, stall past their session, and commit late; they have slots for few jobs, some
+jobs kill them, and the store is away for a while.
 
-What is checked: no partition stays without a worker, none has two; each is processed in order with nothing skipped;
-what runs twice was in flight; what is given up was begun as often as its dead letter says, and often enough; nothing
-is begun more often than the limits allow; one that joins moves no more than its share.
+The simulation checks that no partition stays without a worker or has two; each is processed in order with nothing
+skipped; a message that runs twice was in flight; a message that is given up was started as often as its dead letter
+says, and often enough; no message starts more often than the limits allow; a joining worker moves no more than its
+share.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ PACE = JobPace(
 
 
 class LateBackend(MortalBackend):
-    """Lose the connection now and then, so that requests under way arrive late unless they are refused. While the
-    world's store is away, all connections are."""
+    """Lose the connection at random, so that pending requests arrive late unless they are refused. While the world's
+    store is away, all connections are lost."""
 
     late: float = 0.02
     world: QueueWorld
@@ -98,15 +99,15 @@ class QueueSimulation:
     seed: int
     priorities: int = 1
     rough: bool = True
-    """Whether stores and servers are unreachable now and then."""
+    """Whether stores and servers are unreachable at times."""
     deaths: int = 0
     repeated: int = 0
     overtaken: int = 0
     """Number of overtaken messages; see `StrandOracle`."""
     calm: bool = False
-    """Whether processes no longer die or leave by themselves."""
+    """Whether processes no longer die or leave on their own."""
     restless: dict[int, asyncio.Event] = field(default_factory=dict)
-    """Process that may still leave by itself -> the event that makes it leave."""
+    """Process that may still leave on its own -> the event that makes it leave."""
     processes: list[asyncio.Task[None]] = field(default_factory=list)
 
     def run(self) -> None:
@@ -227,7 +228,7 @@ class QueueSimulation:
                 if world.failing.get(message.message_id, 0) > 0:
                     world.failing[message.message_id] -= 1
                     world.raised[message.message_id] += 1
-                    raise RuntimeError("it was to fail")
+                    raise RuntimeError("planned failure")
                 well = True
             finally:
                 world.ends(message, well=well)
@@ -276,7 +277,7 @@ def _quiet(world: QueueWorld) -> bool:
 
 
 def _shared(world: QueueWorld, workers: int) -> bool:
-    """Tell whether so many workers are there, and their shares differ by one at most."""
+    """Return whether this many workers are registered, and their shares differ by at most one."""
     names = [e.path.rpartition("/")[2] for e in world.backend.tree.under(world.app.workers.path)]
     owners = [world.owner(partition) for partition in world.heads()]
     sizes = [owners.count(name) for name in names]
@@ -303,8 +304,8 @@ def simulate_queues(first: int, count: int) -> tuple[int, int]:
 
 
 def simulate_priorities(first: int, count: int) -> tuple[int, int]:
-    """Run such seeds where queues have two or three priorities, the even ones with stores and servers that are always
-    there; return deaths, and how often a late message came before others.  Raise InvariantBroken."""
+    """Run seeds with queues of two or three priorities; for even seeds, stores and servers are always available. Return
+    the numbers of deaths and of late messages that came before others. Raise InvariantBroken."""
     found = list(tidily(partial(_run, seed, 2 + seed // 2 % 2, seed % 2 == 1) for seed in range(first, first + count)))
     return sum(one.deaths for one in found), sum(one.overtaken for one in found)
 

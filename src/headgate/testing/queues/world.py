@@ -1,4 +1,4 @@
-"""Hold a world of messages without a server, and check what must never happen to them."""
+"""Hold a world of messages without a server, and check its invariants."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class StrandOracle:
         self.must(not owner or not others, f"{partition} is {owner}'s, others of its strand are of {others}")
         if not self.strict or not owner:
             return
-        # What came or was taken a moment ago may not have been seen yet: no order is demanded of it.
+        # A message or partition that is new may not have been seen yet, so its order is not checked.
         settled = now_s - LATENCY_S
         since = {
             one: since
@@ -106,8 +106,8 @@ def now_ms() -> int:
 
 
 def begun_max(policy: Policy) -> int:
-    """Return how often a message may be begun: every limit but one is nearly reached, one is, and its first run, as one
-    of a page, was recorded nowhere."""
+    """Return how often a message may be started: one limit is reached, the others are nearly reached, and its first
+    run, as part of a page, was not recorded."""
     counted = policy.attempts + policy.deaths_max + UNSURE_MORE + policy.losses + policy.departures
     return counted - 3 + 1
 
@@ -210,7 +210,7 @@ class QueueWorld:
     def buries(self, dead: DeadLetter) -> None:
         """Check that a message that is given up was started as often as its dead letter says, and often enough."""
         id, begun = dead.message_id, self.begun[dead.message_id]
-        self.must(begun >= 1, f"{id} is given up and was never begun")
+        self.must(begun >= 1, f"{id} is given up but was never started")
         self.must(begun >= dead.attempts, f"{id} is said to have had {dead.attempts} tries, and had {begun}")
         failed = dead.attempts - dead.died - dead.lost - dead.left
         most = self.policy
@@ -255,7 +255,7 @@ class QueueWorld:
             now, before = self.app.progress(partition).decode(change.entry.value), seen.get(partition, Progress(""))
             self.must(position(now) >= position(before), f"{partition}: progress went back from {before} to {now}")
             # Each owner writes under a higher epoch, so that a late write of an earlier one shows.
-            self.must(now.epoch >= before.epoch, f"{partition}: written by an owner of before, {now} after {before}")
+            self.must(now.epoch >= before.epoch, f"{partition}: written by a former owner, {now} after {before}")
             if now.epoch > before.epoch:
                 self.taken_s[partition] = asyncio.get_running_loop().time()
             seen[partition] = now

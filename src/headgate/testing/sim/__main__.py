@@ -18,7 +18,7 @@ CHUNK = 20
 
 
 def broken(first: int, count: int) -> list[str]:
-    """Return what the seeds from `first` on found."""
+    """Return the failures of `count` seeds from `first` on."""
     logging.disable(logging.CRITICAL)
     found = []
     for seed in range(first, first + count):

@@ -1,4 +1,4 @@
-"""Implement what the services see of the world: a forge, git, and a runner."""
+"""Implement the ports to the world for services: a forge, git, and a runner."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SimForge:
         """Do nothing: the world has the projects that it has."""
 
     def stir(self, hint: Hint) -> None:
-        """Do nothing: the world stirs by itself, and nobody hints."""
+        """Do nothing: the world announces its own changes and sends no hints."""
 
     async def sightings(
         self,
@@ -155,7 +155,7 @@ class SimGit:
             case works.ReportRequest():
                 return works.ReportAnswer(True)
             case _:
-                raise AssertionError("nobody reviews in a simulated world")
+                raise AssertionError("there are no reviews in a simulated world")
 
     def _merge(self, work: works.MergeRequest) -> works.MergeAnswer:
         for harm in (self.world.harms.get(item.commit) for item in work.chain):
@@ -197,7 +197,7 @@ class SimGit:
         # Asked again after an answer was lost: to say yes once more is right, for the same buildset only.
         if work.commit in _history(world.heads[change.project]):
             if world.landed_by.get(change.commit, work.buildset) != work.buildset:
-                raise worlds.InvariantBroken(f"{change.key} is asked to land, and has landed already")
+                raise worlds.InvariantBroken(f"{change.key} is to land, but has landed already")
             return works.LandAnswer(work.buildset, True, project=own)
         if work.shut:
             return works.LandAnswer(work.buildset, False, shut=True, project=own)
@@ -209,8 +209,8 @@ class SimGit:
         return works.LandAnswer(work.buildset, True, project=own)
 
     def _obstacle(self, part: works.Landing, state: works.RepoState) -> tuple[str, bool]:
-        """Return why a part cannot land now (empty if nothing but its branch is in the way), and whether its branch has
-        moved.  Raise InvariantBroken if it is to land as another commit though nobody else moved the branch."""
+        """Return why a part cannot land now (empty if only its branch is the obstacle), and whether its branch has
+        moved. Raise InvariantBroken if it is to land as another commit although nobody else moved the branch."""
         change, world = part.change, self.world
         if change.key not in world.open or world.open[change.key].change.commit != change.commit:
             return f"{change.key} is no longer proposed", False
@@ -243,9 +243,9 @@ HOLDING_MAX_S = 300.0
 
 
 STOPPED_S = 2.0
-"""Longest time that a cancelled build goes on."""
+"""Longest time that a cancelled build continues."""
 FAILING_S = 2.0
-"""Delay of failing builds, so that passing ones have ended and can stand for others."""
+"""Delay of failing builds, so that passing ones have ended and can be reused."""
 
 
 @dataclass(slots=True)
@@ -301,7 +301,7 @@ class SimRunner:
         return any(bad <= present for bad in self.world.conflicting)
 
     def _present(self, spec: works.BuildSpec, state: works.RepoState) -> set[str]:
-        """Return the commits that the build is given."""
+        """Return the commits that the build receives."""
         if spec.job.name in self.world.reusing:
             heads = list(self.world.handed(spec.job.name, spec.change.project, state).values())
         else:
@@ -310,7 +310,7 @@ class SimRunner:
 
 
 def _harmful(spec: works.BuildSpec, harm: worlds.Harm) -> works.BuildOutcome:
-    """Return what an executor answers that believes whatever the job returned.  Raise what the harm says."""
+    """Return the answer of an executor that does not check what a job returned. Raise the error of the harm."""
     if harm.running is not None:
         raise harm.running.with_traceback(None)  # raised again each time, it would remember all of them
     return works.BuildOutcome(build=spec.build, result=harm.result, data=harm.returned)

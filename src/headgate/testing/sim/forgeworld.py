@@ -1,6 +1,6 @@
-"""Simulate a gate at a forge that loses deliveries, sends them late and twice, and does not always answer.
+"""Simulate a gate on a forge that loses deliveries, sends them late and twice, and does not always answer.
 
-Whichever process dies, and whenever: the gate ends up where one that saw everything in order does.
+Whichever process dies at any moment, the gate must reach the same state as one that saw everything in order.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class HubJudge(StoreJudge):
         return [*self._unknown(), *self._unchecked(), *self._unlanded(), *self._waiting(), *self._outbox()]
 
     def unserved(self) -> list[str]:
-        """Return nothing: how long somebody waits is for the forge to say."""
+        """Return nothing: the forge determines how long people wait."""
         return []
 
     def _change_states(self) -> dict[str, ChangeState]:
@@ -190,7 +190,7 @@ class HubJudge(StoreJudge):
         return {one.change.key: one for one in found if one is not None}
 
     def _unknown(self) -> Iterator[str]:
-        """Yield what is not known as it is."""
+        """Yield the pull requests whose recorded state is wrong."""
         known = self._change_states()
         for pull in self._hub.pulls.values():
             old = known.get(pull.key)
@@ -204,7 +204,7 @@ class HubJudge(StoreJudge):
 
     def _unchecked(self) -> Iterator[str]:
         for pull in self._hub.pulls.values():
-            if not pull.open or any(self._hub.needs(pull)):  # how a needed one goes decides that, too
+            if not pull.open or any(self._hub.needs(pull)):  # the outcome of a needed one decides that, too
                 continue
             wanted = FAILED if self._fails(pull) else PASSED
             if self._hub.statuses.get((pull.head, CHECK)) != wanted:
@@ -230,7 +230,7 @@ class HubJudge(StoreJudge):
         yield from (entry.path for path in places for entry in self._tree.under(path))
 
     def verify(self) -> None:
-        """Check what landed and what is left. Raise InvariantBroken."""
+        """Check the landings and the final state. Raise InvariantBroken."""
         successes = {f.change.key: f for f in self._notes.finished_in("gate") if f.result == "SUCCESS"}
         for key, finished in successes.items():
             if not self._hub.pulls[key].merged or self._hub.pulls[key].head != finished.change.commit:
@@ -253,7 +253,7 @@ class HubJudge(StoreJudge):
 
 
 def _has_result(finished: Finished) -> bool:
-    """Return whether its jobs have, all of them."""
+    """Return whether all of its jobs have a result."""
     return bool(finished.builds) and all(build.result in ("SUCCESS", "FAILURE") for build in finished.builds)
 
 

@@ -1,6 +1,6 @@
-"""Imitate a forge in memory: pull requests, all that people do to them, and deliveries lost, late or doubled.
+"""Imitate a forge in memory: pull requests, actions of people, and deliveries that are lost, late or doubled.
 
-It is the truth: nothing of it is lost when a process dies.  Like a real forge, it decides itself about every request.
+It survives every process.  Like a real forge, it decides on its own about every request.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Gestures:
         self._tell(pull, EventKind.PROPOSED, ForgeEvent("pull_request", "reopened"))
 
     def merge(self, pull: SimPull) -> None:
-        """Merge its head, whatever it is: a person with the button, or the gate."""
+        """Merge the head unconditionally: a person with the button, or the gate."""
         self.world.heads[pull.project] += f"+{pull.head}"
         pull.open, pull.merged = False, self.world.heads[pull.project]
         self._tell(pull, EventKind.MERGED, ForgeEvent("pull_request", "closed"))
@@ -226,7 +226,7 @@ class SimForgeHub(Gestures):
     # --- what it is asked to do
 
     def refuses(self, pull: SimPull, wanted: str) -> str:
-        """Return why it does not merge this head now; empty: it does."""
+        """Return why the forge refuses to merge this head now; empty: it merges."""
         if not pull.open:
             return f"{pull.key} is closed"
         if wanted and pull.head != wanted:
@@ -236,7 +236,7 @@ class SimForgeHub(Gestures):
         return ""
 
     def land(self, pull: SimPull, work: LandRequest, part: Landing) -> str:
-        """Merge for the gate; return what the branch comes to.  Raise InvariantBroken for what was not tested."""
+        """Merge for the gate and return the new head of the branch. Raise InvariantBroken for an untested state."""
         if pull.head != part.change.commit:
             raise InvariantBroken(f"{pull.key} lands as {pull.head}, and {part.change.commit} was tested")
         if self.statuses.get((pull.head, GATE)) != PASSED:
@@ -256,12 +256,12 @@ class SimForgeHub(Gestures):
         return head
 
     def _holds(self, tested: str) -> bool:
-        """Return whether what jobs saw is what is there now; of some projects they may have seen less."""
+        """Return whether the tested state is the current one; of some projects, jobs may have seen less."""
         pairs = (pair.split("=") for pair in tested.split())
         return all(f"{self.world.heads[project]}+".startswith(f"{head}+") for project, head in pairs)
 
     def needs(self, pull: SimPull) -> Iterator[SimPull]:
-        """Yield what its footers name."""
+        """Yield the pull requests that its footers name."""
         for line in pull.body.splitlines():
             key = named(line.removeprefix("Depends-On: "))
             if key in self.pulls:
@@ -270,7 +270,7 @@ class SimForgeHub(Gestures):
     # --- how it should end
 
     def as_it_is(self, pull: SimPull) -> tuple[ChangeState, object]:
-        """Return it without asking: nothing moves by that."""
+        """Return the state of a pull request without a call, so that nothing changes."""
         before = pull.undecided
         found = self.change_state(pull, len(pull.happened))
         pull.undecided = before
@@ -281,7 +281,7 @@ class SimForgeHub(Gestures):
         return frozenset({commit}) in self.world.conflicting
 
     def is_ready(self, pull: SimPull) -> bool:
-        """Return whether a gate that saw everything has let it in, and what it needs."""
+        """Return whether a gate with complete information admits the pull request and everything that it needs."""
         fit = pull.open and bool(pull.approval) and "gate" in pull.labels
         return fit and all(one.merged or self.is_ready(one) for one in self.needs(pull))
 

@@ -1,6 +1,6 @@
-"""Drive the modelled forge, which is asked, late, and does not always answer.  Written against the port alone.
+"""Drive the modelled forge, which answers late and not always. Only the port is used.
 
-Hints only say where the driver looks; what happened is what the forge has and nobody has been notified of.
+Hints only say where the driver polls; events are differences between the forge and the reported state.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from headgate.testing.sim.hub import NAME, SimForgeHub, SimPull, named
 from headgate.testing.sim.worlds import BRANCH, CONFIG, HEAD, InvariantBroken, SimWorld
 
 EVERY_S = 30.0
-"""Interval between full examinations, which need no hint."""
+"""Interval between full polls, which need no hint."""
 SILENT, UNHEARD = 0.05, 0.1
 """Chances that a call gets no answer, and that the answer to a merge is lost."""
 
 
 class Still:
-    """Imitate a connection to the configuration, where nothing happens."""
+    """Imitate a connection with the configuration, where nothing happens."""
 
     name = "sim"
 
@@ -54,7 +54,7 @@ class Still:
 
 
 class SimHub:
-    """See `ports.forge.Forge`; of one process, which forgets its hints when it dies."""
+    """Implement `ports.forge.Forge` for one process, which forgets its hints when it dies."""
 
     name = NAME
     can = forge.Abilities(lands="merge", votes=True, labels=True, statuses=True, webhooks=True)
@@ -143,7 +143,7 @@ class SimHub:
                     yield sighting
 
     def _seen(self, pull: SimPull, known: ChangeState | None) -> forge.Sighting | None:
-        """Return what is new of one pull request."""
+        """Return the unreported events of one pull request."""
         details = known.details if known is not None else None
         known_count = int(details.mark) if details is not None and details.mark else 0
         now, happened = self._hub.change_state(pull, known_count)
@@ -207,13 +207,13 @@ class SimHub:
         self._hub.calls += 1
 
     def _late(self, chance: float = SILENT) -> None:
-        """Lose the answer now and then, whatever was done."""
+        """Lose the answer at random, after the action took effect."""
         if not self._hub.faithful and self._chance.random() < chance:
             raise forge.ReporterAway("no answer")
 
 
 def _carrying(now: ChangeState, known: ChangeState) -> ChangeState:
-    """Return it with what others than the driver say of it."""
+    """Return the change state with the data that the driver does not own."""
     change = replace(now.change, needs=known.change.needs, ignored=known.change.ignored)
     return replace(now, change=change)
 

@@ -1,4 +1,4 @@
-"""Act as somebody who may propose and nothing more, and list what people and jobs who mean harm send."""
+"""Act as a hostile proposer, and list hostile inputs of people and jobs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ TEXTS = (
 
 
 def _checked(*stanzas: str, jobs: str = "attack") -> str:
-    """Declare what is given, and have the jobs run in the check pipeline."""
+    """Declare the stanzas, and run the jobs in the check pipeline."""
     return "".join(f"- {stanza}\n" for stanza in (*stanzas, f"project: {{check: {{jobs: [{jobs}]}}}}"))
 
 
@@ -156,7 +156,7 @@ class Intruder:
         self.world.propose(self._patchset(change), approved=False)
 
     def _needed(self, topic: str) -> str:
-        """Choose an honest change, another hostile one, itself, or one that is not there."""
+        """Choose an honest change, another hostile one, itself, or a missing one."""
         honest = [key for key, change_state in self.world.open.items() if change_state.change.project != EVIL]
         among = honest if honest and self.chance.random() < 0.6 else [*self.world.open]
         none = f"{self.chance.choice([EVIL, *PROJECTS])}/{BRANCH}/{topic}"
@@ -169,7 +169,7 @@ class Intruder:
         commit = f"e{self._commits}"
         self._commits += 1
         chance = self.chance
-        error = ValueError(f"an object that cannot be read: {chance.choice(TEXTS)[:100]}")
+        error = ValueError(f"an unreadable object: {chance.choice(TEXTS)[:100]}")
         self.world.harms[commit] = Harm(
             config=self._config(),
             returned=chance.choice(RETURNS) if chance.random() < 0.6 else {},
@@ -180,7 +180,7 @@ class Intruder:
         return replace(change, commit=commit)
 
     def _config(self) -> str:
-        """Choose one of `CONFIGS`; now and then change a few letters of it."""
+        """Choose one of `CONFIGS`; sometimes change a few letters of it."""
         text = self.chance.choice(CONFIGS)
         if not text or self.chance.random() < 0.7:
             return text

@@ -1,4 +1,4 @@
-"""Check what must hold after every commit, and once all is quiet."""
+"""Check the invariants after every commit, and the final state once all is quiet."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Notes:
             self.released.setdefault((change.ref, change.commit), set()).add((finished.item, began))
 
     async def passed(self, tenant: str, inputs: Sequence[str]) -> dict[str, Passed]:
-        """Return what stands for others, a moment later; now and then nobody can tell."""
+        """Return reusable builds after a delay; sometimes the history is unavailable."""
         await asyncio.sleep(self.chance.random())
         if self.chance.random() < AWAY:
             raise HistoryUnavailable("the database is away")
@@ -118,7 +118,7 @@ class StoreJudge(WrappedBackend):
             self._world.broken = self._world.broken or InvariantBroken(
                 f"more than {COMMITS_MAX:,} commits: it goes in circles"
             )
-            await asyncio.sleep(CIRCLE_DELAY_S)  # who writes without a pause would let no time go by
+            await asyncio.sleep(CIRCLE_DELAY_S)  # a process that writes without a pause would stop the clock
         try:
             self._judge(ops, written)
         except InvariantBroken as broken:
@@ -129,7 +129,7 @@ class StoreJudge(WrappedBackend):
     def _judge(  # noqa: C901 - one law after the other
         self, ops: Sequence[Op], written: Sequence[Entry | None]
     ) -> None:
-        """Look at what the commit changed, no more."""
+        """Check only the entries that the commit changed."""
         suspects = list[str]()
         for op, entry in zip(ops, written, strict=True):
             if entry is None:
@@ -159,7 +159,7 @@ class StoreJudge(WrappedBackend):
         says."""
         requests = [decode(entry.value, Request) for entry in self._tree.under(self._requests.rstrip("/"))]
         needing = [one for one in requests if SEMAPHORE in one.meta.get("semaphores", "").split()]
-        # The processes of a cancelled build go on until its executor has answered.
+        # The processes of a cancelled build run until its executor has answered.
         run = [one for one in needing if one.wanted != "cancel" or f"{self._locks}/{one.id}" in self._tree.entries]
         if len(run) > SEMAPHORE_MAX:
             raise InvariantBroken(f"{len(run)} builds run that need {SEMAPHORE}: {[one.meta['change'] for one in run]}")
@@ -184,10 +184,10 @@ class StoreJudge(WrappedBackend):
             if request.wanted != "run" or build in entries:
                 continue
             if not self._goes_on(request):
-                raise InvariantBroken(f"{what} is to run for a buildset that is no more")
+                raise InvariantBroken(f"{what} is to run for a buildset that no longer exists")
             state = build.partition("/job/")[0] + "/repo_state"
             if state not in entries:
-                raise InvariantBroken(f"{what} is to run on the state of a buildset that is no more")
+                raise InvariantBroken(f"{what} is to run on the state of a buildset that no longer exists")
 
     def _goes_on(self, request: Request) -> bool:
         """Return whether the build's item knows it, as carried over from an earlier base or in one of its buildsets."""
@@ -200,7 +200,7 @@ class StoreJudge(WrappedBackend):
     # --- at the end
 
     def left(self) -> list[str]:
-        """Return what has no end yet, waits, or runs; empty: all is quiet."""
+        """Return everything that has not ended, waits or runs; empty: all is quiet."""
         return (
             self._endless(self._world.open.values())
             or self._tags_without_an_end()
@@ -210,13 +210,13 @@ class StoreJudge(WrappedBackend):
         )
 
     def _held(self) -> list[str]:
-        """Return the places that are held though nothing runs."""
+        """Return the semaphore places that are taken although nothing runs."""
         entry = self._tree.entries.get(self._semaphore.path)
         holders = self._semaphore.decode(entry.value).holders if entry is not None else ()
         return [f"{one.pipeline} holds {SEMAPHORE} for {one.job}" for one in holders]
 
     def unserved(self) -> list[str]:
-        """Return names the honest changes without an end."""
+        """Return the honest changes that have not ended."""
         return self._endless(s for s in self._world.open.values() if s.change.project != EVIL)
 
     def _endless(self, change_states: Iterable[ChangeState]) -> list[str]:
@@ -254,7 +254,7 @@ class StoreJudge(WrappedBackend):
         busy += [f"{pipeline.path}/item" for pipeline in self._pipelines.values()]
         for name in self._world.gone:
             busy += [self._pipelines[name].path, map.events.tenant("t").pipelines(name).path]
-        # Locks of components and the order to close a gate outlive everything that was done.
+        # Locks of components and the order to close a gate outlive all work.
         stays = ("election", map.events.tenant("t").state.path)
         return [e.path for path in busy for e in self._tree.under(path) if not any(one in e.path for one in stays)]
 

@@ -1,4 +1,4 @@
-"""Define what is configured in a world: which jobs, which pipelines, which tenants."""
+"""Define the configuration of a world: jobs, pipelines and tenants."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CHECK = """
 CHECKED_EVERY = 3
 """One seed in this many has a check pipeline, which every other time is in another tenant."""
 LOCKED_EVERY = 5
-"""Of the seeds with jobs that say `reuse`, one in this many has some that take a semaphore."""
+"""Of the seeds with `reuse` jobs, one in this many has some that take a semaphore."""
 REUSING = """
 - job: {name: unit, reuse: true}
 - job: {name: both, reuse: true, required-projects: [a, b], semaphore: one}
@@ -56,7 +56,7 @@ REUSING = """
     name: ^.*$
     gate: {jobs: [both, after]}
 """
-"""Jobs that say `reuse`: one gets the change's own project, one has both, and one waits for that."""
+"""Jobs with `reuse`: one gets only the change's project, one gets both, and one waits for the second."""
 JOBS = """
 - job: {name: base, parent: null, run: jobs/x}
 - job: {name: unit, semaphore: one}
@@ -148,7 +148,7 @@ WIDE_EVERY, WIDER_EVERY = 23, 149
 
 
 def more(count: int) -> str:
-    """Return the configuration of so many pipelines."""
+    """Return the configuration of this many further pipelines."""
     pipelines = "".join(
         f"- pipeline: {{name: more{n}, manager: independent, trigger: {{sim: [{{event: change-proposed}}]}}}}\n"
         for n in range(count)
@@ -162,7 +162,7 @@ KINDS_WITHIN = 2 * SERVED_EVERY * CHECKED_EVERY * TOGETHER_EVERY * ANNOUNCED_EVE
 
 
 class SimKind(NamedTuple):
-    """Say what is configured."""
+    """Describe what is configured."""
 
     served: bool
     together: bool
@@ -186,7 +186,7 @@ class SimKind(NamedTuple):
     """Whether pipelines come and go, and queues change their names and projects."""
 
     reusing: bool = False
-    """Whether builds stand for others."""
+    """Whether results of builds are reused."""
     locked: bool = False
     """Whether some of these builds take a semaphore."""
 
@@ -202,7 +202,7 @@ class SimKind(NamedTuple):
 
     @classmethod
     def hostile_of(cls, seed: int) -> SimKind:
-        """Return a kind with somebody hostile, always with a check pipeline: a proposer reaches no other."""
+        """Return a kind with a hostile proposer, always with a check pipeline, the only one that a proposer reaches."""
         kind, check = cls.of(seed), "t" if seed % 2 else "u"
         return kind._replace(check=check, hostile=True, announced=False, wide=0, several=False, tagged=False)
 
@@ -254,7 +254,7 @@ class SimKind(NamedTuple):
         config = SERVED if self.served else TOGETHER if self.together else CONFIG
         if self.several:
             config = config.replace("{approved: true}", SEVERAL)
-        # The other tenant shares it then, and it stands in the tenant file.
+        # The other tenant then shares it, and the tenant file declares it.
         if self.check == "u":
             config = config.replace(SEMAPHORE, "")
         if self.hostile:

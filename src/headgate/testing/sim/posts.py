@@ -1,4 +1,4 @@
-"""Simulate messages: who posts them, the server that keeps them, who takes the answers, and what must hold."""
+"""Simulate messages: posters, the server that stores them, receivers of the answers, and the invariants."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class SimPosts:
         return [one.message_id for some in self.posted.values() for one in some]
 
     def unanswered(self, ended: Iterable[Finished]) -> list[str]:
-        """Return what has no end yet, or whose answer is not there."""
+        """Return the messages without an end or without an answer."""
         over = {f.change.occasion.id for f in ended if f.change.occasion is not None}
         answered = {one.report.answers.id for one in self.answered.values() if one.report.answers is not None}
         return [f"message {id}" for id in self.ids if id not in over or id not in answered]
 
     def wrong(self, ended: Iterable[Finished]) -> str:
-        """Return what must not be, once all is quiet; empty: nothing."""
+        """Return the violated invariant once all is quiet; empty: there is none."""
         items = {(f.change.occasion.id, f.item) for f in ended if f.change.occasion is not None}
         answers = Counter(one.report.answers.id for one in self.answered.values() if one.report.answers is not None)
         for id, count in Counter(id for id, _ in items).items():
@@ -99,7 +99,7 @@ class Customer:
 
 @dataclass(slots=True)
 class SimMessages:
-    """Implement what is used of a `ports.messages.MessageSource`, for a server that is sometimes away."""
+    """Implement the used part of `ports.messages.MessageSource`, for a server that is sometimes away."""
 
     posts: SimPosts
     chance: random.Random
@@ -118,7 +118,7 @@ class SimMessages:
         return [one for one in self.posts.posted[partition] if position_of(one.message_id) > after][:limit]
 
     async def happenings(self) -> AsyncIterator[MessageNews]:
-        """Yield news, but break now and then and omit what was posted."""
+        """Yield news, but break at random and omit posts."""
         event = asyncio.Event()
         self.posts.listeners.append(event)
         try:

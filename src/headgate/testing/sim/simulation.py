@@ -1,11 +1,10 @@
 """Simulate the whole gate under random schedules and faults: same seed, same run.
 
-Each process has its own connection to the store, which meets its faults at random requests.  What is checked: what
-lands is proposed and approved at that very moment, the gate is open, and all it needs has landed; it was tested on
-exactly the base it lands on, with the configuration it has there; nothing lands twice; every change ends with a result
-and a reason; the order within the queue is kept; no build is asked for once its base is abandoned; every write is made
-by a writer that the map names, under the lock it names; nothing is left behind, nor kept of a pipeline that nobody has.
-"""
+Each process has its own connection to the store, with faults at random requests.  The simulation checks: a change lands
+only if it is approved at that moment, the gate is open and its needs have landed; it was tested on exactly its base,
+with the configuration there; nothing lands twice; every change ends with a result and a reason, in the order of its
+queue; no build is requested after its base is abandoned; only the writers that the map names write, under its locks;
+nothing is left."""
 
 from __future__ import annotations
 
@@ -110,9 +109,9 @@ class Simulation:
     moving: bool = False
     """Whether pipelines come and go."""
     reusing: bool = False
-    """Whether jobs say `reuse`."""
+    """Whether jobs set `reuse`."""
     harmless: bool = False
-    """Whether nobody does any harm in a hostile world: the others are compared with it."""
+    """Whether the hostile project of a hostile world does no harm: other runs are compared with this one."""
     served_s: float = 0.0
     """Virtual time that the honest changes of a calm world waited after the last proposal."""
     idle_s: float = 0.0
@@ -139,7 +138,8 @@ class Simulation:
         return self.run_on(MemoryBackend(Tree(before.entries.values(), before.appended, before.revision)))
 
     def run_on(self, store: MemoryBackend) -> SimWorld:
-        """Run as `run` does, on a store that may have been used before.  Raise InvariantBroken, naming the seed."""
+        """Run the seed like `run`, on a store that may have been used before. Raise InvariantBroken, naming the
+        seed."""
         try:
             # Ids decide orders in the store: drawn from the seed, a failing run can be repeated.
             with drawn_from(random.Random(f"ids {self.seed}").getrandbits):
@@ -172,15 +172,15 @@ class Simulation:
         return world
 
     def world(self, chance: random.Random) -> SimWorld:
-        """Return what there is at the start."""
+        """Return the world at the start."""
         return self.kind.world(chance)
 
     def judge(self, store: MemoryBackend, world: SimWorld, notes: Notes) -> StoreJudge:
-        """Return who looks at every commit, and at the end."""
+        """Return the judge, which checks every commit and the final state."""
         return StoreJudge(store, world, notes)
 
     def processes(self, *of: Any) -> Processes:
-        """Return those that live in it."""
+        """Return the processes of this world."""
         return Processes(*of)
 
     async def people(self, world: SimWorld, chance: random.Random, judge: StoreJudge) -> None:
@@ -189,7 +189,7 @@ class Simulation:
             stories.append(Doubter(world, random.Random(f"doubts {self.seed}")).run())
         if self.seed % CLOSED_EVERY == CLOSED_EVERY - 1 and not self.hostile:
             stories.append(self._close_gate(world, judge))
-        if self.kind.tagged and self.seed % FRESH_EVERY:  # what is there at the first look of all starts nothing
+        if self.kind.tagged and self.seed % FRESH_EVERY:  # refs that exist at the very first poll start nothing
             stories.append(Tagger(world, random.Random(f"tags {self.seed}")).run())
         if self.posted:
             stories.append(Customer(world.posts, random.Random(f"posts {self.seed}")).run())
@@ -200,7 +200,7 @@ class Simulation:
         await run_until(asyncio.Event(), *stories)
 
     async def _close_gate(self, world: SimWorld, judge: StoreJudge) -> None:
-        """Close the gate now and then and open it again, as somebody whose own process never fails."""
+        """Close and reopen the gate at random moments, from a process that never fails."""
         loop, store, done = asyncio.get_running_loop(), Store(judge), asyncio.Event()
         context = Context(store, Mirror(store, Map().path), lambda: int((loop.time() + 1e6) * 1000))
 
@@ -234,19 +234,19 @@ class Simulation:
             raise InvariantBroken(f"{self._request_count() - before} requests in {self.idle_s:.0f} s of idling")
 
     def _request_count(self) -> int:
-        """Return the number of requests that were made to the store, keep-alives apart."""
+        """Return the number of requests to the store, without keep-alives."""
         return sum(store.counts.requests + store.counts.watches for store in self.stores)
 
 
 def _unless_dead(loop: asyncio.AbstractEventLoop, failed: dict[str, Any]) -> None:
-    """Report the failure of a task, unless its process died: then nobody is left to ask how it ended."""
+    """Report the failure of a task, unless its process died: then no one awaits the task."""
     if not isinstance(failed.get("exception"), Dead):
         loop.default_exception_handler(failed)
 
 
 @cache
 def _left(kind: SimKind) -> Tree:
-    """Return what is in the store after a gate of this kind began, had nothing to do, and stopped."""
+    """Return the content of the store after a gate of this kind started, had nothing to do, and stopped."""
     store = MemoryBackend()
     simulations = (
         Simulation(
@@ -266,8 +266,8 @@ def _left(kind: SimKind) -> Tree:
 
 
 def prepare(*of: Callable[[int], SimKind]) -> None:
-    """Make what worlds begin with, before a test breaks something: a later test must not find it broken.  `of`:
-    what says the kinds of worlds, where not all are wanted."""
+    """Build the cached initial stores before a test breaks something, so that later tests do not get broken ones. `of`
+    returns the kinds of worlds; by default, all kinds are prepared."""
     every = of or (SimKind.of, SimKind.hostile_of, SimKind.circular_of, SimKind.moving_of, SimKind.reusing_of)
     for kind in {kind_of(seed) for kind_of in every for seed in range(KINDS_WITHIN)}:
         _left(kind)
@@ -327,7 +327,8 @@ class Processes:
             await life
 
     def _faults(self, *, mortal: bool) -> dict[int, SimFault]:
-        """Return which fault happens at which request, by the request's number; `mortal`: death is among them."""
+        """Map the number of a request to the fault that happens there; `mortal`: one of them is the death of the
+        process."""
         others = [fault for fault in SimFault if fault is not SimFault.DEATH]
         met: dict[int, SimFault] = {
             self.chance.randrange(*FAULT_AT): self.chance.choice(others)
@@ -353,7 +354,7 @@ class Processes:
         return Scheduler.of(context, text, parsed(text), "tenants.yaml", forges, _PARSED, watched=watched)
 
     def beside(self, context: Context) -> list[Body]:
-        """Return what the web does beside keeping the history."""
+        """Return further tasks of the web process, such as recording the history."""
         if not self.simulation.posted:
             return []
         taker = SimTaker(self.world.posts, random.Random(f"answers {self.simulation.seed}"))

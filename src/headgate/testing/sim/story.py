@@ -1,4 +1,4 @@
-"""Do what people do: propose, approve, replace, withdraw, close the gate, and now and then push past it."""
+"""Act as people: propose, approve, replace, withdraw, close the gate, and sometimes push past it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOVES_MAX, GONE, TORN = 6, 0.3, 0.2
 """Largest number of changes to the configuration, and the chances that a pipeline is missing and that it is unreadable.
 """
 AGAIN_MAX, AGAIN_PAUSE_MAX_S = 4, 8.0
-"""Number of proposals that are repeated, where builds may stand for others, and the longest pause between them."""
+"""Number of proposals that are repeated if builds may be reused, and the longest pause between them."""
 LOOK_S, LOOKS_MAX = 0.1, 3_000
 DOUBTS_MAX, DOUBT_PAUSE_MAX_S, GIVEN_AGAIN = 10, 1.0, 0.8
 """Number of times that approvals are withdrawn, the longest pause between them, and the chance that they are given
@@ -47,7 +47,7 @@ class Story:
     _commits: int = 0
 
     async def run(self) -> None:
-        few = self._maybe(OFTEN) and not self.world.reusing  # what stands for others was tested with others
+        few = self._maybe(OFTEN) and not self.world.reusing  # reuse needs several changes
         most = OFTEN_MAX + self.world.circular if few else CHANGES_MAX
         for number in range(self.chance.randrange(1, most + 1)):
             self._propose(number)
@@ -61,7 +61,7 @@ class Story:
                 self._approve(key)
 
     async def _again(self) -> None:
-        """Take back some of what is open, and propose the same patchset once more."""
+        """Withdraw some open changes, and propose the same patchsets again."""
         for _ in range(self.chance.randrange(1, AGAIN_MAX + 1)):
             await asyncio.sleep(self.chance.random() * AGAIN_PAUSE_MAX_S)
             if not self._open():
@@ -97,7 +97,7 @@ class Story:
             self.world.propose(fresh, approved=self._maybe(0.85))
 
     def _patchset(self, change: Change) -> Change:
-        """Draw a commit, and its luck."""
+        """Draw a commit, and whether it fails."""
         world, commit = self.world, f"c{self._commits}"
         earlier = f"c{self.chance.randrange(self._commits)}" if self._commits else ""
         self._commits += 1
@@ -133,7 +133,7 @@ class Story:
         self.world.propose(self.world.open[key].change, approved=True)
 
     def _open(self) -> list[str]:
-        """List the open changes of those who mean well."""
+        """List the open changes of honest people."""
         return sorted(key for key, change_state in self.world.open.items() if change_state.change.project in PROJECTS)
 
     def _some_open(self) -> str:
@@ -244,7 +244,7 @@ class GateCloser:
             await ordered(self.context, "t", lambda now: replace(now, closings=()))
 
     async def _pause(self) -> None:
-        """Wait for some time; often until something passed, which is to land then."""
+        """Wait for some time, often until a build has passed, so that a landing is due."""
         if self.chance.random() < WATCHED:
             self.world.passing.clear()
             with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Model a world without git and processes: repositories are tuples of commits, jobs are questions about them."""
+"""Model a world without git and processes: repositories are tuples of commits, and jobs are predicates on them."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ def merged(head: str, item: MergeItem) -> str:
 
 
 def tested_key(state: RepoState) -> str:
-    """Return all that a job can see."""
+    """Return everything that a job can see, as a key."""
     return " ".join(f"{project}={branches[BRANCH]}" for project, branches in sorted(state.merged.items()))
 
 
 def tree(head: str) -> str:
-    """Return what is in a head, no matter who merged it and in which order."""
+    """Return the content of a head, regardless of who merged it and in which order."""
     # As a git tree: the same content has the same name, in whatever order it was merged.
     return "+".join(sorted(set(commits(head))))
 
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """Describe what one hostile commit does to whatever touches it."""
+    """Describe the harm that one hostile commit does to code that handles it."""
 
     config: str = ""
     """The project's configuration at this commit."""
@@ -100,11 +100,11 @@ class SimWorld:
     tested: dict[str, set[str]] = field(default_factory=dict)
     """Key of a tested state, from `tested_key` -> jobs that passed on it."""
     reusing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Jobs that say `reuse` -> the projects that each requires."""
+    """Jobs that set `reuse` -> the projects that each requires."""
     given: set[tuple[str, str, str]] = field(default_factory=set)
-    """Pipeline, job and inputs of each build that passed, of jobs that say `reuse`."""
+    """Pipeline, job and inputs of each passed build of a job with `reuse`."""
     reused: int = 0
-    """Number of builds that others stood for."""
+    """Number of builds whose result was reused."""
     carried: int = 0
     """Number of builds that were carried over a reset."""
     passing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -166,8 +166,8 @@ class SimWorld:
         self.stir()
 
     def _by_people(self, change_state: ChangeState, *, approved: bool) -> ChangeState:
-        """Return the change state with the words of people.  Those who do not count always approve.  Of the two who do,
-        both approve if the change is `approved` or somebody objects, and at most one otherwise."""
+        """Return the change state with approvals and vetoes. People who do not count always approve. Of the two who
+        count, both approve if the change is `approved` or somebody objects; otherwise at most one does."""
         change, objected = change_state.change, not approved and self.chance.random() < 0.3
         whose = [*OTHERS, *(PEOPLE if approved or objected else PEOPLE[: self.chance.randrange(2)])]
 
@@ -179,7 +179,8 @@ class SimWorld:
         return replace(change_state, approved="", approvals=approvals, vetoes=vetoes, proposers=(PROPOSER,))
 
     def is_approved(self, change_state: ChangeState) -> bool:
-        """Return whether everybody who must has approved this patchset; where several must, nobody may object."""
+        """Return whether all required people have approved this patchset; if several are required, nobody may
+        object."""
         if not self.several:
             return change_state.is_approved
         words = {word.who for word in change_state.approvals if word.commit == change_state.change.commit}
@@ -220,12 +221,12 @@ class SimWorld:
         return {path: texts[path] for path in paths if texts.get(path)}
 
     def jobs(self, head: str) -> set[str]:
-        """Return those that gate a project's change which leaves it at this head."""
+        """Return the jobs that gate a change of a project whose landing makes this the head."""
         added = {f"extra-{commit}" for commit in commits(head) if commit in self.proposals}
         return {*self.gating, *added}
 
     def handed(self, job: str, project: str, state: RepoState) -> dict[str, str]:
-        """Return project -> head, of all that such a job of a change is given."""
+        """Map each project that the job receives to its head."""
         every = dict.fromkeys((project, *self.reusing[job]))
         return {one: state.merged.get(one, {}).get(BRANCH) or state.heads[one][HEAD] for one in every}
 
@@ -238,7 +239,7 @@ class SimWorld:
             self.tested.setdefault(tested_key(state), set()).add(job)
 
     def _untested(self, change: Change, head: str, state: RepoState) -> set[str]:
-        """Return jobs that never passed on exactly what they would be given as the change lands."""
+        """Return jobs that never passed on exactly the inputs that they have when the change lands."""
         jobs, own = self.jobs(head), change.project
         missing = jobs - self.reusing.keys() - self.tested.get(tested_key(state), set())
         for job in jobs & self.reusing.keys():
@@ -270,8 +271,8 @@ class SimWorld:
         self.owed |= rest
 
     def _rest(self, work: LandRequest) -> dict[str, str]:
-        """Return what was tested together with what lands, and has not landed: key -> commit.  Take this from what was
-        merged, not from what the gate says of it."""
+        """Return the changes that were tested together with the landing ones and have not landed: key -> commit. They
+        are derived from the merged state, not from the gate's own records."""
         of = next(item.item for item in work.state.chain if item.commit == work.change.commit)
         landed = {change.commit for change in (*self.landed, *(part.change for part in work.parts))}
         commits = [item.commit for item in work.state.chain if item.item == of and item.commit not in landed]
@@ -293,7 +294,7 @@ class SimWorld:
             raise InvariantBroken(f"{change.key} lands as {head} but {sorted(missing)} never passed on it")
 
     def _stands(self, proposal: SimProposal, beside: set[str]) -> bool:
-        """Return whether it can be put into effect, with the commits `beside` that land together with it."""
+        """Return whether the configuration can take effect, with the commits `beside` that land together with it."""
         available = beside | {commit for head in self.heads.values() for commit in commits(head)}
         return not proposal.wrong and (not proposal.parent or proposal.parent in available)
 
@@ -312,7 +313,7 @@ class SimProposal:
     parent: str = ""
     """The commit whose job this one inherits from."""
     comments_bytes: int = 0
-    """Size of the comments above it, which no store makes smaller."""
+    """Size of the comments above it, which do not compress."""
 
     @property
     def text(self) -> str:

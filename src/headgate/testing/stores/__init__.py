@@ -1,1 +1,1 @@
-"""Hold backends to the model, with a state machine and real servers to run it on."""
+"""Check backends against the model, with a state machine and real servers."""

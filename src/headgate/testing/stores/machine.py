@@ -1,4 +1,4 @@
-"""Take a backend and its model through whatever may happen to them."""
+"""Run random operations and failures on a backend and its model."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ async def _opened(subject: Subject) -> Backend:
 
 
 async def _missed(gap: Callable[[Backend], Awaitable[None]], twin: Twin, ops: list[Op]) -> None:
-    """Commit `ops` between two gaps: watchers may learn of it from a snapshot alone."""
+    """Commit `ops` between two gaps: watchers may learn of them only from a snapshot."""
     await gap(twin.backend)
     await twin.commit([], ops)
     await gap(twin.backend)
@@ -189,7 +189,7 @@ async def _called(call: Awaitable[None]) -> None:
 async def _lapsed(
     lapse: Callable[[Backend, Lease, float], Awaitable[None]], twin: Twin, pair: tuple[Lease, Lease]
 ) -> None:
-    """Renew the other leases until this one has run out."""
+    """Renew the other leases until this one has expired."""
     ended = asyncio.ensure_future(_called(lapse(twin.backend, pair[1], TTL_S)))
     while not ended.done():
         for other in twin.leases:

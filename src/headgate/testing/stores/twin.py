@@ -1,4 +1,4 @@
-"""Take a backend and its model through the same steps; raise AssertionError where they differ."""
+"""Run the same steps on a backend and its model; raise AssertionError if they differ."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Twin:
         return list(self.names)
 
     def version(self, path: str, age: int | None) -> int | None:
-        """Return the model's version of `path`, so many writes ago; None: absent, or never written."""
+        """Return the model's version of `path` before the last `age` writes; None: absent, or never written."""
         known = self._versions.get(self._name(path), [])
         return None if age is None or not known else known[-1 - age % len(known)][0]
 
@@ -118,7 +118,7 @@ class Twin:
         await self.compare()
 
     async def compare(self) -> None:
-        """Compare everything, and each entry by itself."""
+        """Compare all entries at once, and each entry separately."""
         entries = await self.backend.list("")
         found = {e.path: (e.value, e.lease) for e in entries}
         leases = {ours: theirs for ours, theirs in (*self.leases, *self.dead)}

@@ -1,4 +1,4 @@
-"""Measure what single steps cost on the wire: requests of all processes that take part, keep-alives apart."""
+"""Measure the requests on the wire for single steps: of all processes that take part, without keep-alives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headgate.testing.servers.faults import proxy
 
 Networked = ZooKeeperBackend | EtcdBackend
 Open = Callable[[int], Awaitable[Networked]]
-"""Opens a backend through the port of the server, or of a proxy before it; the tree is the same each time."""
+"""Opens a backend through the port of the server, or of a proxy in front of it; the tree is the same each time."""
 META = {"tenant": "t", "pipeline": "gate", "buildset": "set", "job": "job"}
 PARAMS = b"{}" * 2_000
 IDLE_S = 3.0
@@ -37,14 +37,14 @@ REFERENCE = {
     "mirror of 200 requests, loaded": 1_221,
     "mirror of 200 requests, after a TCP drop": 1_215,
 }
-"""Step -> number of requests of the reference. `nothing to do` is one pass there, for one tenant with five pipelines;
-here it is IDLE_S seconds of two processes.
+"""Step -> number of requests in Zuul. There, `nothing to do` is one pass for one tenant with five pipelines; here it is
+IDLE_S seconds of two processes.
 """
 WAITING = 200
 
 
 async def steps_on_zookeeper(server: ZooKeeper) -> dict[str, int]:
-    """Step of REFERENCE -> its requests; in a tree of its own."""
+    """Map each step of REFERENCE to its number of requests, in a separate tree."""
     root = await chroot(server)
     return await _steps(lambda port: ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{port}{root}"), server.port)
 
@@ -105,7 +105,7 @@ async def _steps(open: Open, port: int) -> dict[str, int]:
 
 
 async def _build(one: Side, two: Side, session: Session) -> None:
-    """Ask for a build in one process and do it in the other; the asker takes up the answer."""
+    """Request a build in one process and perform it in the other; the first one consumes the answer."""
     claim_of, id = two.context.builds, fresh()
     path = f"{claim_of.places.requests}/{id}"
     await one.context.store.commit([], one.context.builds.submit(Request(id, meta=META), PARAMS))
@@ -183,8 +183,8 @@ async def _semaphores(
 
 
 async def _mirrors(open: Open, port: int) -> dict[str, int]:
-    """Connect a process that comes later, by a network that breaks; meanwhile a request is made and another one ended.
-    Return how many requests its mirror took."""
+    """Connect a late process over a network that breaks; meanwhile one request is made and another one ends. Return the
+    number of requests that the mirror needs."""
     found: dict[str, int] = {}
     async with _side(open, port) as one, proxy(port) as line:
         builds, store = one.context.builds, one.context.store
