@@ -104,7 +104,7 @@ def test_a_branch_deleted_while_its_changes_are_gated_is_told(headgate: Headgate
     assert "the branch stable/1 of git.example/code/lib was deleted" in told(headgate, "code/lib", slow, "gate")
     wait_for("the gate is empty", lambda: not headgate.items("gate"))
     text = wait_for("the status says so", lambda: problems(headgate).get("code/lib"))
-    assert "refs/for/stable/1/slow: for no branch that is there" in text
+    assert "refs/for/stable/1/slow: it names no existing branch" in text
 
 
 @pytest.mark.long
@@ -124,7 +124,7 @@ def test_a_repository_that_disappears_is_waited_for(headgate: Headgate) -> None:
     assert "Landed on master" in told(headgate, "code/lib", change, "gate")
     wait_for("all is well", lambda: not problems(headgate))
     text = headgate.log.read_text()
-    assert text.count(log) == 1 and text.count("git.example/code/lib cannot be read; it is waited for") == 1
+    assert text.count(log) == 1 and text.count("git.example/code/lib cannot be read; retrying until it can") == 1
 
 
 @pytest.mark.long

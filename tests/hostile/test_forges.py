@@ -120,7 +120,7 @@ async def test_what_is_moved_to_another_branch_after_its_test_does_not_land_ther
     asked = as_tested(here, pull)
     here.ada.edit(pull, base="release")
     done = await here.forge.land(*asked)
-    assert isinstance(done, NotLanded) and "is for release by now" in done.why
+    assert isinstance(done, NotLanded) and "is for release now" in done.why
     assert not pull.merged
     here.bob.push(here.repository, "release", {"a.txt": "2\n"}, merges=pull.head_sha)
     assert pull.merged
@@ -165,7 +165,7 @@ async def test_one_pull_request_that_cannot_be_looked_at_holds_up_no_other(
     here.ada.propose(here.repository, "second", {"b": "1\n"}, "Second")
     async with watched(here) as gate:
         await gate.until(lambda: f"{PROJECT}#2" in gate.known and gate.problems.get(PROJECT))
-        assert "pull request 1 cannot be looked at" in gate.problems[PROJECT] and f"{PROJECT}#1" not in gate.known
+        assert "pull request 1 cannot be read" in gate.problems[PROJECT] and f"{PROJECT}#1" not in gate.known
         away.clear()
         here.ada.propose(here.repository, "third", {"c": "1\n"}, "Third")
         await gate.until(lambda: f"{PROJECT}#3" in gate.known)
@@ -200,7 +200,7 @@ async def test_what_cannot_be_looked_at_costs_fewer_and_fewer_calls(
             here.forge.stir(Hint(f"all{n}", ""))
             await gate.until(lambda: f"{PROJECT}#{n + 2}" in gate.known)  # noqa: B023
         assert asked[1] == before, "it rests"
-        assert "pull request 1 cannot be looked at" in gate.problems[PROJECT]
+        assert "pull request 1 cannot be read" in gate.problems[PROJECT]
         broken.clear()
         here.forge.stir(Hint("itself", PROJECT, "1"))
         await gate.until(lambda: f"{PROJECT}#1" in gate.known and not gate.problems[PROJECT])

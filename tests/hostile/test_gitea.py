@@ -66,7 +66,7 @@ async def test_a_change_with_reviews_without_end_holds_up_no_other(
     here.ada.propose(here.repository, "second", {"b": "1\n"}, "Second")
     async with watched(here) as gate:
         await gate.until(lambda: f"{PROJECT}#2" in gate.known and gate.problems.get(PROJECT))
-    assert "pull request 1 cannot be looked at: it has more than 3 reviews" in gate.problems[PROJECT]
+    assert "pull request 1 cannot be read: it has more than 3 reviews" in gate.problems[PROJECT]
 
 
 async def test_lines_that_gitea_breaks_at_hold_up_no_report(here: Ground) -> None:
@@ -74,7 +74,7 @@ async def test_lines_that_gitea_breaks_at_hold_up_no_report(here: Ground) -> Non
     here.hub.fail("POST", "/repos/{owner}/{repo}/pulls/{index}/reviews", times=2, status=500)
     notes = {"a.txt": (FileComment("x", 10**9),)}
     await here.forge.report(outbox_message(pull, "failure", comments=notes))
-    assert "What jobs say of lines could not be written" in pull.comments[0].body and not pull.reviews
+    assert "The jobs' comments on lines could not be posted" in pull.comments[0].body and not pull.reviews
     await here.forge.report(outbox_message(pull, "success", how={"review": "approve"}, comments=notes))
     assert [one.state for one in pull.reviews] == ["APPROVED"]
 

@@ -134,7 +134,7 @@ async def test_nonsense_of_one_merge_request_holds_up_no_other(here: Ground, mon
     here.ada.propose(here.project, "other", {"b.txt": "1\n"})
     async with watched(here) as gate:
         await gate.until(lambda: f"{PROJECT}#2" in gate.known and gate.problems.get(PROJECT))
-        assert "merge request 1 cannot be looked at" in gate.problems[PROJECT]
+        assert "merge request 1 cannot be read" in gate.problems[PROJECT]
     for text in (
         f"https://[x/{PATH}/-/merge_requests/1",
         f"https://127.0.0.1／x/{PATH}/-/merge_requests/1",

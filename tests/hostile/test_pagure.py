@@ -136,7 +136,7 @@ async def test_a_change_that_is_too_long_or_odd_holds_up_no_other(
     monkeypatch.setattr(here.client, "get", get)
     async with watched(here) as gate:
         await gate.until(lambda: f"{PROJECT}#3" in gate.known and gate.problems.get(PROJECT))
-    assert "pull request 2 cannot be looked at: it has no commits" in gate.problems[PROJECT]
+    assert "pull request 2 cannot be read: it has no commits" in gate.problems[PROJECT]
 
 
 async def test_what_is_pushed_at_the_last_moment_is_not_as_tested(

@@ -83,7 +83,9 @@ def test_a_ref_for_the_branch_itself_is_named_with_what_to_do(tmp_path: Path) ->
     with Arena(tmp_path) as arena:
         work, head = arena.repositories.work(ATTACKER), arena.repositories.head(ATTACKER)
         run_git("push", "-q", "origin", f"{head}:refs/for/master", at=work)
-        until_told(arena, "refs/for/master: with it there, nothing can be proposed below this name", "git push <url> :")
+        until_told(
+            arena, "refs/for/master: while this ref exists, nothing can be proposed below it", "git push <url> :"
+        )
         arena.neighbours_land()
         run_git("push", "-q", "origin", ":refs/for/master", at=work)
         good = arena.propose(ATTACKER, "good", {"good": "x\n"})
@@ -120,7 +122,7 @@ def test_a_damaged_ref_or_object_is_named_and_dequeues_nothing(tmp_path: Path) -
         point(bare, "refs/for/master/damaged", garbage)
         (loose / b"\xff\xfe".decode(errors="surrogateescape")).write_text(f"{head}\n")
         (loose / "link").symlink_to("/etc/passwd")
-        until_told(arena, "it cannot be read", "what it names cannot be had", "its name is not UTF-8")
+        until_told(arena, "it cannot be read", "its commit cannot be fetched", "its name is not UTF-8")
         arena.neighbours_land()
         assert is_queued(arena), "what was in the queue is there still"
         shutil.rmtree(loose / "damaged", ignore_errors=True)
@@ -140,7 +142,7 @@ def test_a_listing_without_branches_is_believed_when_git_says_so_again(tmp_path:
             if (bare / name).exists():
                 (bare / name).rename(tmp_path / name)
         (bare / "refs").mkdir()
-        until_told(arena, "it shows no branch any more; it is looked at again")
+        until_told(arena, "it has no branches any longer; Headgate reads it again")
         assert is_queued(arena)
         shutil.rmtree(bare / "refs")
         (tmp_path / "refs").rename(bare / "refs")

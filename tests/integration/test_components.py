@@ -473,7 +473,7 @@ async def test_a_merger_whose_git_is_broken_rejects_nothing(
         status = Status(scheduler.context, all.tenants)
         await scheduler.until(lambda: bool(status.of("example").problems))
         (problem,) = status.of("example").problems
-        assert problem.project == "code/api" and "cannot be worked on here: usage: git merge-tree" in problem.text
+        assert problem.project == "code/api" and "cannot be processed here: usage: git merge-tree" in problem.text
         broken.unlink()
         for number in range(2):
             assert (await all.history.result_of(f"t{number}", "gate")).result == "SUCCESS"

@@ -77,7 +77,7 @@ def test_a_forge_may_be_below_another_site_or_without_tls_on_this_machine(
         (["--connect", "https://ghe.example.com/x", "--driver", "github", "a/b"], "name the server alone"),
         (
             ["--connect", "http://code.example.com", "--driver", "gitea", "a/b"],
-            "http:// is only taken for this machine",
+            "http:// is allowed only for this machine",
         ),
         (["--connect", "https://me:pass@code.example.com", "--driver", "gitea", "a/b"], "is not an address"),
         (["--connect", "ssh://git@code.example.com", "--driver", "gitlab", "a/b"], "is not an address"),

@@ -66,7 +66,7 @@ async def test_a_build_says_that_it_could_not_start_all_it_wanted(tmp_path: Path
         pytest.skip("no control group can be made here")
     time_s = 12 if end == "sleep 600" else 180
     outcome = await bench.build(run=(bench.script("bomb", f"{BOMB} {end}"),), timeout_s=time_s)
-    assert bench.log.count("| limit of 40 processes reached: no further process can be started\n") == 1
+    assert bench.log.count("| limit of 40 processes reached: the build cannot start another process\n") == 1
     why = "" if result == "SUCCESS" else "run: bomb: limit of 40 processes reached"
     assert (outcome.result, outcome.error) == (result, why)
 

@@ -193,7 +193,7 @@ echo '{"zuul": {"artifacts": [{"name": "tar", "url": "t.tgz"}]}, "deep": {"b": [
         ("echo '{broken' > $HEADGATE_RESULT", "is not JSON"),
         ("echo '[1]' > $HEADGATE_RESULT", "is not an object with `data`"),
         ("ln -s /etc/hostname $HEADGATE_RESULT", "cannot be read"),
-        ("mkfifo $HEADGATE_RESULT", "is a FIFO, and no regular file"),
+        ("mkfifo $HEADGATE_RESULT", "is a FIFO, not a regular file"),
         ("head -c 70000000 /dev/zero | tr '\\0' x > $HEADGATE_RESULT", "of data, which is the limit"),
     ],
     ids=["broken", "list", "link", "pipe", "huge"],
@@ -215,7 +215,7 @@ mkdir zuul-info; echo '"mine"' > zuul-info/inventory.yaml"""
     kept = {str(p.relative_to(outcome.log_path)) for p in Path(outcome.log_path).rglob("*") if not p.is_dir()}
     ours = {"job-output.txt", "job-output.json", "zuul-info/inventory.yaml", "zuul-manifest.json"}
     assert kept == {"job-output.txt.1", "sub/report.json", *ours}
-    for line in ("stolen is not kept: it is a symbolic link", "big is not kept: with its 2000 bytes"):
+    for line in ("stolen is not stored: it is a symbolic link", "big is not stored: with its 2000 bytes"):
         assert line in bench.log
 
 

@@ -150,7 +150,9 @@ async def test_what_is_left_is_asked_for_again_when_a_server_refuses_it(two: Rep
     found = await circle(two, ("code", "master", "one"), ("lib", "master", "two"))
     assert (await found.lands(found.request("code", later=["lib"]))).ok
     refusing = hook(two, "lib", 'echo "not today" >&2; exit 1')
-    with pytest.raises(Unreachable, match="refuses what goes together with changes that have landed") as caught:
+    with pytest.raises(
+        Unreachable, match="refuses a change that belongs together with changes that have landed"
+    ) as caught:
         await found.lands(found.request("lib", rest=True))
     assert caught.value.max_s < 3_600 and isinstance(caught.value.answer, LandAnswer)
     assert "not today" in caught.value.answer.error

@@ -209,7 +209,7 @@ async def test_a_remote_that_refuses_what_follows_a_landing_lands_all_the_same(
     state = await state_of(git, item(commit, "one"))
     assert (await landed(git, state, change(commit, "one"))).ok
     assert repositories.head("code") == state.merged[PROJECT]["master"]
-    assert "has landed, but what follows it was refused: the push was refused" in caplog.text
+    assert "has landed, but the remote refuses the notes or deletions that follow: the push was refused" in caplog.text
 
 
 async def test_a_repository_that_is_away_is_waited_for(repositories: Repositories) -> None:

@@ -137,7 +137,7 @@ async def test_a_branch_deleted_closes_its_changes_with_a_reason(repositories: R
         repositories.propose("code", "one", {"c": "x\n"}, branch="topical")
         one = await seen.until(EventKind.PROPOSED)
         run_git("push", "-q", "origin", ":refs/heads/topical", at=repositories.work("code"))
-        told = await seen.until_problem("refs/for/topical/one: for no branch that is there")
+        told = await seen.until_problem("refs/for/topical/one: it names no existing branch")
         assert "push to refs/for/<branch>/<topic>" in told
         change_state = seen.known[one.key]
         assert not change_state.open and change_state.reason == f"the branch topical of {PROJECT} was deleted"
@@ -168,7 +168,7 @@ async def test_a_repository_that_goes_is_said_once_and_comes_back(
         repositories.propose("code", "two", {"c": "x\n"})
         assert (await seen.until(EventKind.PROPOSED)).topic == "two"
     told = [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
-    assert len(told) == 2 and all(f"{PROJECT} cannot be read; it is waited for" in text for text in told)
+    assert len(told) == 2 and all(f"{PROJECT} cannot be read; retrying until it can" in text for text in told)
     assert sum("can be read again" in record.getMessage() for record in caplog.records) == 2
 
 
@@ -195,7 +195,7 @@ async def test_another_repository_at_the_same_place_is_seen(tmp_path: Path) -> N
 async def test_a_topic_for_no_branch_is_said(repositories: Repositories) -> None:
     run_git("push", "-q", "origin", "HEAD:refs/for/mastr/one", at=repositories.work("code"))
     async with watching(repositories) as seen:
-        assert "refs/for/mastr/one: for no branch that is there" in await seen.until_problem("mastr")
+        assert "refs/for/mastr/one: it names no existing branch" in await seen.until_problem("mastr")
 
 
 @pytest.mark.long

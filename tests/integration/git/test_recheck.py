@@ -59,7 +59,7 @@ async def test_what_is_asked_for_together_with_a_proposal_is_told_once(repositor
 async def test_who_asks_for_what_nobody_proposed_is_told_on_the_page(repositories: Repositories) -> None:
     ask(repositories, repositories.head("code"), "refs/recheck/master/ghost")
     async with watching(repositories) as watch:
-        assert "no such change to be tested again" in await watch.until_problem("refs/recheck/master/ghost")
+        assert "no such change to test again" in await watch.until_problem("refs/recheck/master/ghost")
 
 
 async def test_a_server_that_keeps_the_ref_is_not_asked_for_ever(repositories: Repositories) -> None:

@@ -93,7 +93,7 @@ async def test_names_that_cannot_be_shown_or_are_too_long_start_nothing_and_are_
         write(repositories, lines)
         found = {(await seen.until(EventKind.REF_UPDATED)).tag for _ in fine}
         assert found == set(fine)
-        problem = await seen.until_problem("what cannot be shown; it starts nothing")
+        problem = await seen.until_problem("characters that cannot be shown; it starts nothing")
         assert "has more than 250 bytes; it starts nothing" in problem
 
 
@@ -182,7 +182,7 @@ async def test_what_names_no_commit_or_cannot_be_had_is_said(repositories: Repos
     work = repositories.work("code")
     blob = run_git("hash-object", "-w", "a", at=work)
     tree = run_git("rev-parse", "HEAD^{tree}", at=work)
-    nothing = "and no commit: there is nothing to run jobs on"
+    nothing = "instead of a commit: there is nothing to run jobs on"
     for name, object in (("blob", blob), ("tree", tree)):
         pushed(repositories, f"{object}:refs/tags/{name}")
         answer = await prepared(repositories, f"refs/tags/{name}", object)
@@ -221,7 +221,7 @@ async def test_what_is_named_by_hand_must_be_what_its_ref_has(repositories: Repo
     ):
         answer = await prepared(repositories, ref, commit, held=True)
         assert answer.ok is good, (ref, commit, answer.error)
-        assert good or f"{commit} is not in {ref}; who has the permission enqueue-unapproved" in answer.error
+        assert good or f"{commit} is not in {ref}; somebody with the permission enqueue-unapproved" in answer.error
 
 
 async def test_a_work_tree_of_a_tag_has_it_and_is_on_no_branch(repositories: Repositories, tmp_path: Path) -> None:

@@ -49,6 +49,6 @@ async def test_more_branches_than_are_asked_for(here: Ground, monkeypatch: pytes
     here.hub.world.page_max = 2
     here.hub.protect(here.repository, "topic")
     async with watched(here, exclude_unprotected_branches=True) as gate:
-        await gate.until(lambda: "too many branches to ask" in gate.problems.get(PROJECT, ""))
+        await gate.until(lambda: "too many branches to read" in gate.problems.get(PROJECT, ""))
         assert "refs/heads/topic" in gate.heads[PROJECT]
     assert gate.protections == []

@@ -83,13 +83,13 @@ async def test_what_jobs_say_of_lines_is_one_review(here: Ground) -> None:
     (review,) = pull.reviews
     assert (review.state, review.notes) == ("COMMENT", (("a.txt", 1, "**warning**: Narrow"),))
     await here.forge.report(outbox_message(pull, "failure", "Again", comments=notes))  # it is not known what it changes
-    assert len(pull.reviews) == 1 and "What jobs say of lines could not be written" in pull.comments[0].body
+    assert len(pull.reviews) == 1 and "The jobs' comments on lines could not be posted" in pull.comments[0].body
 
 
 async def test_what_is_refused_and_what_has_to_wait(here: Ground) -> None:
     pull = opened(here)
     gone = replace(outbox_message(pull, "success"), change=replace(change_of(pull), number="77"))
-    with pytest.raises(ReportRefused, match="has no 77"):
+    with pytest.raises(ReportRefused, match="no longer has 77"):
         await here.forge.report(gone)
     here.repository.roles["headgate"] = "read"
     with pytest.raises(ReportRefused, match="let the account of its api_token write there"):

@@ -44,8 +44,8 @@ async def test_the_whole_of_a_protection_is_seen_by_who_administers(here: Ground
     assert {text for text, one in found.items() if one.met is False} == {
         "needs Headgate to be among those who may merge into main",
         "needs those who requested changes (bob) to approve it",
-        "needs the reviews that were asked for (bob)",
-        "needs to have the newest commit of main, which a gate makes needless: take that rule away",
+        "needs the requested reviews (bob)",
+        "needs to contain the newest commit of main; a gate makes that rule needless: remove it",
     }
     here.repository.roles["headgate"] = "write"
     assert [*await rules(here)] == ["needs Headgate to be among those who may merge into main"]

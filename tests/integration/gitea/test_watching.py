@@ -211,7 +211,7 @@ async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Grou
         opened(here)
         await here.settled()
         await gate.until(lambda: "127.0.0.1/eve/away" in gate.problems)
-    assert "it cannot be looked at" in gate.problems["127.0.0.1/eve/away"]
+    assert "it cannot be read" in gate.problems["127.0.0.1/eve/away"]
     assert f"{PROJECT}#1" in gate.known
 
 
@@ -224,7 +224,7 @@ async def test_a_renamed_repository_is_named_and_still_told_of(here: Ground) -> 
     here.watch("acme/rocket")
     task = asyncio.ensure_future(here.gate.run())
     try:
-        await here.gate.until(lambda: "it cannot be looked at" in here.gate.problems.get(PROJECT, ""))
+        await here.gate.until(lambda: "it cannot be read" in here.gate.problems.get(PROJECT, ""))
     finally:
         await end(task)
 
@@ -247,7 +247,7 @@ async def test_a_revoked_token_is_told(here: Ground) -> None:
     try:
         change_state = await here.forge.look_up(f"{PROJECT}#1")
     except OSError as error:
-        assert "refuses the api_token: make another one" in str(error)
+        assert "refuses the api_token: create another one" in str(error)
     assert change_state is None and here.hub.server.log
 
 
@@ -309,7 +309,7 @@ async def test_a_repository_that_is_transferred_is_said_and_nothing_is_lost(here
         owner = here.repository.owner
         here.hub.transfer(here.repository, here.eve.account)
         here.forge.stir(Hint("all", ""))
-        await gate.until(lambda: "it cannot be looked at" in gate.problems.get(PROJECT, ""))
+        await gate.until(lambda: "it cannot be read" in gate.problems.get(PROJECT, ""))
         assert gate.change_state(1).open, "nobody has closed it"
         here.ada.propose(here.repository, "second", {"b.txt": "1\n"})
         here.hub.transfer(here.repository, owner)

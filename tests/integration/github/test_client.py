@@ -211,8 +211,8 @@ async def test_what_goes_wrong_there(ground: Ground) -> None:
 def test_settings_that_cannot_be() -> None:
     for said, why in [
         ({"server": "https://github.example.com/x"}, "not a host name"),
-        ({"server": "http://github.example.com"}, "only taken for this machine"),
-        ({"app_id": "1"}, "needs both"),
+        ({"server": "http://github.example.com"}, "allowed only for this machine"),
+        ({"app_id": "1"}, "set both"),
         ({"app_id": "x", "app_key": "/k"}, "not a number"),
         ({"app_id": "1", "app_key": "/k"}, "not a private key"),
     ]:

@@ -95,7 +95,7 @@ async def test_somebody_makes_more_branches_than_are_asked_for(here: Ground, mon
     async with watched(here, exclude_unprotected_branches=True) as gate:
         await gate.until(lambda: gate.protections)
         here.ada.push(here.repository, "one-more", {"new.txt": "1\n"})
-        await gate.until(lambda: "too many to ask" in gate.problems.get(PROJECT, ""))
+        await gate.until(lambda: "too many to read" in gate.problems.get(PROJECT, ""))
         assert "refs/heads/one-more" in gate.heads[PROJECT]
     assert gate.protections == [said({"main"})]
 

@@ -156,7 +156,7 @@ async def test_without_an_app_there_are_no_check_runs_and_it_is_said(here: Groun
 async def test_what_is_refused_and_what_has_to_wait(here: Ground) -> None:
     pull = opened(here)
     gone = replace(outbox_message(pull, "success"), change=replace(change_of(pull), number="77"))
-    with pytest.raises(ReportRefused, match="has no 77"):
+    with pytest.raises(ReportRefused, match="no longer has 77"):
         await here.forge.report(gone)
     here.app.permissions["issues"] = "read"
     with pytest.raises(ReportRefused, match="the app lacks a permission"):

@@ -52,11 +52,11 @@ async def test_another_head_or_target_does_not_land(here: Ground) -> None:
     asked = as_tested(here, one)
     here.ada.edit(one, target_branch="release")
     done = await here.forge.land(*asked)
-    assert isinstance(done, NotLanded) and "is for release by now" in done.why
+    assert isinstance(done, NotLanded) and "is for release now" in done.why
     here.ada.edit(one, target_branch="main")
     here.ada.push(here.project, "topic", {"a.txt": "evil\n"})
     done = await here.forge.land(*asked)
-    assert isinstance(done, NotLanded) and "its head is no more" in done.why
+    assert isinstance(done, NotLanded) and "its head is no longer" in done.why
     assert one.state == "opened"
 
 
@@ -73,7 +73,7 @@ async def test_a_head_that_moves_while_it_is_merged_does_not_land(
 
     monkeypatch.setattr(here.client, "change", change)
     done = await here.forge.land(*as_tested(here, one))
-    assert isinstance(done, NotLanded) and "its head is no more" in done.why
+    assert isinstance(done, NotLanded) and "its head is no longer" in done.why
     assert [call.status for call in here.hub.server.log if call.template == f"{M}/merge"] == [409]
     assert one.state == "opened"
 

@@ -93,7 +93,7 @@ async def test_labels_and_approvals(here: Ground) -> None:
 async def test_what_is_refused_and_what_has_to_wait(here: Ground) -> None:
     one = opened(here)
     gone = replace(outbox_message(one, "success"), change=replace(change_of(one), number="77"))
-    with pytest.raises(ReportRefused, match="has no 77"):
+    with pytest.raises(ReportRefused, match="no longer has 77"):
         await here.forge.report(gone)
     here.project.members["gate"] = GUEST
     with pytest.raises(ReportRefused, match="may not approve"):

@@ -245,7 +245,7 @@ async def test_what_gitlab_says_of_its_limit_is_believed(here: Ground) -> None:
     budget = here.client.budget(here.client.key)
     used = here.hub.limits.used["gate"]
     assert (budget.limit, budget.remaining) == (20, 20 - used) and used > 2
-    with pytest.raises(ReporterAway, match="the limit of requests") as away:
+    with pytest.raises(ReporterAway, match="the request limit") as away:
         for _ in range(30):
             await here.forge.look_up(f"{PROJECT}#1")
     assert 0 < away.value.wait_s <= 62 and here.hub.limits.used["gate"] == 20
@@ -295,7 +295,7 @@ async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
     async with watched(here) as gate:
         here.hub.limits.punish("gate", 600, after_s=1)
         opened(here)
-        await gate.until(lambda: "it cannot be asked" in gate.problems.get(PROJECT, ""))
+        await gate.until(lambda: "it cannot be queried" in gate.problems.get(PROJECT, ""))
         asked = len(here.hub.server.log)
         here.hub.world.clock.advance(601)
         await gate.until(lambda: gate.known and not gate.problems[PROJECT])
@@ -368,7 +368,7 @@ async def test_of_a_list_of_branches_that_is_not_whole_nothing_is_told(
     else:
         monkeypatch.setattr(rest, "PAGES_MAX", 1)
     async with watched(here, exclude_unprotected_branches=True) as gate:
-        await gate.until(lambda: "too many branches to ask" in gate.problems.get(PROJECT, ""))
+        await gate.until(lambda: "too many branches to read" in gate.problems.get(PROJECT, ""))
     assert gate.protections == []
 
 

@@ -62,7 +62,7 @@ async def test_what_moved_does_not_land(here: Ground) -> None:
     asked = as_tested(here, pull)
     here.ada.push(here.project, "topic", {"a.txt": "evil\n"})
     done = await here.forge.land(*asked)
-    assert isinstance(done, NotLanded) and "its head is no more" in done.why
+    assert isinstance(done, NotLanded) and "its head is no longer" in done.why
     other = here.ada.propose(here.project, "other", {"o.txt": "1\n"})
     asked = as_tested(here, other)
     here.bob.push(here.project, "main", {"b.txt": "1\n"})
@@ -72,7 +72,7 @@ async def test_what_moved_does_not_land(here: Ground) -> None:
     asked = as_tested(here, other)
     here.ada.edit(other, branch="release")
     done = await here.forge.land(*asked)
-    assert isinstance(done, NotLanded) and "is for release by now" in done.why
+    assert isinstance(done, NotLanded) and "is for release now" in done.why
     here.hub.acts.merge(other, here.bob.account)
     assert isinstance(await here.forge.land(*asked), NotLanded), "merged elsewhere it has not landed here"
 
@@ -93,7 +93,7 @@ async def test_answers_that_are_lost_or_never_come(here: Ground) -> None:
     with pytest.raises(ReporterAway):
         await here.forge.land(*asked)
     here.hub.fail("POST", MERGE, status=500)
-    with pytest.raises(ReportPutOff, match="fails inside"):
+    with pytest.raises(ReportPutOff, match="has an internal error"):
         await here.forge.land(*asked)
     here.hub.world.tokens[here.account.api_token].revoked = True
     with pytest.raises(ReporterAway, match="refuses the api_token"):
@@ -110,11 +110,11 @@ async def test_a_merge_that_is_taken_and_not_done_is_no_merge(here: Ground) -> N
     pull = opened(here)
     here.bob.push(here.project, "main", {"b.txt": "1\n"})
     asked = as_tested(here, pull)
-    with pytest.raises(ReportPutOff, match="has not done it yet"):
+    with pytest.raises(ReportPutOff, match="has not performed it yet"):
         await here.forge.land(*asked)
     here.hub.world.clock.advance(PATIENCE_S + 1)
     done = await here.forge.land(*asked)
-    assert isinstance(done, NotLanded) and "fast-forwards alone" in done.why and pull.status == "Open"
+    assert isinstance(done, NotLanded) and "allows only fast-forwards" in done.why and pull.status == "Open"
 
 
 @pytest.mark.parametrize("breaks", [True, False])

@@ -58,14 +58,14 @@ async def test_a_comment_is_said_once_and_calls_nobody(here: Ground) -> None:
 async def test_what_is_refused_and_what_has_to_wait(here: Ground) -> None:
     pull = opened(here)
     gone = replace(outbox_message(pull, "success"), change=replace(change_of(pull), number="77"))
-    with pytest.raises(ReportRefused, match="has no 77"):
+    with pytest.raises(ReportRefused, match="no longer has 77"):
         await here.forge.report(gone)
     _, less = here.driver("less", api_token=here.hub.token("headgate", frozenset()))
     with pytest.raises(ReportRefused, match=r"Missing ACLs: pull_request_flag.*give the api_token the ACLs"):
         await less.report(outbox_message(pull, "success", how={"status": "success"}))
     await less.close()
     here.hub.world.tokens[here.account.api_token].revoked = True
-    with pytest.raises(ReporterAway, match="make another one"):
+    with pytest.raises(ReporterAway, match="create another one"):
         await here.forge.report(outbox_message(pull, "success"))
     here.hub.world.tokens[here.account.api_token].revoked = False
     here.hub.server.limit(60)
@@ -93,7 +93,7 @@ async def test_with_a_revoked_token_it_is_still_seen_what_happens_and_what_is_to
         await here.settled()
         here.forge.stir(Hint("all", ""))  # no delivery can be verified without asking
         await gate.until(lambda: f"{PROJECT}#1" in gate.known)
-        with pytest.raises(ReporterAway, match=r"refuses the api_token.*make another one"):
+        with pytest.raises(ReporterAway, match=r"refuses the api_token.*create another one"):
             await here.forge.report(outbox_message(pull, "success"))
         token.revoked = False
         await here.forge.report(outbox_message(pull, "success"))

@@ -201,7 +201,7 @@ async def test_many_pages_and_one_that_is_too_long(here: Ground, monkeypatch: py
         await gate.until(lambda: len(gate.known) == 4)
         assert gate.known.keys() == {f"{PROJECT}#{n}" for n in (1, 2, 3, 5)}
         here.forge.stir(Hint("four", PROJECT, "4"))
-        await gate.until(lambda: "pull request 4 cannot be looked at" in gate.problems.get(PROJECT, ""))
+        await gate.until(lambda: "pull request 4 cannot be read" in gate.problems.get(PROJECT, ""))
 
 
 @pytest.mark.long
@@ -220,10 +220,10 @@ async def test_the_options_of_a_project_are_its_rules(here: Ground) -> None:
         )
         await here.settled()
         assert [(one.text.partition(",")[0], one.met) for one in details(gate).rules or ()] == [
-            ("needs the score of 2 that its project asks for", False),
+            ("needs the score of 2 that its project requires", False),
             ("needs to be assigned to headgate", False),
             ("needs a line Signed-off-by in each of its commits", False),
-            ("needs to have the newest commit of main", None),
+            ("needs to contain the newest commit of main", None),
         ]
         here.ada.push(here.project, "topic", {"a.txt": "3\n"}, "One\n\nSigned-off-by: Ada <ada@example.com>")
         await here.settled()
@@ -261,7 +261,7 @@ async def test_what_our_token_may_not_see_is_unknown(here: Ground) -> None:
         here.forge.stir(Hint("look", PROJECT, "1"))
         await gate.until(lambda: "look" in gate.answered)
         assert [(one.text, one.met) for one in details(gate).rules or ()] == [
-            ("needs the score that its project asks for", True)
+            ("needs the score that its project requires", True)
         ]
         assert {one.who.name: one.who.permission for one in details(gate).votes or ()} == {
             "zoe": "write",
@@ -274,7 +274,7 @@ async def test_what_our_token_may_not_see_is_unknown(here: Ground) -> None:
 @pytest.mark.long
 async def test_limits_and_failures_are_waited_for_and_nothing_is_lost(here: Ground) -> None:
     async with watched(here, "acme/rocket", "eve/away") as gate:
-        await gate.until(lambda: "it cannot be looked at" in gate.problems.get("127.0.0.1/eve/away", ""))
+        await gate.until(lambda: "it cannot be read" in gate.problems.get("127.0.0.1/eve/away", ""))
         here.ada.push(here.project, "main", {"b": "1\n"})
         await here.settled()  # the token of its webhooks is known from now on
         here.hub.server.limit(600, after_s=1)
@@ -284,7 +284,7 @@ async def test_limits_and_failures_are_waited_for_and_nothing_is_lost(here: Grou
         await gate.until(lambda: gate.known and not gate.problems[PROJECT])
         here.hub.fail("GET", "/{project}/pull-request/{id}/flag", times=1, status=500)
         here.forge.stir(Hint("again", PROJECT, "1"))
-        await gate.until(lambda: "fails inside" in gate.problems[PROJECT])
+        await gate.until(lambda: "has an internal error" in gate.problems[PROJECT])
         here.forge.stir(Hint("once more", PROJECT, "1"))
         await gate.until(lambda: not gate.problems[PROJECT])
 

@@ -69,7 +69,7 @@ def test_what_is_huge_is_refused_before_it_is_read() -> None:
     "body", [b"", b"{", b"[]", b'{"repository": 3}', b"\xff\xfe", b"[" * 100_000, b"payload=%7B%7D", b'{"action": {}}']
 )
 def test_what_is_in_another_form_is_refused(body: bytes) -> None:
-    with pytest.raises(Misdelivered, match="form of push") as refused:
+    with pytest.raises(Misdelivered, match="not a push event") as refused:
         hint(ACCOUNT, (), lambda _: True, signed(body), body)
     assert refused.value.status == 400
 
@@ -109,20 +109,20 @@ def test_where_something_happened(event: str, said: dict[str, Any], found: Hint)
 @pytest.mark.parametrize(
     ("event", "said", "why"),
     [
-        ("fork", {}, "nothing follows"),
+        ("fork", {}, "is not relevant"),
         ("push", {"repository": {"full_name": "eve/other"}, "ref": "refs/heads/main"}, "in no tenant"),
         ("push", {"repository": None}, "names no repository"),
         ("push", {"repository": {"full_name": "a/b/../c"}}, "names no repository"),
         ("issue_comment", {"action": "created", "issue": OPEN}, "a comment on an issue"),
-        ("issue_comment", {"action": "edited", "issue": OPEN, "is_pull": True}, "nothing follows"),
+        ("issue_comment", {"action": "edited", "issue": OPEN, "is_pull": True}, "is not relevant"),
         ("issue_comment", {"action": "created", "issue": CLOSED, "is_pull": True}, "is closed"),
         ("status", {"sha": "../x"}, "names no commit"),
-        ("status", {"sha": SHA, "sender": OURS}, "Headgate did it"),
-        ("pull_request_label", {"action": "label_updated", "pull_request": OPEN, "sender": OURS}, "Headgate did it"),
+        ("status", {"sha": SHA, "sender": OURS}, "Headgate caused it"),
+        ("pull_request_label", {"action": "label_updated", "pull_request": OPEN, "sender": OURS}, "Headgate caused it"),
         (
             "pull_request_comment",
             {"action": "created", "issue": OPEN, "is_pull": True, "sender": OURS},
-            "did it itself",
+            "caused it itself",
         ),
     ],
 )

@@ -27,8 +27,8 @@ def test_a_section_says_where_everything_is() -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"api_token": ""}, "it needs api_token"),
-        ({"baseurl": "http://git.example"}, "http:// is only taken for this machine"),
+        ({"api_token": ""}, "api_token is missing"),
+        ({"baseurl": "http://git.example"}, "http:// is allowed only for this machine"),
         ({"baseurl": "https://"}, "is not an address"),
         ({"baseurl": "https://[x"}, "is not an address"),
         ({"baseurl": "https://me:secret@git.example"}, "is not an address"),

@@ -71,7 +71,7 @@ def test_what_is_not_genuine_is_refused(headers: dict[str, str], status: int, wh
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"topic": 3, "msg": {}}', b"[" * 100_000, b"\xff"])
 def test_what_is_genuine_and_of_no_form_is_refused(body: bytes) -> None:
-    with pytest.raises(Misdelivered, match="not in the form") as refused:
+    with pytest.raises(Misdelivered, match="not in Pagure's format") as refused:
         heard(body, signed(body))
     assert refused.value.status == 400
 
@@ -115,14 +115,14 @@ def test_what_happened_is_a_hint(topic: str, said: dict[str, Any], found: Hint) 
 @pytest.mark.parametrize(
     ("topic", "said", "why"),
     [
-        ("pull-request.comment.added", {"pullrequest": OPEN, "agent": "headgate"}, "did it itself"),
-        ("pull-request.flag.added", {"pullrequest": OPEN, "agent": "headgate"}, "did it itself"),
+        ("pull-request.comment.added", {"pullrequest": OPEN, "agent": "headgate"}, "caused it itself"),
+        ("pull-request.flag.added", {"pullrequest": OPEN, "agent": "headgate"}, "caused it itself"),
         ("pull-request.comment.added", {"pullrequest": CLOSED}, "the change is closed"),
         ("pull-request.new", {}, "names no pull request"),
         ("pull-request.new", {"pullrequest": {"id": -1}}, "names no pull request"),
         ("git.receive", {}, "names no ref"),
-        ("issue.new", {"issue": {"id": 3}}, "nothing follows from issue.new"),
-        ("commit.flag.added", {}, "nothing follows"),
+        ("issue.new", {"issue": {"id": 3}}, "issue.new is not relevant"),
+        ("commit.flag.added", {}, "is not relevant"),
     ],
 )
 def test_what_says_nothing_is_ignored(topic: str, said: dict[str, Any], why: str) -> None:

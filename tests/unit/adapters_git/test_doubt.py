@@ -40,7 +40,7 @@ def change_state(topic: str, *, approved: str = "") -> ChangeState:
 async def test_much_that_goes_at_once_is_believed_when_git_says_so_again(left: dict[str, str]) -> None:
     clock = Clock()
     doubt = Doubt(clock)
-    assert await doubt.of(Told(left), left, HEADS, {}) and "it is looked at again" in doubt.problem
+    assert await doubt.of(Told(left), left, HEADS, {}) and "reads it again" in doubt.problem
     clock.now_s += DOUBTED_S - 1
     assert await doubt.of(Told(left), left, HEADS, {}), "too early"
     clock.now_s += 1

@@ -20,7 +20,7 @@ from headgate.adapters.git.objects import (
     identity,
     original,
     parts,
-    retold,
+    with_message,
 )
 from headgate.testing.repositories import run_git
 from tests.hostile.objects import put
@@ -44,10 +44,10 @@ def test_what_is_kept_of_a_commit_is_the_same_byte_by_byte(message: bytes, encod
 
 
 def test_a_message_of_ours_is_utf_8_and_so_is_the_author_then() -> None:
-    told = retold(original(b"author " + AUTHOR + b"\nencoding latin-1\n\nold"), "grün")
+    told = with_message(original(b"author " + AUTHOR + b"\nencoding latin-1\n\nold"), "grün")
     assert told.author.decode() == "Zoë <zoe@example.org> 1700000000 +0200"
     assert (told.encoding, told.message.decode()) == (b"", "grün")
-    assert retold(original(b"author " + AUTHOR + b"\nencoding klingon\n\nold"), "x").author == AUTHOR
+    assert with_message(original(b"author " + AUTHOR + b"\nencoding klingon\n\nold"), "x").author == AUTHOR
 
 
 def test_files_in_conflict_are_named_once_with_the_kind() -> None:

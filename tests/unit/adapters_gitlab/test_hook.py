@@ -66,24 +66,24 @@ def test_where_to_look(found: Hint | Ignored, wanted: Hint) -> None:
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (request("update", "gate"), "did it itself"),
-        (request("approved", "gate"), "did it itself"),
+        (request("update", "gate"), "caused it itself"),
+        (request("approved", "gate"), "caused it itself"),
         (request("update", state="merged"), "is closed"),
-        (request("assign"), "nothing follows"),
+        (request("assign"), "is not relevant"),
         (delivered("merge_request", object_attributes={"action": "open"}), "names no merge request"),
-        (note("gate"), "said it itself"),
-        (note(system=True), "nobody said it"),
-        (note(kind="Issue"), "something else"),
+        (note("gate"), "wrote it itself"),
+        (note(system=True), "no person wrote it"),
+        (note(kind="Issue"), "something other"),
         (note(state="closed"), "is closed"),
         (pipeline("running"), "has not ended"),
         (pipeline("success", "gate"), "own status"),
         (pipeline("success", sha="main"), "names no commit"),
         (delivered("push"), "names no ref"),
-        (delivered("wiki_page"), "nothing follows"),
-        (delivered("emoji", object_attributes={"action": "award", "status": None}), "nothing follows"),
-        (delivered("work_item", project=None, object_attributes={"state": 1}), "nothing follows"),
-        (delivered(None, event_name="user_add_to_group"), "nothing follows"),  # type: ignore[arg-type]
-        (request(None), "nothing follows"),  # type: ignore[arg-type]
+        (delivered("wiki_page"), "is not relevant"),
+        (delivered("emoji", object_attributes={"action": "award", "status": None}), "is not relevant"),
+        (delivered("work_item", project=None, object_attributes={"state": 1}), "is not relevant"),
+        (delivered(None, event_name="user_add_to_group"), "is not relevant"),  # type: ignore[arg-type]
+        (request(None), "is not relevant"),  # type: ignore[arg-type]
         (delivered("push", project={}), "names no project"),
         (delivered("push", project={"path_with_namespace": "acme/other"}), "is in no tenant"),
     ],

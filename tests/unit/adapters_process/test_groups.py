@@ -112,7 +112,7 @@ def test_a_failure_after_refused_forks_says_so_also_where_the_kernel_does_not_co
         (tmp_path / "pids.current").write_text("9\n")
     watch.check(0)
     watch.check("cancel")
-    assert said == ["limit of 9 processes reached: no further process can be started"]
+    assert said == ["limit of 9 processes reached: the build cannot start another process"]
     (tmp_path / "pids.current").write_text("1\n")
     for status in (1, "timeout"):
         with pytest.raises(Exceeded, match=r"^limit of 9 processes reached$"):

@@ -95,7 +95,7 @@ def test_what_was_there_first_is_not_written_over(tmp_path: Path) -> None:
         (place / "sub").mkdir(parents=True)
         (place / "sub/file").write_text(text)
     (source / "new").write_text("new")
-    assert collect(source, dest, 1_000) == ["sub/file is not kept: this name is Headgate's own"]
+    assert collect(source, dest, 1_000) == ["sub/file is not stored: Headgate uses this name itself"]
     assert (dest / "sub/file").read_text() == "ours" and (dest / "new").read_text() == "new"
 
 

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.adapters.work.collection import DEPTH_MAX, SAID_MAX, collect
+from headgate.adapters.work.collection import DEPTH_MAX, REMARKS_MAX, collect
 from headgate.adapters.work.directory import Directory, Strange, remove
 from tests.tiers import share
 
@@ -230,7 +230,7 @@ def test_a_very_deep_tree_is_removed_and_not_collected(tmp_path: Path) -> None:
         here = deeper
     os.close(here)
     (said,) = collect(logs, tmp_path / "kept", SIZE_MAX_BYTES)
-    assert f"it lies more than {DEPTH_MAX} directories deep" in said
+    assert f"it is more than {DEPTH_MAX} directories deep" in said
     remove(tmp_path / "build")
     assert not (tmp_path / "build").exists()
 
@@ -238,10 +238,10 @@ def test_a_very_deep_tree_is_removed_and_not_collected(tmp_path: Path) -> None:
 def test_too_many_files_are_counted_and_not_named_one_by_one(tmp_path: Path) -> None:
     logs = tmp_path / "build/logs"
     logs.mkdir(parents=True)
-    for number in range(SAID_MAX + 20):
+    for number in range(REMARKS_MAX + 20):
         os.mkfifo(logs / str(number))
     said = collect(logs, tmp_path / "kept", SIZE_MAX_BYTES)
-    assert len(said) == SAID_MAX + 1 and said[-1] == "20 more are not kept"
+    assert len(said) == REMARKS_MAX + 1 and said[-1] == "20 more are not stored"
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/passwd", "a\0b"])

@@ -16,7 +16,7 @@ from headgate.cli.main import group
     [
         ("git version 2.34.1", r"this is git version 2\.34\.1, but git 2\.38 or newer is needed; install git 2\.38"),
         ("git version 1.99", r"this is git version 1\.99, but"),
-        ("a shell", r"does not say its version: 'a shell'; install git 2\.38"),
+        ("a shell", r"prints no version: 'a shell'; install git 2\.38"),
         (None, r"git cannot be run: .*; install git 2\.38 or newer"),
     ],
 )

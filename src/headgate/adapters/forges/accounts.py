@@ -17,7 +17,7 @@ TRUE = frozenset({"true", "yes", "on", "1"})
 RESERVE = 0.1
 """Share of a budget that is reserved for calls that somebody waits for; background calls stop before they use it."""
 FAIR = 0.25
-"""Share of a budget that is kept for projects that have used less than an equal share, as long as they may need it."""
+"""Share of a budget that is reserved for projects that have used less than an equal share, while they may need it."""
 QUIET_MIN_S, QUIET_MAX_S = 60.0, 3600.0
 """Pause after a refusal that does not say how long to wait; it doubles each time, from the first value to the
 second."""
@@ -54,7 +54,7 @@ class OnTheWeb:
         return f"{self.canonical_hostname}/{short}"
 
     def below(self, url: str) -> str:
-        """Return the path of a page of this forge; empty if the URL leads elsewhere or is none."""
+        """Return the path of a page of this forge; empty if the URL is invalid or leads elsewhere."""
         try:
             parts = urlsplit(url)
             # People copy URLs with and without the port, and in footers they also write the canonical name.
@@ -67,7 +67,7 @@ class OnTheWeb:
 
 def over_ssh(key: str) -> dict[str, str]:
     """Return settings of git that log in with the key at this path alone, without prompts."""
-    # Without IdentitiesOnly, ssh offers the agent's keys first, and the forge may know us as somebody else.
+    # Without IdentitiesOnly, ssh offers the agent's keys first, and one of them may belong to another account.
     return {"core.sshCommand": f"ssh -i {shlex.quote(key)} -o IdentitiesOnly=yes -o BatchMode=yes"}
 
 
@@ -86,14 +86,15 @@ def address(option: str, url: str) -> str:
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username:
         raise UserError(f"{option}: {url!r} is not an address; write it as https://git.example.com")
     if parts.scheme == "http" and host not in LOOPBACK:
-        raise UserError(f"{option}: http:// is only taken for this machine, as the token goes over it; write https://")
+        why = "http:// is allowed only for this machine, as it sends the token unencrypted"
+        raise UserError(f"{option}: {why}; write https://")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 @dataclass(slots=True)
 class CallBudget:
-    """Count the calls of one account and kind. The forge counts those of all processes and reports the sum with its
-    answers; `quiet` is what other processes must learn before they call."""
+    """Count the calls of one account and kind. The forge counts the calls of all processes and reports the sum with its
+    answers; `quiet` returns the limits that other processes must learn before they call."""
 
     limit: int = 0
     """Calls that the forge allows in one period; 0 while unknown."""
@@ -114,13 +115,13 @@ class CallBudget:
             return until_s - now_s
         if self.limit and self.reset_s > now_s:
             reserve = 0 if urgent else int(self.limit * RESERVE)
-            if self.remaining <= max(reserve, self._kept_from(project)):
-                # One second more, since the forge's clock and its times are of whole seconds.
+            if self.remaining <= max(reserve, self._reserved_from(project)):
+                # Add a second, since the forge reports its times in whole seconds.
                 return self.reset_s - now_s + 1
         return 0.0
 
-    def _kept_from(self, project: str) -> int:
-        """Return the part of the budget that is kept from a project which has used more than its equal part."""
+    def _reserved_from(self, project: str) -> int:
+        """Return the part of the budget that a project may not use because it has used more than its equal part."""
         part = self.limit / max(1, len(self.had))
         if not project or self.had[project] <= part:
             return 0
@@ -157,8 +158,9 @@ class CallBudget:
         self.refusals = 0
 
     def refused(self, status: int, headers: Mapping[str, str], message: str, now_s: float) -> float | None:
-        """Return how long to pause after a refusal that is about limits, and keep that; None: the refusal is about
-        something else."""
+        """Return how long to pause after a rate-limit refusal, and remember it; None if the refusal has another
+        reason.
+        """
         text, after_s = message.lower(), _number(headers, "retry-after")
         spent = _number(headers, "x-ratelimit-remaining") == 0
         limited = _PRIMARY in text or any(one in text for one in _SECONDARY)

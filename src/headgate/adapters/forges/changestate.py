@@ -14,7 +14,7 @@ import pygit2
 from msgspec import structs
 
 from headgate.adapters.forges.poll import Found
-from headgate.adapters.forges.pulls import USUAL, AnyPull, ReportMark, Spoken, cut, events, told_apart
+from headgate.adapters.forges.pulls import USUAL, AnyPull, ReportMark, Spoken, cut, distinguished, events
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected, Rest
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
@@ -59,7 +59,7 @@ class ChangeStateReader(ABC, Generic[Pull]):
 
     @abstractmethod
     def forget_rules(self) -> None:
-        """Read the rules again, since somebody has changed them."""
+        """Discard the cached rules, since somebody has changed them."""
 
     async def of(
         self,
@@ -77,10 +77,10 @@ class ChangeStateReader(ABC, Generic[Pull]):
         `heads`: ref -> commit of its branches.  Raise ReporterAway, ForgeDenied, Rejected, NotThere."""
         mark = ReportMark.of(was.details.mark if was and was.details else "")
         if self.whole_seconds:
-            pull = replace(pull, updated=told_apart(pull.updated, mark, self._now_s()))
+            pull = replace(pull, updated=distinguished(pull.updated, mark, self._now_s()))
         same = was is not None and was.change.commit == pull.head and was.change.branch == pull.base
         paths = was.change.files if was is not None and same else None
-        # Also asked again while unknown: the commit may not have been fetchable at the last look.
+        # Unknown files are read again: the last poll may not have been able to fetch the commit.
         if paths is None and pull.state == "OPEN":
             paths = await self._files(project, pull, heads)
         change = Change(
@@ -120,7 +120,7 @@ class ChangeStateReader(ABC, Generic[Pull]):
                 return None
             return few((await files(mirror, head, {pull.head}))[pull.head])
         except (GitError, OSError, pygit2.GitError):
-            return None  # the merge repeats the request
+            return None  # the merge fetches again and reports the problem
 
     async def _with_permission(self, key: ForgeKey, project: str, event: TriggerEvent) -> TriggerEvent:
         happening = event.happening

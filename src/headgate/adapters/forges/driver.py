@@ -1,4 +1,4 @@
-"""Hold what drivers of forges with numbered changes share: see `ports.forge.Forge`."""
+"""Share code among the drivers of forges with numbered changes; see `ports.forge.Forge`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from headgate.ports.forge import Abilities, Hint, MergeLanded, Misdelivered, Not
 from headgate.ports.reporter import ReporterAway, ReportPutOff
 
 MERGES_MAX = 200
-"""Number of a branch's commits that are searched for a merge."""
+"""How many commits of a branch are searched for a merge."""
 
 FORM_MAX_BYTES = 1 << 19
 """Largest delivery that is sent as a form: parsing one blocks all other requests, and its sender may not be verified
 yet."""
 
 AWAITED_MAX = 1_000
-"""Most results whose wait is remembered at once."""
+"""Most awaited results that are remembered at once."""
 
 
 class Tells(Protocol):
@@ -60,7 +60,7 @@ class RestDriver(ABC):
         self._watching, self._teller, self._lander = watching, teller, lander
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """See `ports.forge.Watch`."""
+        """Set the projects to watch; see `ports.forge.Watch`."""
         self._watching.look_at(projects)
 
     def sightings(
@@ -69,23 +69,23 @@ class RestDriver(ABC):
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        """See `ports.forge.Watch`."""
+        """Yield what is new at the watched projects; see `ports.forge.Watch`."""
         return self._watching.sightings(known, heads, refs)
 
     def stir(self, hint: Hint) -> None:
-        """See `ports.forge.Forge`."""
+        """Look soon at the place of a hint; see `ports.forge.Forge`."""
         self._watching.stir(hint)
 
     def named(self, url: str) -> str:
-        """See `ports.forge.Forge`."""
+        """Return the key of the change at a URL; see `ports.forge.Forge`."""
         found = self.page.fullmatch(self._at.below(url))
-        # `int` drops leading zeros, so that one change has one key.
+        # `int` drops leading zeros, so that each change has a single key.
         return numbered(self._at.canonical(found[1]), str(int(found[2]))) if found is not None else ""
 
     async def look_up(self, key: str) -> ChangeState | None:
-        """See `ports.forge.Forge`."""
+        """Return the current state of a change from the forge; see `ports.forge.Forge`."""
         project, _, number = key.rpartition("#")
-        # An unshortened name belongs to another connection.
+        # A name that `short` leaves unchanged belongs to another connection.
         if not number.isdecimal() or self._at.short(project) == project:
             return None
         try:
@@ -101,14 +101,14 @@ class RestDriver(ABC):
         ReporterAway."""
 
     async def report(self, outgoing: OutboxMessage) -> None:
-        """See `ports.forge.Forge`."""
+        """Report to the people at a change; see `ports.forge.Forge`."""
         try:
             await self._teller.tell(outgoing)
         except ForgeServerError as error:
             raise ReportPutOff(str(error)) from error
 
     async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
-        """See `ports.forge.Forge`."""
+        """Merge a change at the forge; see `ports.forge.Forge`."""
         try:
             return await self._lander.land(work, part)
         except ForgeServerError as error:
@@ -139,20 +139,21 @@ class BranchReader:
         mirror, head = self._engine().mirror(project, self._connection), await self.head(project, branch)
         try:
             if head and await mirror.bring({HEADS + branch: head}):
-                raise ReporterAway(f"{project} cannot be read: {head} cannot be had")
+                raise ReporterAway(f"{project} cannot be read: {head} cannot be fetched")
             return "" if await mirror.missing((commit,)) else str(mirror.tree(commit).id)
         except (GitError, OSError, KeyError, pygit2.GitError) as error:
             raise ReporterAway(f"{project} cannot be read: {error}") from error
 
     async def merge_of(self, project: str, branch: str, commit: str) -> str:
-        """Return the commit that brought another one into a branch; empty if the branch does not contain that one, or
-        has contained it for long. Raise ReporterAway."""
+        """Return the commit that merged `commit` into a branch; empty if the branch does not contain `commit`, or if
+        the
+        merge is more than `MERGES_MAX` commits back. Raise ReporterAway."""
         at = await self.head(project, branch)
         if not at or not await self.tree(project, branch, at):
             return ""
         mirror = self._engine().mirror(project, self._connection)
         for _ in range(MERGES_MAX):
-            # Along first parents: what was merged is the second parent of a commit of the branch itself.
+            # Follow first parents: a merged commit is a second parent of a commit of the branch itself.
             parents = mirror.parents(at)
             if at == commit or commit in parents[1:]:
                 return at
@@ -186,14 +187,14 @@ def unfolded(headers: Mapping[str, str], body: bytes) -> bytes:
 
 
 class ForgePatience:
-    """Remember since when each result is awaited."""
+    """Limit how long each result is awaited."""
 
     def __init__(self, seconds: float, now_s: Callable[[], float]) -> None:
         self._seconds, self._now_s = seconds, now_s
         self._since: OrderedDict[str, float] = OrderedDict()
 
     def lasts(self, key: str) -> bool:
-        """Tell whether to continue to wait; after it has refused, the next wait starts again."""
+        """Tell whether to continue waiting; once the time is over, return False, and start again at the next call."""
         now_s = self._now_s()
         since_s = self._since.setdefault(key, now_s)
         while len(self._since) > AWAITED_MAX:
@@ -204,5 +205,5 @@ class ForgePatience:
         return False
 
     def forget(self, key: str) -> None:
-        """Stop waiting for it."""
+        """Forget since when a result is awaited."""
         self._since.pop(key, None)

@@ -1,4 +1,4 @@
-"""Look once at a project: at its branches and tags, and at those of its changes that may have moved.
+"""Query a project once: its branches and tags, and the changes that may have moved.
 
 This is for forges whose changes have numbers, and that report whether anything about an open change moved.
 """
@@ -29,7 +29,7 @@ log = logging.getLogger("headgate.forges")
 ODD_MAX = 3
 """Failed changes in a row after which the forge itself counts as unavailable."""
 IN_TURN_MAX = 10
-"""Unmoved changes that a full look checks in turn, since a new status, protection or permission does not show in the
+"""Unmoved changes that a full query reads in turn, since a new status, protection or permission does not show in the
 list."""
 BATCH_MAX = 10
 """Changes in one sighting: results are stored before more is requested."""
@@ -37,7 +37,7 @@ BATCH_MAX = 10
 
 @dataclass(slots=True)
 class KnownChanges:
-    """Hold what is known about a connection, updated during a look."""
+    """Hold what is known about a connection; it is updated while a query runs."""
 
     change_states: Mapping[str, ChangeState]
     heads: Mapping[str, Mapping[str, str]]
@@ -45,24 +45,25 @@ class KnownChanges:
 
 
 class Words(NamedTuple):
-    """Name common things in one forge's words."""
+    """Hold one forge's names of common things."""
 
     noun: str
     """The forge's name for a change, for people."""
     landed: ForgeEvent
     pushed: ForgeEvent
     settles: bool = False
-    """Whether the forge works out asynchronously if a change can be merged, so that a second look soon follows."""
+    """Whether the forge checks asynchronously if a change can be merged, so that a second query must follow soon."""
 
 
 Guarded = tuple[Protection | None, str]
-"""Protections of branches, and what the forge does not provide, for people; earlier values hold for that part."""
+"""Protections of branches, and a message about what the forge does not provide; for that part, earlier values stay
+valid."""
 Found = tuple[ChangeState, list[TriggerEvent]]
-"""State of a change, and the events since the last look."""
+"""State of a change, and the events since the last query."""
 
 
 class ProjectPoll(Protocol):
-    """Declare how a driver reads one project in one look."""
+    """Declare how a driver reads one project in one query."""
 
     @property
     def words(self) -> Words: ...
@@ -74,19 +75,19 @@ class ProjectPoll(Protocol):
     async def one(
         self, number: int, was: ChangeState | None, heads: Mapping[str, str], *, first: bool, urgent: bool
     ) -> Found | None:
-        """Return the state of a change; None if it is closed and unknown, and so irrelevant. `heads`: ref -> commit of
-        the branches; `first`: whether this is the first look at the project. Raise NotThere, ForgeDenied, Rejected,
+        """Return the state of a change; None if it is closed and unknown, and so irrelevant. `heads`: ref -> commit
+        of the branches; `first`: whether this is the first query of the project. Raise NotThere, ForgeDenied, Rejected,
         ReporterAway."""
         ...
 
     def forget_rules(self) -> None:
-        """Read the rules again, since somebody has changed them."""
+        """Discard the cached rules, since somebody has changed them."""
         ...
 
 
 @dataclass(slots=True)
 class ProjectLook:
-    """Look once at a project. `more` says that the look has not covered everything."""
+    """Query a project once. `more` is set if the query has not covered everything."""
 
     asking: ProjectPoll
     connection: str
@@ -97,20 +98,20 @@ class ProjectLook:
     known: KnownChanges
     hints: Sequence[Hint]
     full: bool
-    """Whether to look at the whole project rather than at hinted places."""
+    """Whether to query the entire project rather than only hinted places."""
     again: frozenset[int] = frozenset()
-    """Changes whose last look failed: they come last, and another failure does not count against the forge."""
+    """Changes whose last query failed: they come last, and another failure does not count against the forge."""
     resting: frozenset[int] = frozenset()
-    """Changes whose last look failed and that are not due yet; they are looked at only if hinted at."""
+    """Changes whose last query failed and that are not due yet; they are queried only if hinted at."""
     more: bool = False
     attempted: set[int] = field(default_factory=set)
-    """Changes whose look was attempted."""
+    """Changes whose query was attempted."""
     odd: dict[int, str] = field(default_factory=dict)
-    """Changes whose look failed, while other looks succeed -> the reason."""
+    """Changes whose query failed, while other queries succeed -> the reason."""
     unsettled: set[int] = field(default_factory=set)
-    """Changes of which the forge still works out whether they can be merged."""
+    """Changes for which the forge is still checking whether they can be merged."""
     misfits: str | None = None
-    """What is wrong with the refs; None if they were not looked at."""
+    """What is wrong with the refs; None if they were not queried."""
     protection: Callable[[], Awaitable[Guarded]] | None = None
     """Returns its protected and locked branches; None if nobody needs them, or the forge does not provide them."""
     unseen: str | None = None
@@ -123,14 +124,14 @@ class ProjectLook:
     _heads: dict[str, str] = field(default_factory=dict)
 
     async def sightings(self) -> AsyncIterator[Sighting]:
-        """Yield the news, and at last the hints that are thereby answered. Raise the errors of client and git."""
-        # Orders come first and are answered by themselves, so that a failing look does not keep a person waiting.
+        """Yield what is new, and at last the hints that are thereby answered. Raise the errors of client and git."""
+        # Orders come first, in a sighting of their own, so that a failing query does not keep a person waiting.
         if any(hint.order for hint in self.hints):
             yield await self._orders()
             self.hints = [hint for hint in self.hints if hint.order is None]
         old = self.known.heads.get(self.project)
         self._heads = dict(old or {})
-        # Branches before changes: the files of a change are computed against the branch as it is now.
+        # Branches come before changes: the files of a change are computed against the current branch.
         seen = await self._refs(old) if self.full or any(hint.ref for hint in self.hints) else None
         if self.protection is not None and (self.full or self._rules_moved or self._heads.keys() != (old or {}).keys()):
             protection, self.unseen = await self.protection()
@@ -160,7 +161,11 @@ class ProjectLook:
             if self.may_write is not None and await self.may_write(hint.order.who):
                 found.append((numbered(self.project, hint.number), hint.order))
             else:
-                log.info("%s: %s may not take anything out there", self.project, line(hint.order.who, 100))
+                log.info(
+                    "%s: %s has no permission to remove anything from a pipeline there",
+                    self.project,
+                    line(hint.order.who, 100),
+                )
         return Sighting(orders=tuple(found), answered=tuple(answered))
 
     @property
@@ -177,7 +182,7 @@ class ProjectLook:
             misfits.add(ref, why)
         seen = self.known.refs.get(self.project)
         self._heads = {ref: commit for ref, commit in listing.refs.items() if ref.startswith(HEADS)}
-        # No known changes are passed: here changes have numbers, and only branches and tags are compared.
+        # Pass no known changes: changes have numbers here, so compare only branches and tags.
         one = Look(self.connection, self.project, mirror, self.names, dict(listing.refs), {}, misfits)
         found = await one.compare(old, seen, set(), {})
         self.more = one.more or one.late
@@ -194,7 +199,7 @@ class ProjectLook:
         failed, before = 0, self.again | self.resting
         for number in await self._due(own):
             was = self.known.change_states.get(numbered(self.project, str(number)))
-            # The gate has landed it, while the forge may still show it as open; such an answer must not open it again.
+            # The gate has landed it, but the forge may still show it as open; that answer must not reopen it.
             if was is not None and (was.untold or (was.landed and not self.full)):
                 continue
             self.attempted.add(number)
@@ -203,7 +208,7 @@ class ProjectLook:
             except (ForgeDenied, Rejected, ReporterAway) as error:
                 self.odd[number] = str(error)
                 failed += not isinstance(error, Rejected) and number not in before
-                # Several failures in a row, or a request to wait, are about the forge and not about these changes.
+                # Several failures in a row, or a request to wait, concern the forge rather than these changes.
                 if failed > ODD_MAX or (isinstance(error, ReporterAway) and error.wait_s > AGAIN_S):
                     raise
                 continue
@@ -258,11 +263,10 @@ def listed(
     known: Mapping[int, ChangeState],
     differs: Callable[[Any, ChangeState | None], bool],
 ) -> dict[int, bool]:
-    """Return the numbers on a page of a list, and whether each change has moved; one in an entry of unexpected form
-    counts as moved."""
+    """Return the numbers on a page of a list, and whether each change has moved; a malformed entry counts as moved."""
     found: dict[int, bool] = {}
     for one in page:
-        # The first assignment stands if `differs` fails, so a malformed entry is looked at rather than ignored.
+        # If `differs` fails, the first assignment remains, so that a malformed entry is queried rather than ignored.
         with suppress(LookupError, TypeError, ValueError):
             found[int(one[number])] = True
             found[int(one[number])] = differs(one, known.get(int(one[number])))
@@ -270,9 +274,9 @@ def listed(
 
 
 def in_turn(found: dict[int, bool], turns: dict[str, int], project: str) -> dict[int, bool]:
-    """Return the changes, and some unmoved ones that are looked at in turn. `turns`: project -> the last one so far."""
+    """Return the changes, with some unmoved ones, in turn, marked as moved. `turns`: project -> the last of these."""
     last = turns.get(project, 0)
-    # Numbers after the last one first, then from the start again: each gets its turn, even as changes come and go.
+    # Continue after the last number, then wrap around: each gets its turn, even as changes come and go.
     rest = sorted((number for number, moved in found.items() if not moved), key=lambda n: (n <= last, n))
     for number in rest[:IN_TURN_MAX]:
         found[number], turns[project] = True, number

@@ -1,7 +1,7 @@
-"""Describe pull requests at one moment, and find by comparing what happened since the last look. Pure.
+"""Describe pull requests at one moment, and compare them with known states to find what happened since. Pure.
 
-A missed delivery loses nothing, because what it announced shows as a difference. The mark remembers what no state
-shows: the last comment and review that were reported, and the time of the last update.
+A missed delivery loses nothing: the next query finds the difference. The mark records what no state shows: the last
+comment and review that were reported, and the time of the last update.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOTHING = Details()
 
 
 class PullRemark(msgspec.Struct, frozen=True):
-    """Represent a comment on the whole pull request."""
+    """Represent a comment on the pull request itself, not on a line."""
 
     id: int
     who: ForgeAccount
@@ -57,7 +57,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
 
     status: ProgramStatus
     at_ms: int
-    asked_again: bool = False
+    rerequested: bool = False
     """Whether somebody requested another run of the check."""
 
 
@@ -65,7 +65,7 @@ class PullAction(msgspec.Struct, frozen=True):
     """Record an action, since the state shows only its outcome."""
 
     action: str
-    """Name of the action, as triggers of GitHub have it: labeled, closed, converted_to_draft."""
+    """Name of the action in GitHub's triggers: labeled, closed, converted_to_draft."""
     who: ForgeAccount
     what: str = ""
     """The label, for actions on labels."""
@@ -73,10 +73,10 @@ class PullAction(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class AnyPull(ABC):
-    """Describe a pull request as far as all forges with pull requests can."""
+    """Describe a pull request by what all forges with pull requests provide."""
 
     project: str
-    """owner/name, as the project is called now."""
+    """Current name of the project, as owner/name."""
     number: int
     title: str
     body: str
@@ -122,11 +122,12 @@ class AnyPull(ABC):
 
 
 def newest_of_each(reviews: Collection[Reviewed], opinions: Collection[Reviewed] = ()) -> tuple[Vote, ...]:
-    """Return one vote of each author: the newest, but a mere comment does not withdraw an approval. `opinions`: votes
-    besides the reviews, one of each author."""
+    """Return the newest vote of each author; a mere comment does not replace another vote. `opinions`: votes in
+    addition to
+    the reviews, one of each author."""
     found = {one.who.name: one for one in opinions}
     for one in reviews:
-        # `opinions` may hold a newer review than those that are listed: strangers' reviews push others off the list.
+        # `opinions` may hold a newer review than the list, which strangers' reviews can push others off.
         if one.who.name in found and found[one.who.name].id > one.id:
             continue
         if one.state == "commented" and one.who.name in found and found[one.who.name].state != "commented":
@@ -149,7 +150,7 @@ def cut(message: str) -> str:
 
 
 class Spoken(NamedTuple):
-    """Name what happens in the words of triggers; empty means that the forge has no name for it."""
+    """Name events and actions as the forge's triggers do; empty means that the forge has no name for it."""
 
     pull: str = "pull_request"
     review: str = "pull_request_review"
@@ -170,16 +171,16 @@ USUAL = Spoken()
 
 @dataclass(frozen=True, slots=True)
 class ReportMark:
-    """Mark how far events were derived."""
+    """Mark up to where events were derived."""
 
     updated: str = ""
-    """Time of the last update; `told_apart` adds a number after a tilde."""
+    """Time of the last update; `distinguished` adds a number after a tilde."""
     remark: int = 0
     review: int = 0
     again: str = ""
     """End time of the check whose re-run request was last reported."""
     floor: int = 0
-    """Number of the last comment on former commits, for forges that do not provide this themselves."""
+    """Number of the last comment on former commits, for forges that do not attach comments to commits."""
 
     @classmethod
     def of(cls, text: str) -> ReportMark:
@@ -201,9 +202,10 @@ class ReportMark:
         return f"{text}|{self.floor}" if self.floor else text
 
 
-def told_apart(updated: str, before: ReportMark, now_s: float) -> str:
-    """Return a time of whole seconds that distinguishes updates within the same second: a young one has a number added,
-    so that it differs from every list and the change is looked at again."""
+def distinguished(updated: str, before: ReportMark, now_s: float) -> str:
+    """Return a time that distinguishes updates within the same second. A recent time gets a number, so that it
+    differs from
+    the time in every list, and the change is queried again."""
     if now_s - ms(updated) / 1000 > YOUNG_S:
         return updated
     known, _, number = before.updated.partition("~")
@@ -214,12 +216,12 @@ def marked(pull: AnyPull, before: ReportMark) -> ReportMark:
     """Return the mark after all events are reported."""
     remark = max((one.id for one in pull.remarks), default=0)
     review = max((one.id for one in pull.reviews), default=0)
-    rerequested = _asked_again(pull)
+    rerequested = _rerequested(pull)
     return ReportMark(pull.updated, max(remark, before.remark), max(review, before.review), rerequested)
 
 
-def _asked_again(pull: AnyPull) -> str:
-    return ",".join(str(one.at_ms) for one in pull.reports if one.asked_again)
+def _rerequested(pull: AnyPull) -> str:
+    return ",".join(str(one.at_ms) for one in pull.reports if one.rerequested)
 
 
 def events(
@@ -232,19 +234,23 @@ def events(
     first: bool,
     spoken: Spoken = USUAL,
 ) -> Iterator[TriggerEvent]:
-    """Yield the events. `us`: our accounts, whose actions are not reported except results; `first`: whether this is the
-    first look at the project."""
+    """Yield the events.
+
+    `us`: our accounts, whose actions are not reported except results; `first`: whether this is the first query of the
+    project.
+    """
     change, key = now.change, now.change.key
     before = was.details or _NOTHING if was is not None else _NOTHING
     mark = ReportMark.of(before.mark)
 
     def tell(kind: EventKind, happening: ForgeEvent, *what: object, fresh: bool = False) -> TriggerEvent:
-        # The same news gives the same id whenever it is derived, so
-        # a look that is repeated after a crash tells nothing twice.
+        # The same fact gives the same id whenever it is derived, so
+        # a query that is repeated after a crash reports nothing twice.
         id = derived(key, happening.event, happening.action, *(str(one) for one in what))
         return TriggerEvent(kind, change, id, at_ms, fresh, happening=happening)
 
-    # The gate has landed it and says so here. The forge's own news of the merge would be a second event for one merge.
+    # The gate has landed the change, and `untold` requests the event of the merge. Return
+    # then, as the forge's own report of the merge would be a second event for the same merge.
     if was is not None and was.untold:
         yield tell(EventKind.MERGED, ForgeEvent(spoken.pull, spoken.merged), "landed", change.commit)
         return
@@ -289,21 +295,21 @@ def _activity(
             who = pull.doer("unlabeled", name)
             yield ForgeEvent(spoken.pull, spoken.unlabeled, who, removed=(name,)), (name, pull.updated)
     for remark in pull.remarks:
-        # Our own comments may quote commands, and answering them would make Headgate talk to itself.
+        # Ignore our own comments: they may quote commands, which Headgate would then obey.
         if remark.id > mark.remark and remark.at_ms >= since_ms and remark.who.name not in us:
             yield ForgeEvent(spoken.pull, "comment", remark.who, (cut(remark.text),)), (remark.id,)
     yield from _reviewed(pull, before, mark, us, spoken)
     known_states = {(one.who, one.name, one.check): one.state for one in before.statuses or ()}
     for report in pull.reports:
         own = report.status.who in us
-        # Ends of our own checks are events, since a status of one pipeline may trigger another one.
+        # The end of our own check is an event, since the status of one pipeline may trigger another.
         if not own or (before.statuses is not None and report.status.state not in UNDER_WAY):
             yield from _reported(
                 report, known_states, ForgeAccount(report.status.who, permission="write" if own else ""), spoken
             )
-    rerequested = _asked_again(pull)
+    rerequested = _rerequested(pull)
     if rerequested and rerequested != mark.again:
-        again = tuple(one.status for one in pull.reports if one.asked_again)
+        again = tuple(one.status for one in pull.reports if one.rerequested)
         yield ForgeEvent(spoken.check, "rerequested", statuses=again), (rerequested,)
 
 
@@ -317,7 +323,7 @@ def _reviewed(
         vote = Vote(one.who, "review", one.state, one.at_ms)
         known = votes.get(one.who.name)
         if one.state == "dismissed":
-            # A dismissed review keeps its id and time, so the mark does not show it; only the change of its state does.
+            # Dismissal does not change a review's id or time, so the mark does not show it; compare its state instead.
             if known is not None and known.value != "dismissed" and known.since_ms == one.at_ms:
                 event = ForgeEvent(spoken.review, "dismissed", votes=(vote,), state="dismissed")
                 yield event, (one.id, "dismissed")

@@ -1,4 +1,4 @@
-"""List the drivers of forges with their options: a new driver is a row here and a package."""
+"""List the drivers of forges with their options: a new driver needs a row here, and a package."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from headgate.ports.forge import Forge
 
 NO_EFFECT = "accepted without effect: "
-"""Prefix of the `doc` of settings that the reference has and that have no effect here."""
+"""Prefix of the `doc` of settings that Zuul has and that have no effect here."""
 
 
 class DriverOptions(NamedTuple):
-    """Hold what a driver is given for one connection."""
+    """Hold what a driver receives for one connection."""
 
     name: str
     options: Mapping[str, str]
@@ -28,7 +28,7 @@ class DriverOptions(NamedTuple):
     directory: Path
     """Directory of the settings file; paths are relative to it."""
     engine: Callable[[], GitEngine]
-    """Returns the engine, for drivers that read repositories; not to be called while connecting."""
+    """Returns the engine, for drivers that read repositories; do not call it while connecting."""
     now_ms: Callable[[], int]
     limits: ForgeLimits = Alone()
     """Shares limits of the forge's API among the system's processes."""
@@ -39,7 +39,7 @@ async def _nothing() -> None:
 
 
 class Connected(NamedTuple):
-    """Hold what a driver makes of a connection. Making it sends nothing."""
+    """Hold what a driver creates for a connection. Creating it makes no call."""
 
     git: GitConnection
     """Gives mergers and executors access to its repositories."""
@@ -71,9 +71,9 @@ _LAND = ConnectionOption(
 )
 _GERRIT = {
     "server": ConnectionOption("text", "", "the host of Gerrit."),
-    "user": ConnectionOption("text", "", "the account that Headgate has there, for REST, ssh and git."),
+    "user": ConnectionOption("text", "", "Headgate's account there, for REST, ssh and git."),
     "password": ConnectionOption("text", "", "its HTTP password."),
-    "auth_type": ConnectionOption("text", "basic", "how it is sent: `basic` or `digest`."),
+    "auth_type": ConnectionOption("text", "basic", "how the password is sent: `basic` or `digest`."),
     "verify_ssl": ConnectionOption("flag", "true", "whether certificates are checked."),
     "ssh_server": ConnectionOption("text", "", "the host of ssh, if it differs from `server`."),
     "port": ConnectionOption("integer:1,65535", "", "the port of ssh. Default: 29418."),
@@ -81,72 +81,72 @@ _GERRIT = {
         "path", "", "the private key of the account. Default: the keys of the user that runs Headgate."
     ),
     "known_hosts": ConnectionOption(
-        "path", "", "the host keys it trusts; it learns none. Default: `~/.ssh/known_hosts`."
+        "path", "", "the file of trusted host keys; new keys are never added. Default: `~/.ssh/known_hosts`."
     ),
     "keepalive": ConnectionOption(
-        "seconds", "60", "the time between signs of life on ssh, three of which may be missed."
+        "seconds", "60", "the time between keepalive messages on ssh; three may go unanswered."
     ),
-    "git_over_ssh": ConnectionOption("flag", "false", "whether git goes over ssh, too."),
+    "git_over_ssh": ConnectionOption("flag", "false", "whether git uses ssh, too."),
     "stream_events": ConnectionOption("flag", "true", "whether to listen to the stream of events, or only to poll."),
-    "replication_delay": ConnectionOption("seconds", "0", "how long events of the stream are delayed."),
+    "replication_delay": ConnectionOption("seconds", "0", "how long to delay events of the stream."),
 }
 _GITHUB = {
-    "server": ConnectionOption("text", "github.com", "its host; an Enterprise Server by its name."),
-    "app_id": ConnectionOption("text", "", "the id of the app that Headgate is there; with app_key."),
-    "app_key": ConnectionOption("path", "", "the app's private key, PEM."),
+    "server": ConnectionOption("text", "github.com", "its host; for an Enterprise Server, its name."),
+    "app_id": ConnectionOption("text", "", "the id of Headgate's GitHub App; requires app_key."),
+    "app_key": ConnectionOption("path", "", "the app's private key, in PEM format."),
     "api_token": ConnectionOption(
-        "text", "", "a personal token, where there is no app: without check runs, and with a person's limits."
+        "text", "", "a personal token, for use without an app: without check runs, and with a person's rate limits."
     ),
     "webhook_token": ConnectionOption(
         "text",
         "",
-        "the secret of the webhook. Without it, deliveries are rejected, and changes are seen every five minutes.",
+        "the secret of the webhook. Without it, deliveries are rejected, and Headgate polls every five minutes.",
     ),
     "sshkey": ConnectionOption("path", "", "a key for git, which then uses ssh."),
     "verify_ssl": ConnectionOption("flag", "true", "whether the certificate of an Enterprise Server is checked."),
-    "rate_limit_logging": ConnectionOption("flag", "true", f"{NO_EFFECT}limits are logged when they bite."),
+    "rate_limit_logging": ConnectionOption("flag", "true", f"{NO_EFFECT}Headgate logs a limit when it is reached."),
     "max_threads_per_installation": ConnectionOption("integer", "1", f"{NO_EFFECT}there are no threads."),
     "repo_cache": ConnectionOption("text", "", f"{NO_EFFECT}repositories are cloned from the server."),
-    "repo_retry_timeout": ConnectionOption("integer", "600", f"{NO_EFFECT}what is missing is fetched again."),
+    "repo_retry_timeout": ConnectionOption("integer", "600", f"{NO_EFFECT}missing commits are fetched again."),
     "land": _LAND,
 }
 _GITLAB = {
     "server": ConnectionOption("text", "gitlab.com", "its host."),
-    "baseurl": ConnectionOption("text", "", "its address, where it has a path. Default: https://SERVER."),
+    "baseurl": ConnectionOption("text", "", "its address, if it has a path. Default: https://SERVER."),
     "cloneurl": ConnectionOption(
         "text", "", "where git clones from, as ssh://git@gitlab.example.com. Default: baseurl."
     ),
-    "api_token": ConnectionOption("text", "", "a token of the account that Headgate has there, with the scope api."),
+    "api_token": ConnectionOption("text", "", "a token of Headgate's account there, with the scope api."),
     "api_token_name": ConnectionOption(
         "text", "headgate", "the name with which git logs in, besides the token; GitLab accepts any name."
     ),
     "webhook_token": ConnectionOption(
         "text",
         "",
-        "the secret token of the webhooks. Without it, and without webhook_signing_token, no delivery is taken, and "
-        "changes are seen every five minutes.",
+        "the secret token of the webhooks. Without it, and without webhook_signing_token, deliveries are "
+        "rejected, and Headgate polls every five minutes.",
     ),
     "webhook_signing_token": ConnectionOption(
-        "text", "", "the signing token of the webhooks; what is not signed is refused."
+        "text", "", "the signing token of the webhooks; unsigned deliveries are rejected."
     ),
-    "sshkey": ConnectionOption("path", "", "a key for git, where cloneurl is one of ssh."),
+    "sshkey": ConnectionOption("path", "", "a key for git, if cloneurl uses ssh."),
     "verify_ssl": ConnectionOption("flag", "true", "whether the certificate is checked."),
-    "keepalive": ConnectionOption("seconds", "60", f"{NO_EFFECT}connections are kept while they are used."),
+    "keepalive": ConnectionOption("seconds", "60", f"{NO_EFFECT}connections stay open while they are used."),
     "disable_connection_pool": ConnectionOption("flag", "false", f"{NO_EFFECT}connections are shared."),
     "land": _LAND,
 }
 _GITEA = {
-    "server": ConnectionOption("text", "", "the host; without `baseurl` it is spoken to with https."),
-    "baseurl": ConnectionOption("text", "", "root of its pages, with the path that it has below another site."),
+    "server": ConnectionOption("text", "", "the host; without `baseurl`, Headgate calls it over https."),
+    "baseurl": ConnectionOption("text", "", "the root of its pages, with a path if it is below another site."),
     "cloneurl": ConnectionOption(
         "text", "", "where repositories are cloned from. Default: baseurl, or ssh with `sshkey`."
     ),
-    "api_token": ConnectionOption("text", "", "a token of the account that Headgate has there."),
+    "api_token": ConnectionOption("text", "", "a token of Headgate's account there."),
     "user": ConnectionOption("text", "", "the name of that account. Default: the server reports it."),
     "webhook_token": ConnectionOption(
         "text",
         "",
-        "the secret of the webhook. Without it, deliveries are rejected, and changes are seen every five minutes.",
+        "the secret of the webhook. Without it, deliveries are rejected, and Headgate polls every five minutes.",
     ),
     "sshkey": ConnectionOption("path", "", "a key for git, which then uses ssh."),
     "verify_ssl": ConnectionOption("flag", "true", "whether the certificate is checked."),
@@ -154,19 +154,21 @@ _GITEA = {
 }
 _PAGURE = {
     "server": ConnectionOption("text", "pagure.io", "its host."),
-    "baseurl": ConnectionOption("text", "", "its address, where it has a path. Default: https://SERVER."),
+    "baseurl": ConnectionOption("text", "", "its address, if it has a path. Default: https://SERVER."),
     "cloneurl": ConnectionOption(
         "text", "", "where repositories are cloned from. Default: baseurl, or ssh with `sshkey`."
     ),
-    "api_token": ConnectionOption("text", "", "a token of the account that Headgate has there, of all projects."),
+    "api_token": ConnectionOption("text", "", "a token of Headgate's account there, valid for all projects."),
     "app_name": ConnectionOption("text", "Zuul", "the prefix of its flags."),
     "webhook_token": ConnectionOption(
         "text",
         "",
-        "the token of the webhooks: one, or `PROJECT=TOKEN` with commas between. Default: Pagure is asked for that of "
-        "each project.",
+        "the token of the webhooks: one, or a comma-separated list of `PROJECT=TOKEN`. Default: Headgate requests the "
+        "token of each project from Pagure.",
     ),
-    "sshkey": ConnectionOption("path", "", "a key for git, which then uses ssh; without it git reads what is public."),
+    "sshkey": ConnectionOption(
+        "path", "", "a key for git, which then uses ssh; without it, git reads public repositories only."
+    ),
     "verify_ssl": ConnectionOption("flag", "true", "whether the certificate is checked."),
     "source_whitelist": ConnectionOption(
         "text", "", f"{NO_EFFECT}deliveries are signed, and an address proves nothing."
@@ -192,17 +194,17 @@ _KEY = ConnectionOption(
 _VERIFY = ConnectionOption("flag", "true", "Whether the server's certificate is checked.")
 _HOOK = ConnectionOption("text", "", "The secret that deliveries of its webhooks are signed with.")
 _CLONE = ConnectionOption("text", "", "Where repositories are cloned from. Default: baseurl.")
-_KEEPALIVE = ConnectionOption("seconds", "60", "Interval of keep-alives of a connection; 0: none.")
+_KEEPALIVE = ConnectionOption("seconds", "60", "Interval between keepalive messages of a connection; 0: none.")
 _TOKEN = ConnectionOption("text", "", "The token of the account that reads and reports.")
 
 _KAFKA = {
-    "kafka_bootstrap_servers": ConnectionOption("text", "", "Servers of Kafka that the plugin events-kafka writes to."),
+    "kafka_bootstrap_servers": ConnectionOption("text", "", "Kafka servers that the plugin events-kafka writes to."),
     "kafka_topic": ConnectionOption("text", "gerrit", "Its topic."),
     "kafka_client_id": ConnectionOption("text", "", "The name of this client."),
     "kafka_group_id": ConnectionOption("text", "zuul", "Its consumer group."),
     "kafka_tls_key": ConnectionOption("path", "", "Key of its certificate."),
     "kafka_tls_cert": ConnectionOption("path", "", "Its certificate."),
-    "kafka_tls_ca": ConnectionOption("path", "", "Authority of the servers."),
+    "kafka_tls_ca": ConnectionOption("path", "", "Certificate authority of the servers."),
 }
 _KINESIS = {
     "aws_kinesis_region": ConnectionOption(
@@ -227,20 +229,26 @@ REFERENCE: dict[str, dict[str, ConnectionOption]] = {
         "user": ConnectionOption("text", "", "The account, of ssh and HTTP. Needed."),
         "baseurl": ConnectionOption("text", "", "Root of its pages and API. Default: https://SERVER."),
         "canonical_hostname": _HOST,
-        "ssh_server": ConnectionOption("text", "", "The host that takes ssh. Default: the server."),
+        "ssh_server": ConnectionOption("text", "", "The host of ssh. Default: the server."),
         "port": ConnectionOption("integer:1,65535", "29418", "The port of its ssh."),
         "sshkey": _KEY,
         "keepalive": _KEEPALIVE,
-        "password": ConnectionOption("text", "", "Of the account, for HTTP. Without it everything goes by ssh."),
-        "auth_type": ConnectionOption("choice:basic,digest,form,gcloud_service", "basic", "How HTTP logs in."),
-        "verify_ssl": _VERIFY,
-        "git_over_ssh": ConnectionOption("flag", "false", "Whether git goes by ssh although there is a password."),
-        "gitweb_url_template": ConnectionOption("text", "", "Address of a commit, of baseurl, project.name and sha."),
-        "max_dependencies": ConnectionOption(
-            "integer", "", "A change with more dependencies is left alone. Default: any."
+        "password": ConnectionOption(
+            "text", "", "Password of the account, for HTTP. Without it, ssh is used for everything."
         ),
-        "replication_delay": ConnectionOption("seconds", "0", "For so long every event is held back."),
-        "stream_events": ConnectionOption("flag", "true", "Whether events are streamed over ssh; else it is polled."),
+        "auth_type": ConnectionOption("choice:basic,digest,form,gcloud_service", "basic", "How to log in over HTTP."),
+        "verify_ssl": _VERIFY,
+        "git_over_ssh": ConnectionOption("flag", "false", "Whether git uses ssh although there is a password."),
+        "gitweb_url_template": ConnectionOption(
+            "text", "", "Address of a commit, built from baseurl, project.name and sha."
+        ),
+        "max_dependencies": ConnectionOption(
+            "integer", "", "Changes with more dependencies are ignored. Default: no limit."
+        ),
+        "replication_delay": ConnectionOption("seconds", "0", "How long every event is delayed."),
+        "stream_events": ConnectionOption(
+            "flag", "true", "Whether events are streamed over ssh; otherwise Gerrit is polled."
+        ),
         **_KAFKA,
         **_KINESIS,
         **_PUBSUB,
@@ -250,17 +258,15 @@ REFERENCE: dict[str, dict[str, ConnectionOption]] = {
         "canonical_hostname": _HOST,
         "app_id": ConnectionOption("text", "", "The number of the GitHub App."),
         "app_key": ConnectionOption("path", "", "Its private key, PEM."),
-        "api_token": ConnectionOption("text", "", "A token, where the App is not installed or there is none."),
+        "api_token": ConnectionOption("text", "", "A token, for projects without the App."),
         "webhook_token": _HOOK,
         "sshkey": _KEY,
         "verify_ssl": _VERIFY,
-        "rate_limit_logging": ConnectionOption("flag", "true", "Whether the budget that is left is logged."),
-        "repo_cache": ConnectionOption("text", "", "Host of a cache of repositories, of GitHub Enterprise."),
-        "repo_retry_timeout": ConnectionOption(
-            "seconds", "600", "How long a commit is waited for that the cache lacks."
-        ),
+        "rate_limit_logging": ConnectionOption("flag", "true", "Whether the remaining budget of calls is logged."),
+        "repo_cache": ConnectionOption("text", "", "Host of a repository cache of GitHub Enterprise."),
+        "repo_retry_timeout": ConnectionOption("seconds", "600", "How long to wait for a commit that the cache lacks."),
         "max_threads_per_installation": ConnectionOption(
-            "integer", "1", "Events of an installation that are read together."
+            "integer", "1", "Events of an installation that are processed in parallel."
         ),
     },
     "gitlab": {
@@ -284,14 +290,14 @@ REFERENCE: dict[str, dict[str, ConnectionOption]] = {
         "cloneurl": _CLONE,
         "sshkey": _KEY,
         "api_token": _TOKEN,
-        "app_name": ConnectionOption("text", "Zuul", "What stands before its flags."),
+        "app_name": ConnectionOption("text", "Zuul", "The prefix of its flags."),
         "source_whitelist": ConnectionOption(
-            "text", "", "Addresses whose deliveries are believed without a signature."
+            "text", "", "Addresses whose deliveries are accepted without a signature."
         ),
     },
     "git": {
         "baseurl": ConnectionOption("text", "", "Where its repositories are. Needed."),
-        "poll_delay": ConnectionOption("seconds", "7200", "How often they are looked at."),
+        "poll_delay": ConnectionOption("seconds", "7200", "Interval at which they are polled."),
         "canonical_hostname": _HOST,
         "sshkey": _KEY,
     },
@@ -299,24 +305,24 @@ REFERENCE: dict[str, dict[str, ConnectionOption]] = {
         "server": ConnectionOption("text", "localhost", "The host of the broker."),
         "port": ConnectionOption("integer:1,65535", "1883", "Its port."),
         "keepalive": _KEEPALIVE,
-        "user": ConnectionOption("text", "", "Who logs in."),
+        "user": ConnectionOption("text", "", "The user that logs in."),
         "password": ConnectionOption("text", "", "The password of that user."),
-        "ca_certs": ConnectionOption("path", "", "Authorities of the broker's certificate."),
+        "ca_certs": ConnectionOption("path", "", "Certificate authorities that sign the broker's certificate."),
         "certfile": ConnectionOption("path", "", "The certificate of this client."),
         "keyfile": ConnectionOption("path", "", "Its key."),
-        "ciphers": ConnectionOption("text", "", "Ciphers that are allowed."),
+        "ciphers": ConnectionOption("text", "", "Permitted ciphers."),
     },
     "elasticsearch": {
-        "uri": ConnectionOption("text", "", "Its servers, commas between. Needed."),
-        "use_ssl": ConnectionOption("flag", "true", "Whether it is spoken to with TLS."),
+        "uri": ConnectionOption("text", "", "Its servers, separated by commas. Needed."),
+        "use_ssl": ConnectionOption("flag", "true", "Whether to use TLS."),
         "verify_certs": ConnectionOption("flag", "true", "Whether its certificate is checked."),
-        "ca_certs": ConnectionOption("path", "", "Authorities of its certificate."),
+        "ca_certs": ConnectionOption("path", "", "Certificate authorities that sign its certificate."),
         "client_cert": ConnectionOption("path", "", "The certificate of this client."),
         "client_key": ConnectionOption("path", "", "Its key."),
     },
 }
-"""Driver -> option -> its type and meaning in the reference. A row of `FORGES` may leave some out, and have others:
-what it leaves out is accepted in the settings, and named by `headgate check` as of no effect."""
+"""Driver -> option -> its type and meaning in Zuul. A row of `FORGES` may lack some of these, and have others: the
+settings may contain an option that the row lacks, and `headgate check` reports that it has no effect."""
 
 
 def without_effect(driver: str) -> dict[str, str]:
@@ -327,6 +333,6 @@ def without_effect(driver: str) -> dict[str, str]:
 
 
 def connect(driver: str, given: DriverOptions) -> Connected:
-    """Connect to the forge that a section describes. Raise UserError for what is wrong with the section."""
-    # Imported here and not above, so that commands which only name drivers do not load them.
+    """Connect to the forge that a section of the settings describes. Raise UserError if the section is invalid."""
+    # Import the driver here, so that commands that only name drivers do not load them.
     return cast(_Package, importlib.import_module(FORGES[driver].module)).connect(given)

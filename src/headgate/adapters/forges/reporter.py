@@ -1,7 +1,7 @@
-"""Report on a pull request: a status, a review, and one comment of each pipeline, which is edited.
+"""Report on a pull request: a status, a review, and one comment for each pipeline, which is edited.
 
-A repeated report changes nothing: a status replaces itself, and our comment or review is looked for before another one
-is made, unless this process made it.
+A repeated report changes nothing: a status replaces itself. Unless this process made our comment or review, it searches
+for one before it makes another.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KNOWN_MAX = 5_000
 MARK = re.compile(r"<!-- headgate [^ ]+ -->\Z")
 
 APART = "\u200b"
-"""An invisible character; what contains it is not read as markup."""
+"""An invisible character; inserted into markup, it makes the forge show the markup as text."""
 ADDRESS = re.compile(r"https?://[^\s<>()\[\]\"'`]+")
 """URLs are not escaped: they contain no markup, and people follow them."""
 _ACTIVE = re.compile(
@@ -56,7 +56,7 @@ class ChangeReporter(ABC):
     """Report on changes at one forge."""
 
     noun = "the forge"
-    """Name of the forge, for people."""
+    """Name of the forge, for messages."""
 
     def __init__(self, rest: Rest, who: ForgeIdentity) -> None:
         self._rest, self._who = rest, who
@@ -80,26 +80,26 @@ class ChangeReporter(ABC):
         return self._rest.pages(key, path)
 
     def advice(self, error: Exception) -> str:
-        """Return advice about a refusal, for people."""
+        """Return advice about a refusal, to append to its message."""
         return ""
 
     async def tell(self, outgoing: OutboxMessage) -> None:
         """Perform the reporter's actions. Raise ReporterAway, ReportRefused."""
         change, how = outgoing.change, outgoing.how
-        assert change is not None, "what is told at a forge is told of a change"
+        assert change is not None, "a report to a forge is about a change"
         project = self.short(change.project)
-        with self._refused(change, "does not take the report"):
+        with self._refused(change, "does not accept the report"):
             key = await self._who.of(project)
             await self.all(key, self.place(project), change, outgoing.report, how)
 
     async def conclude(self, change: Change, commit: str) -> None:
         """Close a change that landed by a push and is still open. Raise ReporterAway, ReportRefused."""
         project = self.short(change.project)
-        with self._refused(change, f"does not close what has landed as {commit[:12]}"):
+        with self._refused(change, f"does not close the change that landed as {commit[:12]}"):
             await self.end(await self._who.of(project), f"{self.place(project)}/pulls/{change.number}", commit)
 
     async def end(self, key: ForgeKey, path: str, commit: str) -> None:
-        """Mark it as merged by this commit if the forge supports that, or else close it."""
+        """Mark the change as merged by this commit if the forge supports that, or else close it."""
         await self._rest.write("PATCH", key, path, {"state": "closed"})
 
     @contextmanager
@@ -108,7 +108,7 @@ class ChangeReporter(ABC):
         try:
             yield
         except NotThere as error:
-            raise ReportRefused(f"{change.project} has no {change.id} any more: {error}") from error
+            raise ReportRefused(f"{change.project} no longer has {change.id}: {error}") from error
         except (ForgeDenied, Rejected) as error:
             why = f"{self.noun} {what}: {error}{self.advice(error)}"
             raise ReportRefused(f"{change.project}: {why}") from error
@@ -121,7 +121,7 @@ class ChangeReporter(ABC):
         description = f"{report.pipeline} status: {state}"
         url = str(how.get("status-url") or page(report))
         status = {"state": state, "context": name, "description": description[:DESCRIPTION_MAX]}
-        # A deleted ref names the zero commit, on which no forge takes a status.
+        # A deleted ref names the zero commit, for which no forge accepts a status.
         commit = change.commit if change.commit.strip("0") else change.old_commit
         await self._rest.write("POST", key, f"{repo}/statuses/{commit}", status | ({"target_url": url} if url else {}))
 
@@ -130,7 +130,7 @@ class ChangeReporter(ABC):
         mark = f"<!-- headgate {report.id} -->"
         us = await self._who.us()
         async for reviews in self._rest.pages(key, path):
-            # The author counts as well as the mark: anybody may copy the mark into a review of their own.
+            # Check the author as well as the mark: anybody may copy the mark into a review of their own.
             if any(mark in (one.get("body") or "") and (one.get("user") or {}).get("login") in us for one in reviews):
                 return
         await self._rest.write("POST", key, path, {**review, "body": f"{review['body']}\n\n{mark}"})
@@ -142,8 +142,8 @@ class ChangeReporter(ABC):
         mark = mark_of(name)
         content = {"body": body(report, mark, problem)}
         place = f"{repo}/issues/{change.number}"
-        # After a restart, another process may have written the comment;
-        # asking once finds it instead of writing a second one.
+        # Before a restart, or in another process, Headgate may have written the
+        # comment; one search finds it, so that there is no second one.
         if ("asked", place, "") not in self.known:
             await self._own_comments(key, place)
         id = self.known.get(("comment", place, mark))
@@ -167,7 +167,7 @@ class ChangeReporter(ABC):
         self.remember("asked", place, "", 0)
 
     def remember(self, kind: str, place: str, name: str, id: int) -> None:
-        """Remember the id of an object that we made; only the newest ids are kept."""
+        """Remember the id of an object that we made; forget the oldest ids."""
         self.known[kind, place, name] = id
         self.known.move_to_end((kind, place, name))
         while len(self.known) > KNOWN_MAX:
@@ -175,19 +175,19 @@ class ChangeReporter(ABC):
 
 
 def heading(report: QueueReport) -> str:
-    """Return the outcome, in one line."""
+    """Return the outcome as one line."""
     return line(f"{report.pipeline}: {WORDS.get(report.report, report.report)}", TITLE_MAX)
 
 
 def body(report: QueueReport, mark: str, problem: str = "") -> str:
-    """Return the text of a comment: short enough, and without markup of jobs and messages."""
+    """Return the text of a comment: short enough, and with the markup of jobs and messages disabled."""
     message = inert(visible(report.message))
     address = page(report)
     parts = [f"**{heading(report)}**", message, problem, address if address and address not in message else ""]
     text = "\n\n".join(part for part in parts if part.strip())
     room = BODY_MAX - len(mark)
     if len(text) > room:
-        text = f"{text[: room - 100]}…\n\nThe rest is left out; the page has it."
+        text = f"{text[: room - 100]}…\n\nThe rest is left out; see the page."
     return f"{text}\n\n{mark}"
 
 
@@ -198,10 +198,10 @@ def mark_of(name: str) -> str:
 
 
 def inert(text: str) -> str:
-    """Return text that mentions nobody, hides no link's destination, loads nothing and hides nothing; URLs stay.
+    """Return text that mentions nobody, hides no link's destination, loads nothing and hides nothing; URLs stay intact.
 
-    Reports are written in Headgate's name, and forges render them as Markdown. Entities would not do: in the lines of a
-    log, which are code, people would read the entity.
+    Reports carry Headgate's name, and forges render them as Markdown. Entities are no alternative to the invisible
+    character: in log lines, which are code, readers would see the entity itself.
     """
     parts, at = list[str](), 0
     for found in ADDRESS.finditer(text):

@@ -1,7 +1,7 @@
-"""Call a forge's REST API: calls are counted, kept within the budget and conditional; refusals are explained.
+"""Call a forge's REST API with conditional requests, within the budget of calls, and explain refusals.
 
-Nothing sleeps: a caller that must wait learns for how long.  Redirections lead to renamed repositories and stay on the
-host; nothing of the environment (proxies, `.netrc`) is added.
+Nothing sleeps here: the error tells a caller how long to wait. Redirects lead to renamed repositories and must stay on
+the host. The client ignores proxies and `.netrc` of the environment.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from headgate.adapters.forges.accounts import CallBudget
 from headgate.ports.limits import NO_LIMIT, Alone, ForgeLimits, QuietUntil
 from headgate.ports.reporter import ReporterAway
 
-# Limits one read of the connection; a server that sends a byte now and then is stopped by ANSWER_MAX_S alone.
+# This limits one read of the connection; only ANSWER_MAX_S stops a server that sends a byte now and then.
 TIMEOUT_S = 60.0
 ANSWER_MAX_S = 120.0
-"""Time limit for a whole answer, however slowly it arrives."""
+"""Time limit for a complete answer, however slowly it arrives."""
 ANSWER_MAX_BYTES = 32 * 2**20
 PAGES_MAX = 200
 _NEXT = 'rel="next"'
@@ -38,7 +38,7 @@ REDIRECTS_MAX = 3
 KNOWN_MAX, KNOWN_MAX_BYTES = 2_000, 64 * 2**20
 """Cached answers, which are requested conditionally: how many, and their total size."""
 SAME_S = 2.0
-"""Two ends of a limit that differ by less than this are the same end."""
+"""Two end times of a limit that differ by less than this count as the same."""
 _ABOUT = re.compile(r"/(?:repos/([^/?]+/[^/?]+)|projects/([^/?]+))")
 AGAIN_S = 1.0
 """Pause after a request without an answer, or with a server error."""
@@ -49,7 +49,7 @@ NO_QUERY: Query = MappingProxyType({})
 
 
 class ListTooLong(Exception):
-    """Report that a list has more pages than are read, or continues on another host."""
+    """Report that a list has more than `PAGES_MAX` pages, or continues on another host."""
 
 
 class NotThere(Exception):
@@ -73,11 +73,11 @@ class Rejected(Exception):
 
 
 class ResponseTooLarge(Rejected):
-    """Report that the forge's answer is larger than is read."""
+    """Report that the forge's answer exceeds `ANSWER_MAX_BYTES`."""
 
 
 class ForgeServerError(ReporterAway):
-    """Report an internal error of the forge at one request; others may succeed."""
+    """Report an internal error of the forge for one request; others may succeed."""
 
 
 class ForgeResponse(NamedTuple):
@@ -111,7 +111,8 @@ class Rest(ABC):
     def __init__(
         self, host: str, api: str, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
     ) -> None:
-        """Make a client. `host` is for people; `api` is the address of REST; `http` makes the HTTP client on first
+        """Make a client. `host` is used in messages; `api` is the address of REST; `http` makes the HTTP client on
+        first
         use, like `forge_http`."""
         self._host, self._api, self._make, self._now_s = host, api, http, now_s
         self.limits: ForgeLimits = Alone()
@@ -143,14 +144,17 @@ class Rest(ABC):
         return self.budgets.setdefault((key.who, kind), CallBudget())
 
     async def get(self, key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> ForgeResponse:
-        """Return a resource; a repeated request only asks whether it has changed. Raise NotThere, ForgeDenied,
+        """Return a resource; a repeated request is conditional, and only checks whether it has changed. Raise
+        NotThere, ForgeDenied,
         Rejected, ReporterAway."""
         return await self._get(key, _with(path, query), urgent)
 
     async def pages(
         self, key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True, complete: bool = False
     ) -> AsyncIterator[Any]:
-        """Yield the pages of a list. Raise as `get`, and ListTooLong if the list must be `complete` and is too long."""
+        """Yield the pages of a list. Raise the errors of `get`, and ListTooLong if the list must be `complete` and is
+        too
+        long."""
         url: str | None = _with(path, {**self.page_size, **query})
         for _ in range(PAGES_MAX):
             if url is None:
@@ -166,15 +170,18 @@ class Rest(ABC):
             raise ListTooLong
 
     async def write(self, method: str, key: ForgeKey, path: str, content: Any = None) -> ForgeResponse:
-        """Send a writing request; those of each account go one after the other. Raise as `get`."""
+        """Send a writing request; the requests of one account are sent one after the other.
+
+        Raise the errors of `get`.
+        """
         lock = self._writing.setdefault(key.who, asyncio.Lock())
-        # GitHub asks for this: concurrent writes of one account run into its secondary limits.
+        # GitHub requires this: concurrent writes of one account hit its secondary limits.
         async with lock:
             self.calls["rest"] += 1
             return await self._rest(method, key, path, content, {}, urgent=True)
 
     async def _get(self, key: ForgeKey, url: str, urgent: bool) -> ForgeResponse:
-        # Cached for each account, since an answer shows what that account may see.
+        # The cache is per account, since an answer shows what that account may see.
         known = self._known.get((key.who, url))
         headers = {"If-None-Match": known.tag} if known is not None else {}
         self.calls["rest"] += 1
@@ -182,8 +189,8 @@ class Rest(ABC):
         if answer.status == 304 and known is not None:
             self.calls["unchanged"] += 1
             self._known.move_to_end((key.who, url))
-            # Decoded again each time: callers may change what they
-            # receive. An answer 304 has no `link`, so the old one holds.
+            # Decode it again each time, since callers may change what they
+            # receive. An answer 304 has no `link`, so the old one stays valid.
             return ForgeResponse(200, msgspec.json.decode(known.body), {**answer.headers, "link": known.link})
         return answer
 
@@ -204,16 +211,16 @@ class Rest(ABC):
         return ForgeResponse(answer.status, self.learned(answer, budget, key, project), answer.headers)
 
     def _elsewhere(self, path: str, answer: Heard) -> str:
-        """Return the present place of a renamed resource, which may be given relative to the one that was asked."""
+        """Return the new URL of a renamed resource; the answer may give it relative to the requested one."""
         location = answer.headers.get("location", "")
         try:
             place = urljoin(path, location)
             elsewhere = not location or urlsplit(place)[:2] != urlsplit(self._api)[:2]
         except ValueError:
             elsewhere = True
-        # Following it would hand our token to the host that the redirection names.
+        # Following it would send our token to another host.
         if elsewhere:
-            raise NotThere("it is at another host now")
+            raise NotThere("it has moved to another host")
         self.calls["rest"] += 1
         return place
 
@@ -227,13 +234,13 @@ class Rest(ABC):
         others = self.limits.known(f"{key.who} {kind}")
         wait_s = budget.wait_s(self._now_s(), urgent=urgent, project=project, others=others)
         if wait_s:
-            raise ReporterAway(f"the limit of requests of {key.who} at {self._host} is reached", wait_s, alone=True)
+            raise ReporterAway(f"the request limit of {key.who} at {self._host} is reached", wait_s, alone=True)
 
     def learned(self, answer: Heard, budget: CallBudget, key: ForgeKey, project: str, kind: str = "core") -> Any:
         """Return an answer, and share its limits with other processes. Raise the error that it means."""
         try:
             return self.taken(answer, budget)
-        # A refusal teaches a limit as well, so this must run when `taken` raises.
+        # A refusal shows a limit as well, so this must also run when `taken` raises.
         finally:
             self.heed(budget, key, kind)
             # An unchanged answer costs nothing of GitHub's budget.
@@ -282,7 +289,7 @@ class Rest(ABC):
             content = None
             if answer.status < 300:
                 # Usually the page of a proxy in front of the forge, while the forge itself restarts.
-                raise ReporterAway(f"{self._host} answers something that is not JSON", AGAIN_S) from None
+                raise ReporterAway(f"{self._host} sends an answer that is not JSON", AGAIN_S) from None
         if answer.status < 300:
             budget.answered()
             return content
@@ -292,7 +299,7 @@ class Rest(ABC):
             raise ReporterAway(f"{self._host}: {message}", wait_s, alone=True)
         if answer.status >= 500 or answer.status == 408:
             raise ReporterAway(f"{self._host} answers {answer.status}", AGAIN_S)
-        # GitHub answers 404 for what an account may not see, so absence and secrecy look the same.
+        # GitHub also answers 404 for what an account may not see, so absent and hidden things look the same.
         if answer.status in (404, 410, 451):
             raise NotThere(message)
         if answer.status in (401, 403):
@@ -319,7 +326,7 @@ class Heard:
 
 
 def _message(content: Any, status: int) -> str:
-    """Return the forge's error message, as one text."""
+    """Return the forge's error message, as one string."""
     if not isinstance(content, dict):
         return f"it answers {status}"
     parts = [str(content.get("message", ""))]
@@ -329,7 +336,8 @@ def _message(content: Any, status: int) -> str:
 
 
 def in_one_form(body: bytes) -> bytes:
-    """Return the error as a `message` of text, whichever form the forge uses: a text, lists by member, or `error`."""
+    """Return the error as a `message` that is a string, whichever form the forge uses: a string, lists by member, or
+    `error`."""
     try:
         content = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -364,7 +372,7 @@ def _next(link: str, api: str) -> str | None:
 
 
 def forge_http(verify: bool = True) -> httpx.AsyncClient:
-    """Return an HTTP client that ignores the environment and does not follow redirections."""
+    """Return an HTTP client that ignores the environment and does not follow redirects."""
     limits = httpx.Limits(max_connections=20, max_keepalive_connections=10)
     return httpx.AsyncClient(
         timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, verify=forge_trust(verify), limits=limits
@@ -373,5 +381,8 @@ def forge_http(verify: bool = True) -> httpx.AsyncClient:
 
 @cache
 def forge_trust(verify: bool) -> ssl.SSLContext:
-    """Return the TLS context of forges' clients. They share it because reading the authorities takes 30 ms."""
+    """Return the TLS context of forges' clients.
+
+    The clients share it, because reading the certificate authorities takes 30 ms.
+    """
     return httpx.create_ssl_context(verify, trust_env=False)

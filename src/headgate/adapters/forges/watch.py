@@ -1,6 +1,6 @@
-"""Watch one forge: compare known states with present ones, at the start, at hints, and at intervals.
+"""Watch one forge: compare known states with current ones at the start, after hints, and at intervals.
 
-Each project has a look of its own: one that must wait, or cannot be looked at, holds up no other.
+Each project is queried separately: one that must wait, or whose query fails, delays no other.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ from headgate.ports.reporter import ReporterAway
 log = logging.getLogger("headgate.forges")
 
 EVERY_S = 300.0
-"""Interval between two looks at everything, whatever the hints."""
+"""Interval between two full queries, regardless of hints."""
 AGAIN_MIN_S, AGAIN_MAX_S = 1.0, 900.0
-"""Pause before another look at a project whose look failed; it grows from the first value to the second."""
+"""Pause before a project is queried again after a failure; it grows from the first value to the second."""
 LOOKS_MAX = 6
-"""Concurrent looks."""
+"""Concurrent queries of projects."""
 HINTS_MAX = 1_000
-"""Waiting hints for one project; above that, the whole project is looked at."""
+"""Waiting hints for one project; with more, the entire project is queried."""
 PATIENCE_S = 5.0
-"""How long to wait for the gate to say that a hinted change was merged by Headgate, which makes a look unnecessary."""
+"""How long to wait for the gate to record that Headgate merged a hinted change, which makes a query unnecessary."""
 ODD_S, ODD_MAX_S = 30.0, 3600.0
-"""Pause before another look at a change whose look failed; it doubles each time, and a hint ends it."""
+"""Pause before a change is queried again after a failure; it doubles each time, and a hint ends it."""
 ODD_AT_ONCE_MAX = 10
-"""Most such changes in one look; those that have been due longest come first."""
+"""Most failed changes that are queried again together; those that have been due longest come first."""
 SETTLES_S = 2.0
-"""Pause before another look at a change of which the forge still works something out; it doubles each time."""
-TOLD_MAX = 5
-"""Most such changes that the project's problem mentions."""
+"""Pause before a change is queried again while the forge is still checking it; it doubles each time."""
+FAILURES_SHOWN_MAX = 5
+"""Most failed changes that the project's problem mentions."""
 
 _Came = tuple[Hint, float]
 
 
 @dataclass(slots=True)
 class _Odd:
-    """Hold a change that could not be looked at."""
+    """Hold a change whose query failed."""
 
     why: str
     times: int
-    """Failed looks in a row."""
+    """Failures in a row."""
     due_s: float
-    """Time of the next look, in monotonic seconds."""
+    """Time of the next query, in monotonic seconds."""
 
 
 @dataclass(slots=True)
 class _PolledProject:
-    """Track one project, and the results of looking at it."""
+    """Track one project, and the results of its queries."""
 
     project: str
     """Canonical name of the project."""
@@ -71,14 +71,14 @@ class _PolledProject:
     hints: list[_Came] = field(default_factory=list)
     """Waiting hints, each with its arrival in monotonic seconds."""
     full_s: float = 0.0
-    """When the next look at the whole project is due, in monotonic seconds."""
+    """When the next full query of the project is due, in monotonic seconds."""
     failures: int = 0
     odd: dict[int, _Odd] = field(default_factory=dict)
-    """Changes whose look failed."""
+    """Changes whose query failed."""
     unsettled: frozenset[int] = frozenset()
-    """Changes of which the forge still works out whether they can be merged."""
+    """Changes for which the forge is still checking whether they can be merged."""
     settling: int = 0
-    """Looks in a row that found such changes."""
+    """Queries in a row that found such changes."""
     misfits: str = ""
     """What is wrong with the project's refs; empty if nothing is."""
     unseen: str = ""
@@ -93,13 +93,14 @@ class _PolledProject:
         self.stirred.set()
 
     def due(self, now_s: float) -> frozenset[int]:
-        """Return the failed changes that are due for another look."""
+        """Return the failed changes that are due for another query."""
         found = sorted((one.due_s, number) for number, one in self.odd.items() if one.due_s <= now_s)
         return frozenset(number for _, number in found[:ODD_AT_ONCE_MAX])
 
     def learn(self, look: ProjectLook, now_s: float, *, completed: bool = True) -> bool:
-        """Note which changes failed and which no longer do; tell whether a new one failed. If the look was not
-        `completed`, the forge itself may have failed: these changes come last in the next look."""
+        """Note which changes failed and which no longer do; tell whether a new one failed. If the query was not
+        `completed`,
+        the forge itself may have failed: these changes then come last in the next query."""
         fresh = look.odd.keys() - self.odd.keys()
         for number in look.attempted - look.odd.keys():
             self.odd.pop(number, None)
@@ -123,7 +124,7 @@ class _Seen:
 
 
 class PollSource(Protocol):
-    """Declare how a driver looks at its forge."""
+    """Declare how a driver queries its forge."""
 
     async def look(
         self,
@@ -135,16 +136,16 @@ class PollSource(Protocol):
         full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
-        """Return a look at a project, not started yet. Raise NotLetIn, ReporterAway, ForgeDenied."""
+        """Return a query of a project, not started yet. Raise NotLetIn, ReporterAway, ForgeDenied."""
         ...
 
     def refused(self, project: str) -> None:
-        """Discard the cached credentials for a project, which were refused."""
+        """Discard the cached credentials for a project, which the forge refused."""
         ...
 
 
 class Watching:
-    """See `ports.forge.Watch`."""
+    """Watch the projects of one forge; see `ports.forge.Watch`."""
 
     def __init__(
         self,
@@ -159,11 +160,11 @@ class Watching:
         self._places = asyncio.Semaphore(LOOKS_MAX)
         self._seen: asyncio.Queue[_Seen] = asyncio.Queue(1)
         self._elsewhere: list[Hint] = []
-        """Hints at projects that are not watched; they only need an answer."""
+        """Hints about projects that are not watched; they only need an answer."""
         self._elsewhere_stirred = asyncio.Event()
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """See `ports.forge.Watch`."""
+        """Set the projects to watch; see `ports.forge.Watch`."""
         self._projects = dict(projects)
         # Hints must be answered even if their project has left all
         # tenants; otherwise their records would stay forever.
@@ -177,7 +178,7 @@ class Watching:
         return self._projects is None or project in self._projects
 
     def stir(self, hint: Hint) -> None:
-        """See `ports.forge.Forge`."""
+        """Look soon at the place of a hint; see `ports.forge.Forge`."""
         one = self._followed.get(hint.project)
         if one is not None:
             one.hint(hint)
@@ -195,7 +196,7 @@ class Watching:
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        """See `ports.forge.Watch`."""
+        """Yield what is new at the watched projects; see `ports.forge.Watch`."""
         for one in self._followed.values():
             one.full_s = 0.0
         names, all_known = Names((self._projects or {}).values()), KnownChanges(known, heads, refs)
@@ -218,7 +219,7 @@ class Watching:
         try:
             await asyncio.wait({getting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
-                # These tasks never end by themselves: a finished one has failed, and its error must not be lost.
+                # These tasks never end on their own: a finished one has failed, so raise its error.
                 if task.done():
                     await task
             return await getting
@@ -228,7 +229,7 @@ class Watching:
     async def _tell(self, sighting: Sighting) -> None:
         seen = _Seen(sighting)
         await self._seen.put(seen)
-        # The next look compares with what is stored, and must not run before that.
+        # The next query compares with the stored states, so it must not run earlier.
         await seen.stored.wait()
 
     async def _answer_elsewhere(self) -> None:
@@ -242,35 +243,35 @@ class Watching:
     # --- one project
 
     async def _follow(self, one: _PolledProject, known: KnownChanges, names: Names) -> None:
-        """Look at one project again and again."""
+        """Query one project repeatedly."""
         while True:
-            # Before the hints are taken: one that comes during the look sets it again.
+            # Clear the event before taking the hints: a hint that arrives during the query sets it again.
             one.stirred.clear()
             hints, one.hints = self._due(one, known)
             try:
                 wait_s, problem = await self._look(one, known, names, [hint for hint, _ in hints])
-                # Hints that still wait for the gate are due within PATIENCE_S, whatever the next look is due for.
+                # Hints that still wait for the gate are due within PATIENCE_S, even if the next query is due later.
                 wait_s = min(wait_s, PATIENCE_S / 5) if one.hints else wait_s
                 one.failures = 0
             except ReporterAway as away:
-                wait_s, problem = max(away.wait_s, one.pause_s()), f"it cannot be asked: {away}"
+                wait_s, problem = max(away.wait_s, one.pause_s()), f"it cannot be queried: {away}"
             except (NotLetIn, NotThere, ForgeDenied, Rejected, GitError, OSError, pygit2.GitError) as error:
                 self._source.refused(one.project)
-                wait_s, problem = one.pause_s(), f"it cannot be looked at: {error}"
-            # A forge's answer in an unexpected form must stop this project alone, and not the whole connection.
+                wait_s, problem = one.pause_s(), f"it cannot be read: {error}"
+            # An answer of unexpected form must stop only this project, and not the entire connection.
             except (LookupError, TypeError, ValueError, AttributeError) as error:
-                log.exception("%s: what it is told has another form", one.project)
-                wait_s, problem = one.pause_s(), f"what it is told of it has another form: {error!r}"[:500]
+                log.exception("%s: the forge's answer has an unexpected form", one.project)
+                wait_s, problem = one.pause_s(), f"the forge's answer has an unexpected form: {error!r}"[:500]
             if one.failures:
-                one.hints = [*hints, *one.hints]  # the next look takes them
+                one.hints = [*hints, *one.hints]  # the next query handles them
             if problem != one.problem:
-                log.warning("%s: %s", one.project, problem or "it can be looked at again")
+                log.warning("%s: %s", one.project, problem or "it can be read again")
                 one.problem = problem
                 await self._tell(Sighting(problems={one.project: problem}))
             await self._rest(one, wait_s)
 
     def _due(self, one: _PolledProject, known: KnownChanges) -> tuple[list[_Came], list[_Came]]:
-        """Return the hints to look at now, and those that wait until the gate may have recorded the landing."""
+        """Return the hints to follow now, and those that wait until the gate may have recorded the landing."""
         soon = time.monotonic() - PATIENCE_S
         later = []
         for hint, came_s in one.hints:
@@ -282,7 +283,7 @@ class Watching:
     async def _look(
         self, one: _PolledProject, known: KnownChanges, names: Names, hints: list[Hint]
     ) -> tuple[float, str]:
-        """Look once; return the longest pause before the next look, and what is wrong with the repository."""
+        """Query the project once; return the longest pause before the next query, and what is wrong with it."""
         async with self._places:
             now_s = time.monotonic()
             full = one.full_s <= now_s
@@ -291,15 +292,15 @@ class Watching:
             look.resting = frozenset(one.odd) - again
             source = (self._projects or {}).get(one.project)
             if source is None or not source.is_selective:
-                # No tenant selects branches by protection here, so asking would be wasted calls.
+                # No tenant selects branches by protection here, so save these calls.
                 look.protection = None
-            if full:  # a later hint at the whole project requires another look
+            if full:  # a later hint about the entire project requires another query
                 one.full_s = now_s + self._every_s * random.uniform(0.8, 1.0)
             try:
                 async for sighting in look.sightings():
                     await self._tell(sighting)
             except BaseException:
-                # A look that failed halfway has not covered the project.
+                # A query that failed halfway has not covered the project.
                 one.full_s = 0.0 if full else one.full_s
                 one.learn(look, time.monotonic(), completed=False)
                 raise
@@ -320,17 +321,17 @@ class Watching:
             return min(wait_s, SETTLES_S * 2 ** (one.settling - 1)) if one.settling else wait_s, problem
 
     async def _rest(self, one: _PolledProject, wait_s: float) -> None:
-        """Wait for a hint; after a failure, wait for the whole pause despite hints."""
+        """Wait for a hint; after a failure, wait for the entire pause despite hints."""
         try:
             async with asyncio.timeout(wait_s):
                 if one.failures:
-                    # Never set: only the time limit ends this wait.
+                    # This event is never set: only the time limit ends the wait.
                     await asyncio.Event().wait()
                 await one.stirred.wait()
         except TimeoutError:
-            pass  # the next look is due
+            pass  # the next query is due
 
 
 def _failures(noun: str, odd: Mapping[int, _Odd]) -> list[str]:
-    found = sorted(odd.items())[:TOLD_MAX]
-    return [f"{noun} {number} cannot be looked at: {line(one.why, 300)}" for number, one in found]
+    found = sorted(odd.items())[:FAILURES_SHOWN_MAX]
+    return [f"{noun} {number} cannot be read: {line(one.why, 300)}" for number, one in found]

@@ -1,4 +1,4 @@
-"""Merge a chain again, on another machine or later, and read the configuration and trees of what is merged."""
+"""Merge a chain again, on another machine or later, and read the configuration and trees of the merged state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LostCommit(Exception):
 
 
 async def replay(mirror: MirrorRepository, state: RepoState, project: str, branch: str) -> tuple[str, str]:
-    """Return two commits: before the last item of the chain that is of this project and branch, and after it. Raises
+    """Return two commits: the states before and after the last item of the chain for this project and branch. Raise
     LostCommit, MergeConflict, GitError."""
     head = state.heads[project].get(f"{HEADS}{branch}")
     if head is None:
@@ -39,7 +39,7 @@ async def replay(mirror: MirrorRepository, state: RepoState, project: str, branc
         raise LostCommit(f"commit {head} is no longer in {mirror.remote.url}")
     before, of = head, ""
     for item in items:
-        # An item with several changes of one branch counts as one: `before` is the state ahead of its first change.
+        # An item may have several changes of one branch: `before` is the state ahead of the first of them.
         before, of = (before if item.item == of else head), item.item
         head = await _after(mirror, head, item, item.commit in gone)
     return before, head
@@ -48,8 +48,8 @@ async def replay(mirror: MirrorRepository, state: RepoState, project: str, branc
 async def _after(mirror: MirrorRepository, head: str, item: MergeItem, gone: bool) -> str:
     if not gone:
         return await mirror.merge(head, item)
-    # The change of an item ahead may have landed and its ref be
-    # deleted since; its note names the commit that it became.
+    # The change of an item ahead may have landed, and its ref been
+    # deleted; its note names the commit as which it landed.
     notes = await read(mirror, (await mirror.remote.refs(NOTES)).get(NOTES, ""), [item.commit])
     landed = landed_as(notes.get(item.commit, ""), item.branch)
     if not landed or not mirror.has(landed):
@@ -58,26 +58,28 @@ async def _after(mirror: MirrorRepository, head: str, item: MergeItem, gone: boo
 
 
 async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref: str, commit: str, head: str) -> str:
-    """Return the commit at which the branch `ref`, now at `head`, must be for `commit` to land: the one it was tested
-    on. Empty if the branch is not there. Raises GitImpossible when `commit` cannot be fetched."""
+    """Return the commit at which the branch `ref`, now at `head`, must be for `commit` to land: the one on which
+    `commit` was tested; empty if the branch has moved away from it. Raise GitImpossible if a change of the item
+    cannot be
+    fetched."""
     branch = ref.removeprefix(HEADS)
     items = [item for item in state.chain if (item.project, item.branch) == (project, branch)]
     own = [item for item in items if item.item == items[-1].item]
     if gone := [item for item in own if not mirror.has(item.commit)]:
-        raise GitImpossible(("merge",), 1, f"{gone[0].ref} was withdrawn or replaced while it was being landed")
+        raise GitImpossible(("merge",), 1, f"{gone[0].ref} was withdrawn or replaced during its landing")
     try:
         made = head
-        # The usual case first: everything ahead has landed, so the
-        # own changes on the present head give the tested commit.
+        # Try the usual case first: everything ahead has landed, so merging
+        # the item's own changes into the current head gives the tested commit.
         for item in own if head else ():
             made = await mirror.merge(made, item)
         if head and made == commit:
             return head
         before, made = await replay(mirror, state, project, branch)
-    # The branch has moved such that the state cannot be made again; the caller takes that as moved and tests again.
+    # The branch has moved so that the state cannot be merged again; the caller then tests the item again.
     except (MergeConflict, LostCommit):
         return ""
-    # Merging is deterministic, so the two mergers differ: in their git, or in the identity that they write.
+    # Merging is deterministic, so the two mergers must differ: in their git, or in the identity that they write.
     if made != commit:
         raise GitImpossible(("merge",), 1, f"merging again gave {made}, not the tested {commit}")
     return before
@@ -86,8 +88,9 @@ async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref
 async def configuration(
     mirror: MirrorRepository, work: MergeRequest, state: RepoState, project: str
 ) -> dict[str, dict[str, str]]:
-    """Return branch -> path -> text at the merged state, without texts that are known. Raise GitImpossible if what a
-    branch holds is damaged, GitError, OSError."""
+    """Return branch -> path -> text at the merged state, except for branches whose texts are known. Raise
+    GitImpossible if
+    the objects of a branch are damaged, GitError, OSError."""
     heads, known = state.heads[project], work.config_known.get(project, {})
     as_is = {b: heads[ref] for b in work.config_heads.get(project, ()) if (ref := f"{HEADS}{b}") in heads}
     found: dict[str, dict[str, str]] = {}
@@ -100,9 +103,11 @@ async def configuration(
 
 async def _texts(mirror: MirrorRepository, branch: str, commit: str, paths: tuple[str, ...]) -> dict[str, str]:
     why = f"the configuration of the branch {branch} cannot be read"
-    # A head that moved, or was refused a few times, may come with a later attempt; endless ones would block all work.
+    # A head that moved, or that the remote refused a few times, may come with a later attempt; after `SURE_AFTER`
+    # refusals, waiting would only block all work.
     if await mirror.missing([commit]) and not mirror.refusals.is_sure(commit):
-        raise RemoteError(("fetch",), 1, f"{why}: {commit} cannot be had: {mirror.refusals.why(commit) or 'it moved'}")
+        reason = mirror.refusals.why(commit) or "it moved"
+        raise RemoteError(("fetch",), 1, f"{why}: {commit} cannot be fetched: {reason}")
     try:
         return await mirror.texts(commit, paths)
     except GitImpossible as error:
@@ -128,7 +133,7 @@ async def known_trees(
     found = Trees()
     for project, mirror in mirrors.items():
         commits = {ref.removeprefix(HEADS): commit for ref, commit in heads[project].items()}
-        # Trees only serve to find reusable results; without them jobs run again, and nothing breaks.
+        # Trees are needed only to find reusable results; without them, jobs run again.
         if len(commits) > BRANCHES_MAX:
             continue
         try:
@@ -136,5 +141,5 @@ async def known_trees(
             if project in bases:
                 found.bases[project] = await trees_of(mirror, bases[project])
         except (GitError, OSError, pygit2.GitError) as error:
-            log.warning("the trees of %s are not known: %s", project, error)
+            log.warning("the trees of %s cannot be read: %s", project, error)
     return found

@@ -1,4 +1,4 @@
-"""Run git: work on objects uses our configuration alone, calls to a remote use the user's as well."""
+"""Run git: work on objects uses only our configuration; calls to a remote use the user's as well."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GRACE_S = 5.0
 # Longer than any time limit of a command, so the timer never fires.
 NEVER_S = 86_400.0
 NICE = 10
-"""Priority of a command that gives way: the processors divide about 1 to 9 between it and any other process."""
+"""Nice value of a command that gives way: it gets about a tenth of the processor time that another process gets."""
 
 NEEDED = (2, 38)
 """First version of git with `git merge-tree --write-tree`."""
@@ -32,11 +32,12 @@ EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 _ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
-    # A ref below refs/replace would substitute other objects, and merging again elsewhere would give another commit.
+    # A ref below refs/replace would substitute other objects, so that the same merge elsewhere would give another
+    # commit.
     "GIT_NO_REPLACE_OBJECTS": "1",
-    # `git status` in a user's work tree would take the lock of its index in order to refresh it.
+    # Otherwise `git status` in a user's work tree locks its index in order to refresh it.
     "GIT_OPTIONAL_LOCKS": "0",
-    # Errors are told apart by their English texts (`_DAMAGED`, `_RACES` and others).
+    # Errors are distinguished by their English texts (`_DAMAGED`, `_RACES` and others).
     "LC_ALL": "C.UTF-8",
     "LANGUAGE": "",
     "GIT_AUTHOR_NAME": "Headgate",
@@ -46,17 +47,20 @@ _ENVIRONMENT = {
 }
 # Work on objects must give the same commit on every machine, whatever its users have configured.
 _ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1"}
-_KEPT = ("GIT_SSH", "GIT_SSL_", "GIT_ASKPASS", "GIT_PROXY_", "GIT_HTTP_", "GIT_CURL_", "GIT_ALLOW_PROTOCOL")
-_KEPT_CONFIG = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_COUNT")
-_KEPT_NUMBERED = ("GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_", "GIT_TRACE")
-"""Variables that say how to reach a remote; other variables that begin with GIT_ could name a wrong repository."""
+_PASSED = ("GIT_SSH", "GIT_SSL_", "GIT_ASKPASS", "GIT_PROXY_", "GIT_HTTP_", "GIT_CURL_", "GIT_ALLOW_PROTOCOL")
+_PASSED_CONFIG = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_COUNT")
+_PASSED_NUMBERED = ("GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_", "GIT_TRACE")
+"""Variables that configure access to a remote; others that begin with GIT_ could make git use the wrong repository."""
 
 _SSH = ("GIT_SSH", "GIT_SSH_COMMAND")
 """Variables that take precedence over git's settings."""
 _PROTOCOLS = {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh"}
-"""Allowed protocols: without those that run commands named in a URL, unless the operator's environment allows them."""
-# A shell sets the limits, since a `preexec_fn` between fork and exec is unsafe in a process with threads. It then
-# becomes git, so signals and the exit status are git's own.
+"""Allowed protocols.
+
+Those that run commands named in a URL are missing, unless the operator's environment allows them.
+"""
+# A shell sets the limits, since a `preexec_fn` between fork and exec is unsafe in a process with threads. The shell
+# then becomes git by `exec`, so signals and the exit status are git's own.
 _LIMITED = ("sh", "-c", 'ulimit -f "$1"; ulimit -d "$2"; shift 2; exec git "$@"', "git")
 
 _PINS = (
@@ -67,7 +71,7 @@ _PINS = (
 _PINS_ALONE = (
     f"core.attributesFile={os.devnull}",
     # In a bare repository, newer versions of git read the
-    # .gitattributes of HEAD, so a merge would depend on that branch.
+    # .gitattributes of HEAD, so every merge would depend on that branch.
     f"attr.tree={EMPTY_TREE}",
     "merge.renames=true",
     "merge.directoryRenames=conflict",
@@ -77,14 +81,14 @@ _PINS_ALONE = (
     "diff.renameLimit=1000",
     "diff.algorithm=histogram",
 )
-"""Settings that give the same tree for the same merge, whatever the defaults of this version of git."""
+"""Settings that make the same merge give the same tree with any version of git."""
 _PINS_REMOTE = (
     "fetch.writeCommitGraph=true",  # speeds up merging
     "fetch.unpackLimit=1",  # a commit appears with all of its files, or not at all
     "fetch.recurseSubmodules=false",
     "push.recurseSubmodules=no",
     "push.followTags=false",
-    # Ends a transfer that stays below 1,000 bytes a second for a minute, long before the time limit of the command.
+    # End a transfer that stays below 1,000 bytes a second for a minute, long before the time limit of the command.
     "http.lowSpeedLimit=1000",
     "http.lowSpeedTime=60",
 )
@@ -105,7 +109,7 @@ and the repository exists."""
 
 
 class GitError(Exception):
-    """Report a failed git command; the text is git's error, `printed` its standard output."""
+    """Report a failed git command; the message is git's error, `printed` its standard output."""
 
     def __init__(self, args: Sequence[str], code: int, message: str, printed: str = "") -> None:
         super().__init__(message.strip() or f"git {args[0]} ended with {code}")
@@ -113,7 +117,7 @@ class GitError(Exception):
 
 
 class GitImpossible(GitError):
-    """Report that a request is impossible with these refs and commits, however often it is tried."""
+    """Report that a request is impossible with these refs and commits, so that a retry cannot succeed."""
 
 
 class RemoteError(GitError):
@@ -125,10 +129,10 @@ class OverTime(RemoteError):
 
 
 class GitTimeout(GitError):
-    """Report that local work takes longer than its limit."""
+    """Report that local work took longer than its limit."""
 
 
-# Decides who is at fault: these are waited for, while other failures of a merge are reported to the change's author.
+# These errors are retried, while other failures of a merge are reported to the author of the change.
 _OF_THIS_MACHINE = re.compile(
     r"no space left|disk quota|too many open files|read-only file system"
     r"|input/output error|unable to create|unable to write|failed to write|cannot fork|resource temporarily",
@@ -149,31 +153,33 @@ def is_damage(error: GitError) -> bool:
 
 
 def is_want_of_memory(error: GitError) -> bool:
-    """Return whether git needed more memory than its limit; a machine that has none left kills it instead."""
+    """Return whether git hit its memory limit; if the machine runs out of memory, it kills git instead."""
     return re.search(r"cannot allocate memory|out of memory", error.message, re.IGNORECASE) is not None
 
 
 def is_of_this_machine(error: GitError) -> bool:
-    """Return whether git failed for something this machine lacks, such as disk space, whatever it worked on."""
+    """Return whether git failed because this machine lacks something, such as disk space, and not because of its
+    input.
+    """
     return _OF_THIS_MACHINE.search(error.message) is not None
 
 
 def environment(remote: bool, of: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment of a command, without variables that could redirect it; `remote`: with the user's settings
     for remotes."""
-    allowed = (*_KEPT, *_KEPT_CONFIG, *_KEPT_NUMBERED) if remote else ()
+    allowed = (*_PASSED, *_PASSED_CONFIG, *_PASSED_NUMBERED) if remote else ()
     # GIT_EXEC_PATH stays in either case: without it, a git that
-    # is not installed where it was built finds no subcommands.
+    # was moved after its build does not find its subcommands.
     names = [name for name in of if not name.startswith("GIT_") or name == "GIT_EXEC_PATH" or name.startswith(allowed)]
-    # The order decides: the operator may override the protocols,
-    # but nothing overrides what the parsers and merges rely on.
+    # Later entries win: the operator may override the protocols,
+    # but not the variables that the parsers and merges rely on.
     return {**_PROTOCOLS, **{name: of[name] for name in names}, **_ENVIRONMENT, **({} if remote else _ALONE)}
 
 
 def with_config(known: Mapping[str, str], config: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with further settings of git; their values appear in no list of processes."""
+    """Return the environment with further settings of git, whose values therefore do not show in process lists."""
     count = int(known.get("GIT_CONFIG_COUNT") or 0)
-    # GIT_SSH_COMMAND of the operator's environment would win over core.sshCommand, and another key would log in.
+    # Drop the operator's GIT_SSH_COMMAND: it overrides core.sshCommand, so that ssh would use another key.
     found = {name: value for name, value in known.items() if "core.sshCommand" not in config or name not in _SSH}
     for number, (key, value) in enumerate(config.items(), count):
         found |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
@@ -183,14 +189,14 @@ def with_config(known: Mapping[str, str], config: Mapping[str, str]) -> dict[str
 def check_git() -> None:
     """Raise UserError if the git on the path cannot do what is needed."""
     needed = ".".join(map(str, NEEDED))
-    mend = f"install git {needed} or newer, and see that it comes first on PATH"
+    mend = f"install git {needed} or newer, and make sure that it comes first on PATH"
     try:
         done = subprocess.run(["git", "--version"], capture_output=True, text=True, timeout=ANSWER_MAX_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(f"git cannot be run: {error}; {mend}") from error
     found = re.match(r"git version (\d+)\.(\d+)\S*", done.stdout)
     if done.returncode or found is None:
-        raise UserError(f"`git --version` does not say its version: {(done.stderr or done.stdout).strip()!r}; {mend}")
+        raise UserError(f"`git --version` prints no version: {(done.stderr or done.stdout).strip()!r}; {mend}")
     if (int(found[1]), int(found[2])) < NEEDED:
         raise UserError(f"this is {found[0]}, but git {needed} or newer is needed; {mend}")
 
@@ -238,8 +244,8 @@ async def git(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=with_config(environment(remote), config),
-        # A group of its own lets `_signal` reach ssh and index-pack
-        # too; without a terminal, ssh cannot stop to ask a person.
+        # In a group of its own, `_signal` reaches ssh and index-pack
+        # too; without a terminal, ssh cannot wait for a person's answer.
         start_new_session=True,
     )
     failure, overdue = (RemoteError, OverTime) if remote else (GitError, GitTimeout)
@@ -247,13 +253,13 @@ async def git(
     try:
         async with asyncio.timeout(limits.timeout_s):
             out, err = await communicate(process, stdin.encode(errors="surrogateescape"), limits.out_max_bytes)
-    # Cancellation as well must not leave a git behind that goes on writing to the repository.
+    # Even a cancellation must not leave a git process behind that continues to write to the repository.
     except BaseException as error:
         await _end(process)
         if isinstance(error, TimeoutError):
             raise overdue(args, -1, f"git {args[0]} did not end within {limits.timeout_s:.0f} s") from error
         if isinstance(error, OutputTooLarge):
-            raise overdue(args, -1, f"git {args[0]} said more than {limits.out_max_bytes} bytes") from error
+            raise overdue(args, -1, f"git {args[0]} printed more than {limits.out_max_bytes} bytes") from error
         raise
     finally:
         gentle.cancel()
@@ -268,7 +274,7 @@ async def git(
 
 def printable(text: str) -> str:
     """Return the output of git, or of a remote through it, in printable form."""
-    # A progress line is overwritten after each carriage return; only its last state says anything.
+    # A carriage return overwrites a progress line; only its last state matters.
     lines = (line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").rstrip("\r").split("\n"))
     shown = "\n".join(
         "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in line.rstrip("\0 ")) for line in lines
@@ -277,12 +283,12 @@ def printable(text: str) -> str:
     shown = shown.removesuffix(_ADVICE).strip() or shown
     if len(shown) <= MESSAGE_MAX_CHARS:
         return shown
-    # The reason may be in the first line (of git) or in the last one (of a hook), so both ends stay.
+    # The reason may be in the first line (from git) or in the last one (from a hook), so keep both ends.
     return f"{shown[: MESSAGE_MAX_CHARS // 2]}\n[…]\n{shown[-MESSAGE_MAX_CHARS // 2 :]}"
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End git and everything it has started; ask first, since a killed git leaves its lock files behind."""
+    """End git and everything it has started. Terminate it first, since a killed git leaves its lock files behind."""
     runs = process.returncode is None
     try:
         if runs:
@@ -290,19 +296,19 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             await ends(process, GRACE_S)
     finally:
         if runs:
-            # Sent even if git has ended in time: helpers in its group may have ignored the first signal.
+            # Kill the group even if git has ended in time: its helpers may have ignored the first signal.
             _signal(process, signal.SIGKILL)
         await put_down(process)
 
 
 def _give_way(process: asyncio.subprocess.Process) -> None:
-    """Reduce the priority of its whole group."""
+    """Reduce the priority of the process's entire group."""
     # The process may have ended before the timer fires.
     with suppress(OSError):
         os.setpriority(os.PRIO_PGRP, process.pid, NICE)
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """Send a signal to its whole group, which it leads."""
+    """Send a signal to the entire group that the process leads."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

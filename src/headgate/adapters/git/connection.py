@@ -1,4 +1,4 @@
-"""Locate the repositories of a connection, and accept the pokes that say which of them was pushed to."""
+"""Locate the repositories of a connection, and accept pokes: webhooks that name a repository with a new push."""
 
 from __future__ import annotations
 
@@ -46,14 +46,16 @@ class GitConnection:
         forget: Callable[[str], None] | None = None,
         suffix: str = "",
     ) -> None:
-        """Make a connection. `access` says how to talk to a project's server; by default, as this machine's user
-        does. `forget` discards rejected credentials. `suffix` follows the name of a project."""
+        """Make a connection. `access` returns the settings for access to a project's server; by default, git uses the
+        settings of this machine's user. `forget` discards rejected credentials. `suffix` follows the name of a
+        project."""
         self.name, self.access, self.forget, self._suffix = name, access, forget, suffix
         path = unquote(urlsplit(baseurl).path) if baseurl.startswith("file://") else baseurl
-        # `host:/` is the root of that server; without its slash the paths would begin at the login's home directory.
+        # `host:/` is the root of that server; without the slash, paths would be relative to the account's home
+        # directory.
         self.baseurl = path if path.endswith(":/") else path.rstrip("/")
         self.poll_interval_s = max(POLL_MIN_S, poll_interval_s)
-        """Interval between two polls of a remote repository; local ones are watched."""
+        """Interval between two polls of a remote repository; local repositories are watched."""
         self.canonical_hostname = canonical_hostname or self._host() or name
         self.talks = asyncio.Semaphore(TALKS_MAX)
         """Limits the concurrent connections to its servers, so that a hanging server blocks nothing else."""
@@ -110,23 +112,23 @@ _DECODER = msgspec.json.Decoder(_Poke)
 class Poked:
     """Accept pokes for one connection of plain git; see `ports.forge.Hears`.
 
-    A poke is signed with the secret of its connection, which serves nothing else.  It is not believed: the repository
-    that it names is looked at now, as it would be later anyway.
+    A poke is signed with the secret of its connection, which has no other use. It is only a hint: the named
+    repository is polled now instead of later.
     """
 
     def __init__(
         self, name: str, secret: str, projects: Callable[[], Iterable[TenantProject]], now_ms: Callable[[], int]
     ) -> None:
-        """Accept pokes; `projects` returns the current projects of all tenants."""
+        """Make a listener; `projects` returns the current projects of all tenants."""
         self._name, self._secret, self._projects, self._now_ms = name, secret.encode(), projects, now_ms
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
-        """See `ports.forge.Hears`."""
+        """Verify a delivery and return its hint; see `ports.forge.Hears`."""
         if len(body) > POKE_MAX_BYTES:
             raise Misdelivered(f"a poke has at most {POKE_MAX_BYTES} bytes", 413)
         signature = headers.get("x-hub-signature-256", "")
         wanted = "sha256=" + hmac.new(self._secret, body, hashlib.sha256).hexdigest()
-        # Compared in constant time, and before the body is parsed: only the server's own hook reaches the decoder.
+        # Compare in constant time, and before parsing the body: only the server's own hook may reach the decoder.
         if not hmac.compare_digest(signature.encode("utf-8", "replace"), wanted.encode()):
             raise Misdelivered(
                 f"the poke is not signed with the webhook_token of [connection {self._name}]; "
@@ -135,23 +137,24 @@ class Poked:
         try:
             poke = _DECODER.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Misdelivered(f"the poke is not in its form: {error}", 400) from error
+            raise Misdelivered(f"the poke has an invalid form: {error}", 400) from error
         late_s = self._now_ms() // 1000 - poke.at
         if abs(late_s) > SKEW_MAX_S:
             how = f"{late_s} s ago" if late_s > 0 else f"{-late_s} s from now"
             raise Misdelivered(f"the poke was signed {how}, by the clock here; set the clock of the git server")
         project = self._named(poke.repository)
         if not project:
-            return Ignored(f"no project of {self._name} in any tenant is called as {poke.repository[:500]!r} ends")
+            return Ignored(f"{poke.repository[:500]!r} does not end with the name of a project of {self._name}")
         # The id comes from the signature, so a poke that is delivered twice becomes the same hint.
         return Hint(derived("poke", signature), project)
 
     def _named(self, repository: str) -> str:
-        """Return the canonical name of the project whose name the path ends with, the longest one; empty if there is
-        none."""
+        """Return the canonical name of the project with the longest name that the path ends with; empty if there is
+        none.
+        """
         path, found = "/" + plain(repository), ("", "")
         for project in self._projects():
-            # With the slash, `tools` is not found at the end of `/srv/git/my-tools`.
+            # Because of the slash, `tools` does not match the end of `/srv/git/my-tools`.
             name = "/" + plain(project.project.partition("/")[2])
             if project.connection == self._name and path.endswith(name) and len(name) > len(found[0]):
                 found = name, project.project
@@ -164,8 +167,9 @@ def plain(path: str) -> str:
 
 
 def pads(secret: str) -> tuple[str, str]:
-    """Return the secret's state at the beginnings of the two digests of HMAC, as `printf %b` accepts it, so that a
-    shell can sign with `printf` and `sha256sum`."""
+    """Return the two key blocks with which the digests of HMAC begin, in the notation of `printf %b`, so that a shell
+    can
+    sign with `printf` and `sha256sum`."""
     key = secret.encode()
     block = (hashlib.sha256(key).digest() if len(key) > BLOCK_BYTES else key).ljust(BLOCK_BYTES, b"\0")
     inner, outer = ("".join(f"\\0{byte ^ pad:03o}" for byte in block) for pad in (0x36, 0x5C))
@@ -173,8 +177,8 @@ def pads(secret: str) -> tuple[str, str]:
 
 
 def comparable(url: str, *, at: Path = Path()) -> str:
-    """Return the address of a repository in a form that can be compared with that of another one. A relative path is
-    one from the directory `at`, as in the remotes of a work tree."""
+    """Return the address of a repository in a form that can be compared with the addresses of others. A relative path
+    starts at the directory `at`, as in the remotes of a work tree."""
     path = Path(url.removeprefix("file://"))
     if url.startswith("~"):
         path = path.expanduser()

@@ -1,4 +1,4 @@
-"""Work trees as they are, with everything not committed yet, in place of repositories."""
+"""Use work trees, with everything that is not committed yet, instead of repositories."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from headgate.base.tasks import run_to_end
 from headgate.gate.state.works import RepoState
 from headgate.ports.work import CheckedOut, Checkout, CheckoutError
 
-MESSAGE = "The files as they are, committed or not"
+MESSAGE = "The files of the work tree, committed or not"
 
 
 class Directories:
-    """Implement `ports.work.Checkout`: projects of `trees` come from there, with one branch each, even where the
-    landed state is requested; `rest` supplies the others."""
+    """Implement `ports.work.Checkout`: `trees` supplies its projects, with one branch each, even if the landed state is
+    requested; `rest` supplies the others."""
 
     def __init__(self, trees: Mapping[str, tuple[Path, str]], rest: Checkout) -> None:
         """Make checkouts. `trees` maps each project to its work tree and branch."""
@@ -44,20 +44,19 @@ class Directories:
 
 
 async def _copy(tree: Path, branch: str, dest: Path) -> CheckedOut:
-    """Copy the history of the tree, with one more commit for what differs from its head. Write nothing into `tree`.
-
-    Raises GitError, OSError.
+    """Copy the history of the tree, with one more commit for the differences from its head. Write nothing into `tree`.
+    Raise GitError, OSError.
     """
     # `--shared` borrows the objects: the tree may have gigabytes of history, and the copy lives for one build.
     await git("clone", "-q", "--shared", "--no-checkout", str(tree), str(dest))
     await git("symbolic-ref", "HEAD", f"refs/heads/{branch}", at=dest)
     await git("update-ref", f"refs/heads/{branch}", await head(tree), at=dest)
     await git("update-ref", f"refs/remotes/origin/{branch}", await head(tree), at=dest)
-    # Builds must not reach the user's own repository through a remote.
+    # Without the remote, builds cannot reach the user's own repository.
     await git("config", "--remove-section", "remote.origin", at=dest)
     _, listed = await git("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate", at=tree)
     await run_to_end(asyncio.to_thread(_files, tree, dest, [name for name in listed.split("\0") if name]))
-    # `ls-files` has applied the ignore rules; files that are tracked although ignored must be added as well.
+    # `ls-files` has already applied the ignore rules; `--force` also adds files that are tracked although ignored.
     await git("add", "-A", "--force", at=dest)
     _, changed = await git("status", "--porcelain", at=dest)
     if changed:
@@ -76,7 +75,10 @@ def _without_files(dest: Path) -> None:
 
 
 async def _objects(tree: Path) -> tuple[Path, ...]:
-    """Return the object directories of a user's work tree, including those that it shares itself. Raise GitError."""
+    """Return the object directories of a user's work tree, including those that it borrows from others.
+
+    Raise GitError.
+    """
     _, own = await git("rev-parse", "--path-format=absolute", "--git-path", "objects", at=tree)
     _, counted = await git("count-objects", "-v", at=tree)
     others = [line.partition(": ")[2] for line in counted.splitlines() if line.startswith("alternate: ")]

@@ -1,4 +1,4 @@
-"""Do the git work of mergers: merge chains, read files, land, report.  Failures of the world are answers."""
+"""Do the git work of mergers: merge chains, read files, land, report. An answer reports a failure of the work."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ log = logging.getLogger("headgate.git")
 
 LOOKED_MAX = 300
 MERGES_MAX = 8
-"""Places of concurrent merges; further ones would only wait for the processors. A slow merge gives its place back."""
+"""Concurrent merges; more would only wait for the processors. A slow merge gives its place back."""
 REST_MAX_S = 600.0
-"""How long to retry at a repository that refuses its part of a landing whose other parts have landed."""
+"""How long to retry if a repository refuses its part of a landing whose other parts have landed."""
 OPEN_MAX = 100
-"""Repositories that are kept open."""
+"""Most repositories that stay open."""
 _FAILURES = (GitError, OSError, pygit2.GitError)
-"""Errors of the environment: unless they are Impossible, the same work may succeed later."""
+"""Errors of git and of the machine: except after GitImpossible, the same work may succeed later."""
 
 
 class GitEngine:
     """Do git work in bare copies under `root`. Several requests may run at once."""
 
     def __init__(self, root: Path, connections: Mapping[str, GitConnection], who: bytes = IDENTITY) -> None:
-        """Set up the engine; `who` is the author of commits, and must be the same in every process, as part of their
+        """Set up the engine; `who` is the committer, which must be the same in every process, as it affects the
+        commits'
         ids."""
         self._root, self._connections, self._who = root, connections, who
         self._mirrors: dict[str, MirrorRepository] = {}
@@ -59,8 +60,9 @@ class GitEngine:
         self._looked: OrderedDict[tuple[int, str], tuple[works.RepoState, asyncio.Future[dict[str, str]]]] = (
             OrderedDict()
         )
-        """(identity of the state, project) -> heads that the state lacks; the entry holds the state, so its identity
-        stays unique."""
+        """(`id()` of the state, project) -> heads that the state lacks; the entry references the state, so that its
+        `id()` stays
+        unique."""
 
     def mirror(self, project: str, connection: str) -> MirrorRepository:
         """Return the bare copy of a project. Raise GitError if the connection is not configured."""
@@ -82,7 +84,7 @@ class GitEngine:
         return known
 
     async def do(self, work: works.MergerWork) -> works.MergerAnswer:
-        """See `ports.work.GitWork`."""
+        """Do one piece of git work; see `ports.work.GitWork`."""
         match work:
             case works.MergeRequest():
                 return await self._merge(work)
@@ -99,7 +101,7 @@ class GitEngine:
 
     async def _merge(self, work: works.MergeRequest) -> works.MergeAnswer:
         connections = {**work.projects, **{item.project: item.connection for item in work.chain}}
-        own = work.chain[-1].item if work.chain else ""  # It is blamed for what is no other item's fault.
+        own = work.chain[-1].item if work.chain else ""  # blamed for errors that are no other item's fault
         heads: dict[str, dict[str, str]] = {}
         for project, connection in connections.items():
             try:
@@ -137,7 +139,7 @@ class GitEngine:
     async def _completed(
         self, work: works.MergeRequest, state: works.RepoState, bases: dict[str, dict[str, str]], own: str
     ) -> works.MergeAnswer:
-        """Return the answer about a chain that is merged, with its trees and its configuration. Raise Unreachable."""
+        """Return the answer for a merged chain, with its trees and its configuration. Raise Unreachable."""
         trees, config, project = dict[str, dict[str, str]](), dict[str, dict[str, dict[str, str]]](), ""
         try:
             for project, found in state.merged.items():
@@ -158,8 +160,8 @@ class GitEngine:
     async def _known(
         self, work: works.MergeRequest, heads: dict[str, dict[str, str]], bases: dict[str, dict[str, str]]
     ) -> Trees:
-        """Return the `given` trees, and those of heads that are not known yet. Commits that cannot be fetched are left
-        out."""
+        """Return the trees of the `given` projects, after adding heads that are not known yet. Projects that cannot be
+        fetched are left out."""
         absent = [project for project in work.given if project not in heads]
         looks = (self._now(project, work.given[project], ()) for project in absent)
         for project, found in zip(absent, await asyncio.gather(*looks, return_exceptions=True), strict=True):
@@ -176,7 +178,8 @@ class GitEngine:
         heads = await mirror.remote.heads()
         changes = {item.ref: item.commit for item in chain if item.project == project}
         moved = await mirror.bring({**heads, **changes})
-        if moved & set(heads.values()):  # one more attempt; then the branch that needs it reports it
+        # Make one more attempt; after that, merging into the affected branch reports the problem.
+        if moved & set(heads.values()):
             heads = await mirror.remote.heads()
             await mirror.bring(heads)
         return heads
@@ -184,13 +187,16 @@ class GitEngine:
     async def _merge_one(
         self, item: MergeItem, heads: dict[str, dict[str, str]], merged: dict[str, dict[str, str]]
     ) -> str:
-        """Merge the item into its branch; return "", or why that is impossible. Raise GitError, OSError."""
+        """Merge the item into its branch; return the reason if that is impossible, otherwise "".
+
+        Raise GitError, OSError.
+        """
         branches = merged.setdefault(item.project, {})
         head = branches.get(item.branch) or heads[item.project].get(f"refs/heads/{item.branch}")
         if head is None:
             return f"{item.project} has no branch {item.branch}"
         mirror = self.mirror(item.project, item.connection)
-        await _had(mirror, head, item)
+        await _check_present(mirror, head, item)
         try:
             branches[item.branch] = await mirror.merge(head, item)
         except MergeConflict as conflict:
@@ -231,8 +237,8 @@ class GitEngine:
             return works.LandAnswer(work.buildset, False, shut=True, project=own)
         except _FAILURES as error:
             answer = works.LandAnswer(work.buildset, False, error=refusal(project, error, work), project=own)
-            if work.rest and isinstance(error, PushRefused):  # Half of a circle must not stay landed alone.
-                problem = f"refuses what goes together with changes that have landed: {error}"
+            if work.rest and isinstance(error, PushRefused):  # half of a circular dependency must not stay landed alone
+                problem = f"refuses a change that belongs together with changes that have landed: {error}"
                 raise Unreachable(project, problem, answer, max_s=REST_MAX_S) from error
             if isinstance(error, GitImpossible):
                 return answer
@@ -241,8 +247,9 @@ class GitEngine:
     async def _bases(
         self, state: works.RepoState, parts: Sequence[works.Landing]
     ) -> tuple[MirrorRepository | None, dict[str, str]]:
-        """Return the repository of these parts, None if all have landed, and branch -> commit it must be at for its
-        part to land; "" if the part has landed or the branch has moved."""
+        """Return the repository of these parts (None if all have landed), and branch -> commit at which it must be
+        for its
+        part to land ("" if the part has landed or the branch has moved)."""
         change = parts[0].change
         mirror = self.mirror(change.project, change.connection)
         branches = {f"refs/heads/{part.change.branch}": part.commit for part in parts}
@@ -261,7 +268,7 @@ class GitEngine:
         try:
             mirror = self.mirror(change.project, change.connection)
             commit = change.old_commit if change.deletes else change.commit
-            if await mirror.bring({change.ref: commit}) and not work.landed:  # The ref of a landed change is gone.
+            if await mirror.bring({change.ref: commit}) and not work.landed:  # the ref of a landed change is gone
                 return works.ReportAnswer(False, f"commit {commit} is not in {mirror.remote.url}")
             if not change.is_change:
                 commit = await asyncio.to_thread(noted, mirror, commit)
@@ -273,7 +280,7 @@ class GitEngine:
         return works.ReportAnswer(True)
 
     async def branches(self, state: works.RepoState, project: str) -> Collection[str]:
-        """See `ports.work`."""
+        """Return the names of a project's branches; see `ports.work`."""
         try:
             heads = await self._heads(state, project)
         except _FAILURES as error:
@@ -290,7 +297,7 @@ class GitEngine:
         speculative: bool = True,
         files: bool = True,
     ) -> CheckedOut:
-        """See `ports.work`."""
+        """Check out a branch of a state; see `ports.work`."""
         connection = state.connections.get(project) or self._connection_of(project)
         try:
             mirror = self.mirror(project, connection)
@@ -305,7 +312,7 @@ class GitEngine:
                 raise CheckoutError(f"{project} has no branch {branch}")
             if branch in heads:
                 commit = peeled(mirror, commit, branch)
-            if wanted not in (None, commit):  # Builds test what the gate will land.
+            if wanted not in (None, commit):  # builds must test exactly what the gate will land
                 raise CheckoutError(f"{project} {branch}: merging again gave {commit}, not {wanted}")
             refs = await self._refs(state, project, speculative)
             shared = await work_tree(mirror, refs, branch, commit, dest, files=files)
@@ -320,7 +327,7 @@ class GitEngine:
         return next(found, "")
 
     async def _refs(self, state: works.RepoState, project: str, speculative: bool) -> dict[str, str]:
-        """Return ref -> commit: branches as they are to be tested, and `origin/…` without the item's own change."""
+        """Return ref -> commit: the branches to test, and below `origin/` the same without the item's own change."""
         heads = await self._heads(state, project)
         refs = {f"refs/remotes/origin/{r.removeprefix(HEADS)}": c for r, c in heads.items() if r.startswith(HEADS)}
         own = {(one.project, one.branch) for one in state.chain if one.item == state.chain[-1].item}
@@ -343,9 +350,9 @@ class GitEngine:
                 self._looked.popitem(last=False)
         reading = self._looked[key][1]
         try:
-            return await asyncio.shield(reading)  # Other builds wait for the same answer.
+            return await asyncio.shield(reading)  # other builds wait for the same answer, so do not cancel it
         except _FAILURES:
-            self._looked.pop(key, None)  # The next build asks again.
+            self._looked.pop(key, None)  # so that the next build tries again
             raise
 
 
@@ -356,20 +363,21 @@ def _by_project(parts: Sequence[works.Landing]) -> list[list[works.Landing]]:
     return list(found.values())
 
 
-async def _had(mirror: MirrorRepository, head: str, item: MergeItem) -> None:
-    """Raise RemoteError if commits to merge may become available later."""
+async def _check_present(mirror: MirrorRepository, head: str, item: MergeItem) -> None:
+    """Raise RemoteError if commits to merge are missing but may become available later."""
     absent = await mirror.missing([head, item.commit])
     refusals = mirror.refusals
     if head in absent:
         why = refusals.why(head) or "it moved"
-        raise RemoteError(("fetch",), 1, f"the head of {item.branch}, {head}, cannot be had: {why}")
+        raise RemoteError(("fetch",), 1, f"the head of {item.branch}, {head}, cannot be fetched: {why}")
     if item.commit in absent and refusals.why(item.commit) and not refusals.is_sure(item.commit):
-        raise RemoteError(("fetch",), 1, f"{item.ref} cannot be had: {refusals.why(item.commit)}")
+        raise RemoteError(("fetch",), 1, f"{item.ref} cannot be fetched: {refusals.why(item.commit)}")
 
 
 async def _brought(mirror: MirrorRepository, heads: Mapping[str, str], commit: str) -> bool:
-    """Fetch the heads where possible; return whether the mirror then has `commit`, which a head names or which was made
-    here. Raise GitError, OSError."""
+    """Fetch the heads if possible; return whether the mirror then has `commit`, which is a head or was merged here.
+    Raise
+    GitError, OSError."""
     try:
         await mirror.bring(heads)
     except RemoteError:
@@ -383,5 +391,5 @@ def _unmerged(item: MergeItem, error: Exception) -> str:
 
 
 def _later(project: str, error: Exception, answer: works.MergerAnswer) -> Unreachable:
-    state = "cannot be reached" if isinstance(error, RemoteError) else "cannot be worked on here"
+    state = "cannot be reached" if isinstance(error, RemoteError) else "cannot be processed here"
     return Unreachable(project, f"{state}: {error}", answer)

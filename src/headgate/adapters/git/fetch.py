@@ -1,9 +1,9 @@
-"""Fetch commits, and remember those that a remote lists and cannot deliver.
+"""Fetch commits, and remember those that a remote lists but cannot deliver.
 
-A few branches are fetched by name, which costs the same however many refs there are.  If they are many, or one has gone
-meanwhile, all branches are fetched.  Refs of proposed changes get no name in the mirror, where the same name may mean
-something else.  When a fetch fails, the refs are fetched in parts: what one of them names may be damaged, or endless,
-and the others come without it.
+A few branches are fetched by name, which costs the same however many refs there are.  If there are many, or if one has
+disappeared meanwhile, all branches are fetched.  Refs of proposed changes get no name in the mirror, where the same
+name may mean something else.  If a fetch fails, the refs are fetched in parts: the objects behind one ref may be
+damaged or endless, and the other refs can be fetched without it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ APART_MAX_S = 120.0
 PACK_MAX_BYTES = 32 * 2**30
 """Size limit of one fetch."""
 APART_MAX = 60
-"""Most fetches into which a fetch is split that does not succeed as a whole."""
+"""Most parts into which a failing fetch is split."""
 OVERDUE_MAX = 3
 """Fetches that may time out before the remote counts as unable to deliver anything."""
 STALE_S = 60.0
-"""Age above which a lock file of git counts as left behind by a git that was killed, when its finder holds the
-mirror's lock for fetches. A lock file from the future counts as well: it is older than the clock's last leap."""
+"""Age above which a lock file counts as left behind by a killed git, provided that its finder holds the mirror's lock
+for
+fetches. So does a lock file from the future: it is older than the last step of the clock."""
 _ALL_HEADS = "+refs/heads/*:refs/heads/*"
 _CUT = re.compile(r"invalid index-pack output|signal 25|[Ff]ile too large")
 _LOCKED = re.compile(r"Unable to create '([^\n']+\.lock)': File exists")
@@ -42,31 +43,31 @@ PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 900.0
 REFUSALS_MAX = 10_000
 """Most commits of one remote whose refusal is remembered."""
 SURE_AFTER = 5
-"""Failed attempts after which the failure is no accident."""
+"""Failed attempts after which a failure counts as permanent."""
 
 
 async def fetch(mirror: Path, remote: Remote, wanted: Mapping[str, str], *, first: bool) -> dict[str, str]:
-    """Fetch the commits of these refs of the remote, and maybe more; a ref that is gone is no failure. Return ref ->
+    """Fetch the commits of these refs of the remote, and maybe more; a ref that is gone is not an error. Return ref ->
     reason, for existing refs that could not be fetched. Requires the mirror's lock for fetches. Raise GitError,
     OSError."""
     limit_s = FIRST_MAX_S if first else LATER_MAX_S
     heads = [ref for ref in wanted if ref.startswith(HEADS)]
     if len(heads) <= FEW:
         try:
-            # Branches are kept by name, so that the next fetch can tell the server which commits are here.
+            # Store branches by name, so that the next fetch can tell the server which commits are here.
             named = [f"+{ref}:{ref}" if ref in heads else ref for ref in wanted]
             await _fetch(mirror, remote, named, limit_s)
             return {}
         except RemoteError as error:
             _raise_if_ours(error)
-    # One ref that is gone makes `git fetch` fail as a whole, so the list is reduced to what exists now.
+    # A single missing ref makes the entire `git fetch` fail, so reduce the list to the refs that exist now.
     existing = (await remote.listing_by_git(*wanted) if len(wanted) <= FEW else await remote.listing_by_git()).refs
     rest = [ref for ref in wanted if ref in existing]
     if not rest:
         return {}
     try:
         all_heads = [_ALL_HEADS] if heads else []
-        # A branch `a` that became `a/b` collides with the old name here; pruning removes that name first.
+        # A branch `a` that was replaced by `a/b` collides with the old name here; pruning removes that name first.
         await _fetch(mirror, remote, [*all_heads, *(ref for ref in rest if ref not in heads)], limit_s, "--prune")
         return {}
     except RemoteError as error:
@@ -84,7 +85,7 @@ async def _apart(mirror: Path, remote: Remote, refs: Collection[str]) -> dict[st
         some = waiting.pop()
         try:
             await _fetch(mirror, remote, some, APART_MAX_S)
-            # From now on the remote is known to deliver, so what times out is about single refs.
+            # From now on the remote is known to deliver, so a timeout concerns single refs.
             given = True
         except RemoteError as error:
             _raise_if_ours(error)
@@ -93,10 +94,11 @@ async def _apart(mirror: Path, remote: Remote, refs: Collection[str]) -> dict[st
                 waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
             else:
                 refused[some[0]] = str(error)
-            # Nothing has come at all: the server hangs, and trying each ref would take hours.
+            # Nothing has arrived at all: the server hangs, and trying each ref would take hours.
             if not given and overdue >= OVERDUE_MAX:
                 raise
-    return refused | {ref: "others could not be had, it is tried later" for some in waiting for ref in some}
+    later = "other refs could not be fetched, so this one will be tried later"
+    return refused | {ref: later for some in waiting for ref in some}
 
 
 def _raise_if_ours(error: RemoteError) -> None:
@@ -108,7 +110,7 @@ async def _fetch(mirror: Path, remote: Remote, refs: Collection[str], limit_s: f
     # `--refmap=` ignores configured refspecs. Refs go through stdin, since thousands of them exceed a command line.
     always = ("-q", "--no-tags", "--no-write-fetch-head", "--refmap=", "--stdin")
     lines = "".join(f"{ref}\n" for ref in refs)
-    # At most half of the free disk, so that one huge or hostile repository does not take it from all others.
+    # Use at most half of the free disk, so that one huge or hostile repository does not block all others.
     most = min(PACK_MAX_BYTES, await asyncio.to_thread(lambda: shutil.disk_usage(mirror).free) // 2)
     limits = GitLimits(timeout_s=limit_s, file_max_bytes=most)
     for attempt in range(ATTEMPTS_MAX):
@@ -120,15 +122,15 @@ async def _fetch(mirror: Path, remote: Remote, refs: Collection[str], limit_s: f
             # be gigabytes; the lock for fetches makes removing it safe.
             await asyncio.to_thread(_tidy, mirror)
             if _CUT.search(error.message):
-                # Not worth another attempt: the same pack would be cut at the same place.
-                text = f"it sends more than the {most} bytes that may come at a time, or what is not a pack"
+                # Another attempt is useless: the same pack would be cut at the same place.
+                text = f"it sends more than the limit of {most} bytes, or something that is not a pack"
                 raise RemoteError(("fetch",), error.code, text) from error
             if attempt == ATTEMPTS_MAX - 1 or not _unlocked(error):
                 raise
 
 
 def _tidy(mirror: Path) -> None:
-    """Remove what a failed fetch has left."""
+    """Remove the temporary packs of a failed fetch."""
     for file in (mirror / "objects/pack").glob("tmp_*"):
         file.unlink(missing_ok=True)
 
@@ -150,16 +152,16 @@ def _unlocked(error: GitError) -> bool:
 
 
 class RemoteRefusal(NamedTuple):
-    """Describe the attempts to fetch one commit, which have all failed."""
+    """Describe the failed attempts to fetch one commit."""
 
     why: str
     times: int
     again_s: float
-    """Time of the next request, in monotonic seconds."""
+    """When to request it again, in monotonic seconds."""
 
 
 class Refusals:
-    """Remember what one remote refused to send, so that it is not asked at every look."""
+    """Remember which commits one remote refused to send, so that not every poll requests them."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s

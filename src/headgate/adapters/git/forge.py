@@ -30,17 +30,17 @@ from headgate.ports.forge import Hint, Sighting, of_project
 log = logging.getLogger("headgate.git")
 
 RETRY_MIN_S, RETRY_MAX_S = 0.25, 30.0
-"""Pause before another look at a repository that cannot be read; it grows, and is shortened randomly by up to half."""
+"""Pause before another poll of a repository that cannot be read; it grows, and is shortened randomly by up to half."""
 ORPHANS_MAX = 20
-"""Most approvals without a proposal that one look answers."""
+"""Most approvals without a proposal that one poll answers."""
 LOOKS_MAX = 8
-"""Concurrent looks, without those that take long."""
+"""Concurrent polls; those that take long do not count."""
 FIRST_LOOK_MAX_S = 15.0
 """How long changes wait until the branches of all projects are known, since their footers may name any of them."""
 
 
 class GitForge:
-    """See `ports.forge.Watch`."""
+    """Watch the repositories of one connection; see `ports.forge.Watch`."""
 
     def __init__(self, connection: GitConnection, engine: GitEngine, projects: Mapping[str, TenantProject]) -> None:
         self.name = connection.name
@@ -49,11 +49,11 @@ class GitForge:
         self._poll: _ForgePoll | None = None
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """See `ports.forge.Watch`."""
+        """Set the projects to watch; see `ports.forge.Watch`."""
         self._projects = dict(projects)
 
     def stir(self, hint: Hint) -> None:
-        """See `ports.forge.Watch`."""
+        """Look soon at the place of a hint; see `ports.forge.Watch`."""
         if self._poll is not None:
             self._poll.hint(hint)
 
@@ -63,8 +63,9 @@ class GitForge:
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        """Yield sightings. Each project is looked at when it stirs; a sighting is stored before its project is looked
-        at again."""
+        """Yield sightings. A project is polled when its event `stirred` is set; its sighting is stored before the
+        project is
+        polled again."""
         poll = _ForgePoll(self._connection, self._engine, Names(self._projects.values()), known, heads, refs)
         followed = poll.followed = {project: _WatchedProject(project) for project in self._projects}
         poll.unseen = set(followed)
@@ -99,12 +100,12 @@ class _StoredSighting:
 async def _merged(
     seen: asyncio.Queue[_StoredSighting], tasks: list[asyncio.Task[None]]
 ) -> AsyncIterator[_StoredSighting]:
-    """Yield sightings, until one of the tasks fails: its error is raised."""
+    """Yield sightings until one of the tasks fails, and then raise its error."""
     while True:
         getting = asyncio.ensure_future(seen.get())
         try:
             await asyncio.wait({getting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-            # These tasks never end by themselves; one that is done has raised, and awaiting it raises that here.
+            # These tasks never end on their own; one that is done has failed, and awaiting it raises its error here.
             for task in tasks:
                 if task.done():
                     await task
@@ -122,13 +123,13 @@ class _WatchedProject:
     hinted: Hinted = field(default_factory=Hinted)
     doubts: set[tuple[str, str]] = field(default_factory=set)
     answered: dict[str, str] = field(default_factory=dict)
-    """Refs of answered requests, which are to be deleted -> their commits."""
+    """Refs of answered requests, which must be deleted -> their commits."""
     deletion_error: str = ""
     """Why these refs cannot be deleted; empty if they can."""
     orphans: dict[str, str] = field(default_factory=dict)
-    """Refs that approve something nobody has proposed, and that nobody has been notified of yet -> their commits."""
+    """Refs that approve something that is not proposed, without a notification so far -> their commits."""
     notified_orphans: dict[str, str] = field(default_factory=dict)
-    """Such refs that people have been notified of -> their commits."""
+    """Refs like `orphans` for which a notification was written -> their commits."""
     doubt: Doubt = field(default_factory=Doubt)
     problem: str = ""
     """The problem that was last reported; empty if there is none."""
@@ -137,10 +138,10 @@ class _WatchedProject:
     """Since when the repository cannot be read, in monotonic seconds; 0 while it can."""
 
     def read_failed(self, error: Exception) -> float:
-        """Log once that the repository cannot be read; return the seconds to wait."""
+        """Log, once for each outage, that the repository cannot be read; return the seconds to wait."""
         if not self.away_since:
             self.away_since = time.monotonic()
-            log.error("%s cannot be read; it is waited for: %s", self.project, error)
+            log.error("%s cannot be read; retrying until it can: %s", self.project, error)
         return self._pause_s()
 
     def _pause_s(self) -> float:
@@ -149,12 +150,12 @@ class _WatchedProject:
         return longest * random.uniform(0.5, 1.0)
 
     def read_succeeded(self, *, late: bool, more: bool) -> float | None:
-        """Log once that the repository can be read again. Return the seconds until the next look that is needed because
-        something moved meanwhile or because there is more; None if none is."""
+        """Log once that the repository can be read again. Return the seconds until the next poll, which is needed if
+        something moved meanwhile (`late`) or if there is `more`; None if neither is the case."""
         if self.away_since:
             log.info("%s can be read again, after %.0f s", self.project, time.monotonic() - self.away_since)
             self.away_since, self.failures = 0.0, 0
-        # `failures` grows here too: a ref that keeps moving, or cannot be fetched, is looked at less and less often.
+        # `failures` grows here too: a ref that keeps moving, or cannot be fetched, is polled less and less often.
         if late and not more:
             return self._pause_s()
         self.failures = 0
@@ -162,7 +163,7 @@ class _WatchedProject:
 
 
 class _ForgePoll:
-    """Look at the projects of a connection."""
+    """Poll the projects of a connection."""
 
     def __init__(
         self,
@@ -178,31 +179,31 @@ class _ForgePoll:
         self._looks = LookPlaces(LOOKS_MAX)
         self.followed: Mapping[str, _WatchedProject] = {}
         self.unseen: set[str] = set()
-        """Projects whose branches nobody has tried to read yet."""
+        """Projects whose branches were not read yet, not even unsuccessfully."""
         self._all_seen = asyncio.Event()
-        # One place only: a scheduler that stores slowly holds up the looks, and no outdated sightings pile up.
+        # The queue has one place: a scheduler that stores slowly delays the polls, so no outdated sightings pile up.
         self.seen: asyncio.Queue[_StoredSighting] = asyncio.Queue(1)
         self._idle: asyncio.Queue[str] = asyncio.Queue()
-        """Hints at projects that are not watched."""
+        """Ids of hints about projects that are not watched."""
 
     def hint(self, hint: Hint) -> None:
-        """Look at the named place soon; a project that cannot be read is retried anyway, and no sooner."""
+        """Poll the named project soon; a project that cannot be read keeps its own pause before a retry."""
         named = [self.followed[hint.project]] if hint.project in self.followed else []
         for followed in named if hint.project else self.followed.values():
-            # A project that is away has its own growing pause; hints from a busy server must not shorten it.
+            # A project that cannot be read has a growing pause; hints from a busy server must not shorten it.
             followed.hinted.add(hint.id, None if followed.away_since else followed.stirred)
         if not named and (hint.project or not self.followed):
             self._idle.put_nowait(hint.id)
 
     async def answer(self) -> None:
-        """Report hints that have no consequences as answered."""
+        """Report hints without consequences as answered."""
         while True:
             await self.seen.put(_StoredSighting(Sighting(answered=(await self._idle.get(),))))
 
     async def follow(self, followed: _WatchedProject) -> None:
-        """Look at the project again and again: when it changes and, if it is not watched, at intervals."""
+        """Poll the project repeatedly: when it changes and, if it is not watched, at intervals."""
         while True:
-            # Cleared before the look: what stirs during the look causes another one and is not lost.
+            # Clear the event before the poll: a change during the poll then causes another poll.
             followed.stirred.clear()
             hints = followed.hinted.taken()
             wait_s, sighting = await self._look(followed)
@@ -211,10 +212,10 @@ class _ForgePoll:
             if sighting is not None:
                 seen = _StoredSighting(sighting)
                 await self.seen.put(seen)
-                # The next look compares with what is stored; without this wait it would report the same news again.
+                # The next poll compares with the stored state; without this wait it would report the same events again.
                 await seen.stored.wait()
-            # Only after the event is stored: a crash before leaves the
-            # ref, and the recheck is taken up again rather than lost.
+            # Delete the ref only after the event is stored: a crash before
+            # that leaves the ref, so that the recheck is repeated, not lost.
             if followed.answered and not followed.deletion_error:
                 wait_s = await self._clear(followed, wait_s)
             if followed.orphans:
@@ -225,11 +226,12 @@ class _ForgePoll:
                 async with asyncio.timeout(wait_s):
                     await followed.stirred.wait()
             except TimeoutError:
-                pass  # the next look is due
+                pass  # the next poll is due
 
     async def _clear(self, followed: _WatchedProject, wait_s: float | None) -> float | None:
-        """Remove the refs of requests that are on their way; return the seconds until the next look, None for no limit.
-        Refs that the server does not let go stay, and have no further effect."""
+        """Remove the refs of requests whose events are stored; return the seconds until the next poll, None for no
+        limit.
+        Refs that the server refuses to delete stay, and have no further effect."""
         try:
             mirror = self._engine.mirror(followed.project, self._connection.name)
             followed.deletion_error = await remove(mirror, followed.answered)
@@ -238,16 +240,18 @@ class _ForgePoll:
         if followed.deletion_error:
             log.warning("%s: refs below %s cannot be removed: %s", followed.project, RECHECK, followed.deletion_error)
             return min(wait_s, DOUBTED_S) if wait_s is not None else DOUBTED_S  # so that the page shows it
-        # What is gone from the server, or names another commit now, needs no deletion any more.
+        # A ref that is gone from the server, or now names another commit, needs no deletion.
         followed.answered = {}
         return wait_s
 
     async def _tell_orphans(self, followed: _WatchedProject, wait_s: float | None) -> float | None:
-        """Leave a note on commits that are approved but were never proposed.  Return the seconds until the next look,
-        None for no limit."""
+        """Leave a note on commits that are approved but were never proposed.
+
+        Return the seconds until the next poll, None for no limit.
+        """
         mirror = self._engine.mirror(followed.project, self._connection.name)
-        # Each note is a push of its own; the rest waits for the next
-        # look, so a flood of approvals cannot occupy the server.
+        # Each note is a separate push; the rest waits for the next
+        # poll, so that a flood of approvals cannot occupy the server.
         for ref, commit in list(followed.orphans.items())[:ORPHANS_MAX]:
             del followed.orphans[ref]
             followed.notified_orphans[ref] = commit
@@ -258,16 +262,16 @@ class _ForgePoll:
                     about = Change(self._connection.name, followed.project, "", commit=commit, ref=ref)
                     await report(mirror, ReportRequest(about, "approval", text), commit, "approval")
             except GitImpossible as error:
-                log.warning("%s: nobody is told that %s approves nothing: %s", followed.project, ref, error)
+                log.warning("%s: the note that %s approves nothing cannot be written: %s", followed.project, ref, error)
             except (GitError, OSError, pygit2.GitError) as error:
-                # The note could not be written this time; the ref becomes
-                # an orphan again at the next look, and is reported then.
+                # The note could not be written this time; at the next poll
+                # the ref becomes an orphan again, and is reported then.
                 del followed.notified_orphans[ref]
                 return followed.read_failed(error)
         return wait_s
 
     async def _look(self, followed: _WatchedProject) -> tuple[float | None, Sighting | None]:
-        """Return the time of the next look at the latest (None: when the project stirs), and the news."""
+        """Return the longest wait before the next poll (None: until the project changes), and what is new."""
         old_heads, seen = self._heads.get(followed.project), self._others.get(followed.project)
         old = {**(seen or {}), **(old_heads or {})}
         try:
@@ -281,8 +285,8 @@ class _ForgePoll:
                         return DOUBTED_S, _with_problem(None, followed, followed.doubt.problem)
                 self._names.saw(followed.project, refs)
             finally:
-                # In `finally`, so that a repository that cannot be read
-                # does not make the others wait for their first look.
+                # This is in `finally`, so that a repository that cannot be
+                # read does not delay the first poll of the others.
                 await self._meet(followed.project)
             async with self._looks.one():
                 look = Look(self._connection.name, followed.project, mirror, self._names, refs, known, misfits)
@@ -291,7 +295,7 @@ class _ForgePoll:
                 }
                 followed.deletion_error = followed.deletion_error if followed.answered else ""
                 for ref in followed.answered if followed.deletion_error else ():
-                    misfits.add(ref, f"it was done, but the server keeps the ref: {followed.deletion_error}; remove it")
+                    misfits.add(ref, f"it is done, but the server keeps the ref: {followed.deletion_error}; remove it")
                 sighting = await look.compare(old_heads, seen, followed.doubts, followed.answered)
         except (GitError, OSError, pygit2.GitError) as error:
             return followed.read_failed(error), _with_problem(None, followed, f"it cannot be read: {error}")
@@ -307,7 +311,7 @@ class _ForgePoll:
         )
 
     async def _meet(self, project: str) -> None:
-        """Wait until every project was tried once."""
+        """Wait until Headgate has tried to read every project once, but at most `FIRST_LOOK_MAX_S`."""
         self.unseen.discard(project)
         if not self.unseen:
             self._all_seen.set()

@@ -1,13 +1,13 @@
-"""Merge in memory, in each of the modes. Nothing of a change is lost, whatever its shape.
+"""Merge in memory, in each of the merge modes, without losing any part of a change, whatever its shape.
 
 - `merge`: a merge commit of the branch and the change.
-- `squash-merge`: one commit with everything the change changes.
+- `squash-merge`: one commit with everything that the change changes.
 - `cherry-pick`, `rebase`: the commits of the change on top of the branch, along their first parents.  A merge commit
-  among them becomes one commit with all it brought to its first parent, what was made in the merge included (as
-  `git cherry-pick -m 1`).  Commits that were empty from the start stay; those that become empty go.  `rebase` leaves a
-  change that is on top of the branch already as it is; `cherry-pick` makes its commits again.
+  among them becomes one commit with everything that it added to its first parent, including edits made in the merge
+  itself (as `git cherry-pick -m 1`).  Commits that were empty from the start stay; those that become empty are
+  dropped.  `rebase` leaves a change alone that is already on top of the branch; `cherry-pick` makes its commits again.
 
-Of a change that is built on another one, only what it adds to that is merged, as whatever commit that has landed.
+If a change is built on another one, only what it adds to that one is merged, whatever commit the other one landed as.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Protocol
 import pygit2
 
 from headgate.adapters.git import command
-from headgate.adapters.git.objects import Original, Parts, conflicts, retold
+from headgate.adapters.git.objects import Original, Parts, conflicts, with_message
 from headgate.adapters.git.soundness import check
 from headgate.gate.state.gitwork import MergeItem
 
 _OBJECT_ID_LENGTHS = (40, 64)
 MERGE_MAX_S = 120.0
-"""Time limit of the merge of one change; one that takes longer is an attack, or too large for a gate."""
+"""Time limit of the merge of one change; a change that takes longer is an attack, or too large for a gate."""
 GENTLE_AFTER_S = 5.0
 """Time after which a merge gives way to all other processes."""
 MERGE_SAYS_MAX_BYTES = 64 * 2**20
@@ -34,7 +34,7 @@ PICKED_MAX = 1_000
 
 
 class MergeConflict(Exception):
-    """Report that the change does not merge; the text names the files."""
+    """Report that the change does not merge; the message names the files."""
 
 
 class MergeObjects(Protocol):
@@ -53,27 +53,27 @@ class MergeObjects(Protocol):
 
 
 async def merge(objects: MergeObjects, head: str, item: MergeItem) -> str:
-    """Return the commit after `item` was merged onto `head`; `head` if that contains all of it. Raises MergeConflict,
+    """Return the commit that merges `item` into `head`; `head` if that already contains all of it. Raise MergeConflict,
     GitError."""
-    # One deadline for the whole change: a thousand picks, each within its limit, would otherwise take a day.
+    # The change has one deadline: a thousand picks, each within a limit of its own, could take a day.
     until_s = asyncio.get_running_loop().time() + MERGE_MAX_S
-    # Before anything is merged: jobs check out the result, and a malicious tree must not reach their machines.
+    # Check before merging: jobs check out the result, and a malicious tree must not reach their machines.
     await check(objects, head, item.commit)
     if item.mode in ("cherry-pick", "rebase"):
         return await _pick(objects, head, item, until_s)
     onto, change = await asyncio.to_thread(lambda: (objects.parts(head), objects.parts(item.commit)))
     near = await objects.near(head, item.commit)
-    # The branch has the change already; merging would add an empty commit.
+    # The branch already contains the change; merging would add an empty commit.
     if near:
         return head
     ours = head if near is False else await _grown(objects, head, onto.tree, item)
-    # `near` is False if the change descends from the head: the merge then has exactly the tree of the change.
+    # `near` is False if the change descends from the head: the merge then has the tree of the change.
     tree = change.tree if near is False else await _merge_tree(objects.path, ours, item.commit, until_s)
     message = item.message.strip().replace("\0", "") or item.commit
     if item.mode == "squash-merge":
         if tree == onto.tree:
             return head
-        squashed = retold(change.original, f"{message}\n")
+        squashed = with_message(change.original, f"{message}\n")
         return await asyncio.to_thread(objects.write, tree, (head,), item.at_s, squashed)
     if tree == onto.tree and await objects.contains(head, item.commit):
         return head
@@ -98,12 +98,12 @@ async def _pick(objects: MergeObjects, head: str, item: MergeItem, until_s: floa
 
 
 async def _bases(objects: MergeObjects, head: str, item: MergeItem) -> list[str]:
-    """Return the commits on which the change is built and of which `head` has different versions."""
+    """Return the commits on which the change is built and that `head` contains as different commits."""
     found = list[str]()
     for base in item.bases:
         try:
             objects.parts(base)
-        except command.GitImpossible:  # then the change is not built on it
+        except command.GitImpossible:  # it cannot be read, so the change is not built on it
             continue
         if await objects.contains(item.commit, base) and not await objects.contains(head, base):
             found.append(base)
@@ -114,7 +114,7 @@ async def _grown(objects: MergeObjects, head: str, tree: str, item: MergeItem) -
     """Return `head`, or a stand-in with the same files whose ancestors include those that the change is built on, so
     that their changes are not merged twice."""
     bases = await _bases(objects, head, item) if item.bases else []
-    # A fixed time and no message, so that the stand-in is the same object whenever it is made.
+    # Use a fixed time and no message, so that the stand-in is always the same object.
     return await asyncio.to_thread(objects.write, tree, (head, *bases), 0, b"") if bases else head
 
 
@@ -126,7 +126,7 @@ async def _pick_one(objects: MergeObjects, head: str, name: str, at_s: int, unti
             return head
         return await asyncio.to_thread(objects.write, onto.tree, (head,), at_s, picked.original)
     tree = picked.tree
-    # If the parent has the same files as the head, the picked commit's tree is the result, and no merge is needed.
+    # If the parent has the same files as the head, the picked commit's tree is the result, without a merge.
     if before != onto.tree:
         ours, theirs = await asyncio.to_thread(_sides, objects, onto.tree, name, picked)
         tree = await _merge_tree(objects.path, ours, theirs, until_s)
@@ -148,7 +148,7 @@ async def _merge_tree(path: Path, ours: str, theirs: str, until_s: float) -> str
     args = ("merge-tree", "--write-tree", "-z", "--name-only", ours, theirs)
     left_s = until_s - asyncio.get_running_loop().time()
     if left_s <= 0:
-        why = f"merging its commits did not end within {MERGE_MAX_S:.0f} s; propose it in smaller parts"
+        why = f"merging its commits took longer than {MERGE_MAX_S:.0f} s; propose it in smaller parts"
         raise command.GitImpossible(args, -1, why)
     limits = command.GitLimits(left_s, MERGE_SAYS_MAX_BYTES, gentle_after_s=GENTLE_AFTER_S)
     try:
@@ -159,12 +159,12 @@ async def _merge_tree(path: Path, ours: str, theirs: str, until_s: float) -> str
     except command.GitTimeout as error:
         raise command.GitImpossible(args, error.code, f"{error}; propose it in smaller parts") from error
     except command.GitError as error:
-        # Our own limit was reached, so another attempt would fail in the same way.
+        # Git hit our own memory limit, so another attempt would fail in the same way.
         if command.is_want_of_memory(error):
             raise command.GitImpossible(args, error.code, f"{error}; propose it in smaller parts") from error
         if command.is_of_this_machine(error):
             raise
-        # Histories without a common commit are the change's fault, so repeating the merge would not help.
+        # A change without a common history is at fault itself, so repeating the merge would not help.
         unrelated, _ = await command.git("merge-base", ours, theirs, at=path, ok=(0, 1, 128))
         if unrelated or command.is_damage(error):
             raise command.GitImpossible(args, error.code, error.message) from error

@@ -1,4 +1,4 @@
-"""Keep a bare copy of one repository, in which merging is done."""
+"""Keep a bare copy of one repository, and merge in it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from headgate.adapters.git.remote import Remote
 from headgate.base.tasks import with_place
 from headgate.gate.state.gitwork import MergeItem
 
-# As long as one push, or one fetch into a filled copy, may take; a first fetch may take FIRST_MAX_S.
+# One push, or one fetch into a filled copy, may take this long; a first fetch may take FIRST_MAX_S.
 WAIT_MAX_S = 600.0
-# flock cannot be awaited. The pause is random, so that processes do not look in step.
+# flock cannot be awaited, so it is polled. The pause is random, so that processes do not poll in lockstep.
 LOOK_AGAIN_MAX_S = 0.2
 
 
@@ -42,7 +42,7 @@ class Exclusive:
 
     @asynccontextmanager
     async def hold(self, wait_max_s: float | None = None) -> AsyncIterator[None]:
-        """Hold the lock. Raise OSError if others hold it for `wait_max_s`, or else WAIT_MAX_S."""
+        """Hold the lock. Raise OSError if others hold it for `wait_max_s`, by default WAIT_MAX_S."""
         # Within this process, an asyncio lock queues the waiters in order; only across processes is polling needed.
         async with self._ours:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ class Exclusive:
     async def _take(self, file: int, wait_max_s: float) -> None:
         try:
             async with asyncio.timeout(wait_max_s):
-                while not _taken(file):  # noqa: ASYNC110  # no event tells of another process
+                while not _taken(file):  # noqa: ASYNC110  # another process sets no event here
                     await asyncio.sleep(random.uniform(0, LOOK_AGAIN_MAX_S))
         except TimeoutError:
             raise OSError(f"{self._path} was locked by another process for {wait_max_s:.0f} s") from None
@@ -81,7 +81,7 @@ log = logging.getLogger("headgate.git")
 MEMO_MAX = 5_000
 """Merges whose results are cached."""
 TIDIED_EVERY, LOOSE_MAX, PACKS_MAX = 25, 2_000, 50
-"""Once in this many merges or fetches, the repository is repacked if it has this many loose objects, or packs."""
+"""Once in `TIDIED_EVERY` merges or fetches, the repository is repacked if it has this many loose objects, or packs."""
 HERE_MAX = 50_000
 """Objects that are cached as present."""
 COMMIT_MAX_BYTES = 32 * 2**20
@@ -89,14 +89,14 @@ COMMIT_MAX_BYTES = 32 * 2**20
 MERGES_HERE_MAX = 4
 """Concurrent merges in one repository."""
 PLACE_MAX_S = 5.0
-"""Time for which a merge has one of the places of all repositories: slow merges of one hold up no other."""
+"""How long a merge may occupy one of the places that all repositories share, so that slow merges delay no others."""
 NEAR_MAX = 50
 """Steps along first parents that are searched before git is called."""
 
 
 class MirrorRepository:
-    """Keep a bare copy. A push holds `exclusive`; merging needs no lock, because objects are only added and
-    never collected."""
+    """Keep a bare copy of a repository. A push holds `exclusive`; merging needs no lock, because objects are only added
+    and never collected."""
 
     def __init__(
         self,
@@ -105,19 +105,22 @@ class MirrorRepository:
         who: bytes = IDENTITY,
         merging: asyncio.Semaphore | None = None,
     ) -> None:
-        """Make a mirror. `who` is the author of its commits; `merging` limits merges in all repositories together."""
+        """Make a mirror.
+
+        `who` is the committer of its merges; `merging` limits the merges in all repositories together.
+        """
         self.path, self.remote, self._who = path, remote, who
         self._merging = merging or asyncio.Semaphore(1)
         self._merging_here = asyncio.Semaphore(MERGES_HERE_MAX)
         self.exclusive = Exclusive(path.with_name(f"{path.name}.lock"))
         self.atomic = True
-        """Whether the remote can update several refs in one step; False once it has failed to."""
+        """Whether the remote can update several refs atomically; False once it has failed to do so."""
         self._fetching = Exclusive(path.with_name(f"{path.name}.fetch.lock"))
         self._making = asyncio.Lock()
         self._opened = Opened(path)
         self._merged: OrderedDict[tuple[str, bytes], str] = OrderedDict()
         self.merges = self._fetches = 0
-        """Merges and fetches that were made rather than found in a cache."""
+        """Merges and fetches that were performed rather than found in a cache."""
         self._here: set[str] = set()
         """Objects known to be present."""
         self.refusals = Refusals()
@@ -126,7 +129,7 @@ class MirrorRepository:
         """Prepare the copy for use. Raise OSError or pygit2.GitError."""
         async with self._making:
             exists = (self.path / "HEAD").exists()
-            # Somebody has removed the copy while we run: nothing that was known to be present is.
+            # Somebody has removed the copy while this process runs, so forget which objects were present.
             if not exists:
                 self._here.clear()
                 self._opened.close()
@@ -134,27 +137,29 @@ class MirrorRepository:
             self._opened.renew()
 
     def _create(self) -> None:
-        """Create the copy completely, or not at all, without a process: a start makes one for each project."""
-        # The rename makes the copy appear whole. A crash before it
-        # leaves a directory that the next process with this pid clears.
+        """Create the copy completely, or not at all. Start no process for it: at its start, Headgate creates one copy
+        for
+        each project."""
+        # The rename makes the complete copy appear at once. A crash before it
+        # leaves a directory that the next process with this pid removes.
         new = self.path.with_name(f"{self.path.name}.new-{os.getpid()}")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(new, ignore_errors=True)
-        pygit2.init_repository(new, bare=True).config["gc.auto"] = 0  # for people who look around in it
+        pygit2.init_repository(new, bare=True).config["gc.auto"] = 0  # in case people run git in it
         try:
             new.rename(self.path)
         except OSError:
             if not (self.path / "HEAD").exists():
                 raise
-            shutil.rmtree(new)  # another process was quicker
+            shutil.rmtree(new)  # another process was faster
 
     async def bring(self, wanted: Mapping[str, str]) -> set[str]:
         """Fetch the commits of `wanted` (remote ref to commit) that are missing. Return those that could not be
         fetched: their refs have moved, or `refusals` says why. Raise GitError or OSError."""
-        # Checked without the lock first: usually all commits are here, and a look must not wait for a long fetch.
+        # First check without the lock: usually all commits are here, and a poll must not wait for a long fetch.
         if not await self.missing(wanted.values()):
             return set()
-        # Who finds the copy empty may be waiting for the fetch that fills it.
+        # If the copy is empty, another process may be filling it, which takes long.
         async with self._fetching.hold(FIRST_MAX_S if self._is_empty() else None):
             # Another process may have fetched them while we waited for the lock.
             absent = await self.missing(wanted.values())
@@ -171,15 +176,19 @@ class MirrorRepository:
         return absent
 
     def _is_empty(self) -> bool:
-        """Return whether nothing was ever fetched: then a whole repository comes, which gets the longer time limit."""
+        """Return whether nothing was ever fetched: the first fetch brings all history, and gets the longer time
+        limit.
+        """
         return not any((self.path / "objects/pack").glob("*.pack"))
 
     # --- objects
 
     @property
     def repository(self) -> pygit2.Repository:
-        """Return the repository, after `ready`. Objects read from it cannot be used with another one, and keep it
-        open."""
+        """Return the repository; requires `ready`.
+
+        Objects read from it keep it open, and work with no other repository.
+        """
         return self._opened.repository
 
     def rest(self) -> None:
@@ -187,10 +196,10 @@ class MirrorRepository:
         self._opened.close()
 
     def has(self, commit: str) -> bool:
-        """Return whether an object of this name exists, even if it is no commit or damaged."""
+        """Return whether an object with this id exists, even if it is damaged or not a commit."""
         if commit in self._here:
             return True
-        # Only presence is cached: what is absent now may arrive with a fetch of another process.
+        # Cache only presence: an absent object may arrive with a fetch of another process.
         found = self.repository.odb.exists(commit)
         if found:
             # Forgetting is safe: objects are never removed, so this set only saves look-ups.
@@ -213,16 +222,16 @@ class MirrorRepository:
         try:
             kind, size = self.repository.odb.read_header(commit)
             if kind == pygit2.enums.ObjectType.COMMIT and size <= COMMIT_MAX_BYTES:
-                # Read raw and parsed by us: the library rejects whole commits
-                # for a flaw in the author, and old histories have such.
+                # Read and parse it ourselves: the library rejects commits with
+                # a flaw in the author, which occur in old histories.
                 return parts(self.repository.read(commit)[1])
         except KeyError as error:
             why = self.refusals.why(commit)
-            raise impossible(f"cannot be had: {why}" if why else f"is not in {self.remote.url}") from error
+            raise impossible(f"cannot be fetched: {why}" if why else f"is not in {self.remote.url}") from error
         except (pygit2.GitError, ValueError, OSError) as error:
             raise impossible(f"cannot be read: {error}") from error
         if kind == pygit2.enums.ObjectType.COMMIT:
-            raise impossible(f"has {size} bytes; it may have {COMMIT_MAX_BYTES}")
+            raise impossible(f"has {size} bytes; at most {COMMIT_MAX_BYTES} are allowed")
         raise GitImpossible(("cat-file",), 1, f"{commit} is a {kind.name.lower()}, not a commit; push a commit")
 
     def parents(self, commit: str) -> tuple[str, ...]:
@@ -240,7 +249,7 @@ class MirrorRepository:
         except (KeyError, pygit2.GitError, ValueError) as error:
             raise _unread(commit, error) from error
         if not isinstance(found, pygit2.Tree):
-            raise GitImpossible(("cat-file",), 1, f"what commit {commit} calls its files is none")
+            raise GitImpossible(("cat-file",), 1, f"the tree that commit {commit} names is not a tree")
         return found
 
     async def contains(self, head: str, commit: str) -> bool:
@@ -264,8 +273,8 @@ class MirrorRepository:
         def walk() -> bool | None:
             if self._soon_contains(head, commit):
                 return True
-            # The reverse search is what usually settles it: a new
-            # change sits a few commits above the head of its branch.
+            # The reverse search usually finds the answer: a new change
+            # is a few commits above the head of its branch.
             return False if self._soon_contains(commit, head) else None
 
         return await asyncio.to_thread(walk)
@@ -311,22 +320,23 @@ class MirrorRepository:
     # --- merging
 
     async def merge(self, head: str, item: MergeItem) -> str:
-        """Return the commit after `item` was merged onto `head`. Raises Conflict, GitError."""
-        # The item's id is no input of the merge: after a reset, another item merges the same change onto the same head.
+        """Return the commit that merges `item` into `head`. Raise MergeConflict, GitError."""
+        # The item's id does not affect the merge: after a reset, another item merges the same change into the same
+        # head.
         key = (head, hashlib.sha256(msgspec.json.encode(replace(item, item=""))).digest())
         known = self._merged.get(key)
-        # The copy may have been removed and made again since; then the merge must be written once more.
+        # Somebody may have removed the copy since; then the merge must be written again.
         if known is not None and self.has(known):
             self._merged.move_to_end(key)
             return known
         self.merges += 1
-        # Taken before one of the shared places, so that one repository with slow merges cannot occupy them all.
+        # Take this place before a shared one, so that one repository with slow merges cannot occupy all shared places.
         async with self._merging_here:
             made = await with_place(self._merging, lambda: merge(self, head, item), PLACE_MAX_S)
         self._merged[key] = made
         if len(self._merged) > MEMO_MAX:
             self._merged.popitem(last=False)
-        # Counted from 1, so a merger that restarts often still tidies with its first merge.
+        # Compare with 1, so that a merger that restarts often still tidies after its first merge.
         if self.merges % TIDIED_EVERY == 1:
             async with self._fetching.hold():
                 await self._tidy()
@@ -338,8 +348,8 @@ class MirrorRepository:
         stays available."""
         objects = self.path / "objects"
         loose, packs = await asyncio.to_thread(
-            # Loose objects spread evenly over 256 directories; git
-            # itself estimates their number from this one in `gc --auto`.
+            # Loose objects are spread evenly over 256 directories; `git
+            # gc --auto` estimates their number from this directory, too.
             lambda: (len(list(objects.glob("17/*"))) * 256, len(list(objects.glob("pack/*.pack"))))
         )
         try:
@@ -347,4 +357,4 @@ class MirrorRepository:
                 # A geometric repack rewrites only small packs, and keeps unreachable objects, unlike `repack -a -d`.
                 await git("repack", "-q", "-d", "--geometric=2", at=self.path)
         except (GitError, OSError) as error:
-            log.warning("%s: the objects could not be packed, which makes it slow in time: %s", self.path, error)
+            log.warning("%s: its objects could not be packed, which will make it slow: %s", self.path, error)

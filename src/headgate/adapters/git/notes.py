@@ -1,7 +1,7 @@
-"""Keep notes on commits: reports, with a section for each pipeline, and remarks of people, a line each.
+"""Keep notes on commits: reports, with a section for each pipeline, and people's remarks, one on each line.
 
-Notes with remarks of two writers are merged by keeping the lines of both, as git's `cat_sort_uniq` does.  A reader has
-to find out who wrote a line, since anybody who may push the ref may write anything.
+If two writers add remarks, the notes are merged by keeping the lines of both, as git's `cat_sort_uniq` does.  A reader
+must verify who wrote a line, since anybody who may push the ref may write anything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOTES = "refs/notes/headgate"
 _HEADING = re.compile(r"^Headgate \((.+)\):$", re.MULTILINE)
 _LANDED = re.compile(r"^Landed on (.+) as ([0-9a-f]{40,64})$", re.MULTILINE)
 _OURS = re.compile(r"^(?=Headgate \(|Landed on )", re.MULTILINE)
-"""Beginnings of lines that readers trust."""
+"""Beginnings of lines that readers of notes interpret."""
 REVIEW_NOTES = "refs/notes/headgate-review"
 NOTE_MAX_BYTES = 2 * 2**20
 """Size of the remarks on one commit; a larger note is not read."""
@@ -39,8 +39,8 @@ def landed_line(branch: str, commit: str) -> str:
 
 
 def landed_as(note: str, branch: str) -> str:
-    """Return the commit on the branch as which the change landed; empty if the note has none."""
-    # A change may land twice, for example after a revert; the last line is the newest.
+    """Return the commit as which the change landed on the branch; empty if the note names none."""
+    # A change may land twice, for example after a revert; the last line is the newest one.
     return next((commit for on, commit in reversed(_LANDED.findall(note)) if on == branch), "")
 
 
@@ -50,7 +50,8 @@ async def annotate(
     """Return the notes at `notes` (empty: there are none) with this section added to the commit's note, which ends with
     the line `landed`; `notes` if nothing changed. Raises GitError, OSError."""
     await _bring(mirror, NOTES, notes)
-    escaped = _OURS.sub("  ", text.strip())  # the author of a change can influence its report
+    # The author of a change can influence its report, so escape lines that only Headgate may write.
+    escaped = _OURS.sub("  ", text.strip())
     section = f"{escaped}\n\n{landed}" if landed else escaped
     return await asyncio.to_thread(_annotate, mirror, commit, pipeline, section, notes)
 
@@ -81,8 +82,8 @@ def _read(tree: pygit2.Tree | None, commit: str) -> str:
 
 
 def _blobs(tree: pygit2.Tree, rest: str) -> Iterator[pygit2.Blob]:
-    """Yield the notes of the commit `rest`, not yet read: their path is the commit, of which each leading pair of
-    digits may be a directory, to any depth."""
+    """Yield the notes of a commit. A note's path is the commit's id, in which each leading pair of digits may be a
+    directory, to any depth; `rest` is the part of the id below `tree`."""
     if rest in tree and isinstance(blob := tree[rest], pygit2.Blob):
         yield blob
     if rest[:2] in tree and isinstance(below := tree[rest[:2]], pygit2.Tree):
@@ -103,10 +104,11 @@ def _annotate(mirror: MirrorRepository, commit: str, pipeline: str, text: str, n
 def with_note(
     repository: pygit2.Repository, tree: pygit2.Tree | None, rest: str, blob: pygit2.Oid, *, top: bool = True
 ) -> pygit2.Oid:
-    """Return the tree with only this note for its commit, below one directory or as deep as existing ones: so writing a
-    note costs little however many there are."""
+    """Return the tree with only this note for its commit. Use at least one level of directories, or existing deeper
+    ones,
+    so that writing a note costs little however many there are."""
     builder = repository.TreeBuilder() if tree is None else repository.TreeBuilder(tree)
-    # The note may lie here from before the directories were made; two notes of one commit would be concatenated.
+    # A note may be at this level since before the directories existed; git would concatenate two notes of one commit.
     if tree is not None and rest in tree:
         builder.remove(rest)
     name = rest[:2]
@@ -121,10 +123,10 @@ def with_note(
 
 
 def _with_section(note: str, pipeline: str, text: str) -> str:
-    # Odd parts are headings and even ones their bodies; the first part is what people wrote above.
+    # Odd parts are headings and even ones their bodies; part 0 is what people wrote above them.
     parts = _HEADING.split(note)
     sections = {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
-    # Removed and added again, so that the latest report is the last section.
+    # Remove the section and add it again, so that the latest report is the last section.
     sections.pop(pipeline, None)
     sections[pipeline] = text.strip()
     own_sections = [f"Headgate ({name}):\n{body}" for name, body in sections.items()]
@@ -165,7 +167,7 @@ def _lines(data: bytes) -> list[str]:
 
 
 async def with_remark(mirror: MirrorRepository, notes: str, commit: str, line: str) -> str:
-    """Return the notes with one more line on a commit; the same, if it is there.  Raise GitError, OSError."""
+    """Return the notes with one more line on a commit; unchanged if the line exists.  Raise GitError, OSError."""
     await _bring(mirror, REVIEW_NOTES, notes)
     return await asyncio.to_thread(_with_remark, mirror, notes, commit, line)
 
@@ -173,13 +175,13 @@ async def with_remark(mirror: MirrorRepository, notes: str, commit: str, line: s
 def _with_remark(mirror: MirrorRepository, notes: str, commit: str, line: str) -> str:
     found, unread = _read_remarks(mirror, notes, [commit])
     before = found.get(commit, ())
-    # A request that is repeated after its answer was lost adds nothing.
+    # The request may be a repetition after its answer was lost.
     if line in before:
         return notes
     text = "".join(f"{one}\n" for one in (*before, line)).encode(errors="replace")
-    # A note that was too large to be read would be replaced by this one line.
+    # Otherwise this line would replace a note that was too large to read.
     if unread or len(text) > NOTE_MAX_BYTES:
-        why = f"so much was said of {commit[:12]} already that no more can be kept ({NOTE_MAX_BYTES // 2**20} MB)"
+        why = f"the remarks on {commit[:12]} have reached their limit of {NOTE_MAX_BYTES // 2**20} MB"
         raise GitImpossible(("notes",), 1, f"{why}; propose a new patchset")
     repository = mirror.repository
     tree = with_note(repository, tree_of(mirror, notes), commit, repository.create_blob(text))

@@ -1,4 +1,4 @@
-"""Read and write git objects: packs that are open, commits as they are stored, trees and texts in them."""
+"""Read and write git objects: open packs, raw commits, trees, and the texts in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.config.budgets import BRANCH_MAX_BYTES, FILE_MAX_BYTES, FILES_MAX,
 from headgate.config.files.source import unread
 
 RENEWED_EVERY = 10
-"""Changes of the packs after which the repository is opened again."""
+"""After this many changes of its packs, the repository is opened again."""
 PACKS_OPEN_MAX = 200
 """Packs that this process keeps open, in all repositories together."""
 IDENTITY = b"Headgate <headgate@localhost>"
@@ -29,18 +29,18 @@ _ENCODINGS = re.compile(
     r"utf-?8|us-ascii|ascii|latin-?\d+|iso-?8859-\d+|(cp|windows-)\d+|koi8-[rtu]|shift[-_]?jis|sjis|euc[-_](jp|kr)"
     r"|iso-2022-(jp|kr)|gb2312|gbk|gb18030|big5(-?hkscs)?|tis-620"
 )
-"""Encodings that are decoded; Python's others are no text encodings, fail in unusual ways, or are slow."""
+"""Encodings that are decoded; Python's other codecs do not decode text, fail in unusual ways, or are slow."""
 DIRECTORIES_MAX = 20_000
 """Most directories of two trees that are compared."""
 ENTRIES_MAX = 100_000
 """Most entries of trees that are read for one branch."""
 SHOWN_MAX = 50
-"""Files that a summary names; of further files it gives the number."""
+"""Most files that a summary names; it counts further ones."""
 _KIND = re.compile(r"CONFLICT \((.+)\)")
 
 
 def bound_packs() -> None:
-    """Make the library close the packs that have not been used for the longest time, in the whole process."""
+    """Make the library close the least recently used packs if there are more than `PACKS_OPEN_MAX` in this process."""
     if pygit2.settings.mwindow_file_limit != PACKS_OPEN_MAX:
         pygit2.settings.mwindow_file_limit = PACKS_OPEN_MAX
 
@@ -48,8 +48,8 @@ def bound_packs() -> None:
 class Opened:
     """Open the library's view of one repository.
 
-    It keeps open each pack that it ever saw, also those that were packed into others since, and every fetch brings a
-    pack. So the view is a new one once in a while, and the old one goes with its last object.
+    The view keeps every pack open that it ever saw, even those that a repack has removed, and every fetch adds a
+    pack. So the view is renewed now and then; the old one is closed with its last object.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,29 +68,28 @@ class Opened:
         """Close the view; current readers continue with theirs."""
         old, self._repository, self._changes = self._repository, None, 0
         for name in ("branches", "references", "remotes", "submodules") if old is not None else ():
-            delattr(old, name)  # reference cycles would keep it until the next garbage collection
+            delattr(old, name)  # reference cycles would keep the view open until the next garbage collection
 
     def renew(self) -> None:
         """Renew the view if that is due. Raise OSError."""
         packed_ns = (self._path / "objects/pack").stat().st_mtime_ns
         if packed_ns != self._packed_ns:
             self._packed_ns = packed_ns
-            # Renewing at each change would reopen all packs for every
-            # fetch; never renewing would keep removed ones open.
+            # Renewing the view at each change would reopen all packs for
+            # every fetch; never renewing it would keep removed ones open.
             self._changes += 1
         if self._changes >= RENEWED_EVERY:
             self.close()
 
 
 def identity(name: str, address: str) -> bytes:
-    """Format an identity as commits have it, without characters that git rejects; if nothing is left, return
-    Headgate's."""
+    """Format an identity as in commits, without characters that git rejects; if nothing is left, return Headgate's."""
     clean = [re.sub(r"[<>\x00-\x1f]", "", text).strip() for text in (name, address)]
     return f"{clean[0]} <{clean[1]}>".encode(errors="replace") if all(clean) else IDENTITY
 
 
 class Original(NamedTuple):
-    """Hold the parts of a commit that its copies keep."""
+    """Hold the parts of a commit that its copies preserve."""
 
     author: bytes
     """Name, address and time of the author."""
@@ -106,20 +105,20 @@ class Parts(NamedTuple):
     parents: tuple[str, ...]
     original: Original
     flaw: str
-    """Why git would not have written the commit, for people; empty if it would."""
+    """Why git itself would not have written the commit, as a message; empty if it would."""
 
 
 def parts(raw: bytes) -> Parts:
-    """Parse any commit of which tree and parents can be read. Raise ValueError."""
+    """Parse any commit whose tree and parents can be read. Raise ValueError."""
     lines = raw.partition(b"\n\n")[0].split(b"\n")
     if not _TREE.fullmatch(lines[0]):
         raise ValueError("it does not begin with its tree")
     last = next((n for n, line in enumerate(lines) if n and not _PARENT.fullmatch(line)), len(lines))
     rest = lines[last:]
     flaw = next((why for why in (_flaw(rest, 0, b"author "), _flaw(rest, 1, b"committer ")) if why), "")
-    # C programs, git among them, see the message end at the NUL, so people would review another text than is stored.
+    # For C programs such as git, the message ends at the NUL, so people would not review the stored text.
     if b"\0" in raw:
-        flaw = "there is a NUL in it"
+        flaw = "it contains a NUL"
     parents = tuple(line[7:].decode() for line in lines[1:last])
     return Parts(lines[0][5:].decode(), parents, original(raw), flaw)
 
@@ -151,10 +150,10 @@ def decoded(original: Original, raw: bytes) -> str:
     return found.encode(errors="replace").decode()
 
 
-def retold(original: Original, message: str) -> Original:
-    """Return the same author, with another message."""
+def with_message(original: Original, message: str) -> Original:
+    """Return the same author with another message."""
     known = _ENCODINGS.fullmatch(original.encoding.decode(errors="replace").lower() or "utf-8")
-    # An unknown encoding is left as it is: decoding with the wrong one would damage the name.
+    # Do not decode an unknown encoding: decoding with the wrong one would damage the name.
     author = decoded(original, original.author).encode() if known else original.author
     return Original(author, b"", message.encode(errors="replace"))
 
@@ -164,8 +163,9 @@ def signature(at_s: int, who: bytes = IDENTITY) -> bytes:
 
 
 def commit(tree: str, parents: Sequence[str], original: Original, at_s: int, who: bytes = IDENTITY) -> bytes:
-    """Return the commit object, with Headgate or the given identity as committer, at a given time: the same input gives
-    the same id."""
+    """Return the commit object, with Headgate or another identity as committer. The time is a parameter, so that the
+    same
+    input gives the same id."""
     lines = [b"tree " + tree.encode(), *(b"parent " + parent.encode() for parent in parents)]
     lines += [b"author " + original.author, b"committer " + signature(at_s, who)]
     lines += [b"encoding " + original.encoding] if original.encoding else []
@@ -175,8 +175,8 @@ def commit(tree: str, parents: Sequence[str], original: Original, at_s: int, who
 def between(before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
     """Yield the paths of files, links and submodules that exist in only one tree or differ.
 
-    What is below a directory that is in many places is yielded for each of them.  Raises GitImpossible when there are
-    very many directories to look at.
+    If a directory occurs in several places, its files are yielded for each place.  Raise GitImpossible if more than
+    `DIRECTORIES_MAX` directories differ.
     """
     waiting: list[tuple[bytes, pygit2.Tree | None, pygit2.Tree | None]] = [(b"", before, after)]
     looked = 0
@@ -213,7 +213,7 @@ def _directory(entry: pygit2.Object | None) -> pygit2.Tree | None:
 def texts(repository: pygit2.Repository, tree: pygit2.Tree, paths: Iterable[str]) -> dict[str, str]:
     """Map paths to texts: the named files, and the `*.yaml` files (and `.zuul.ignore`) below the named directories.
 
-    In place of what is too large stands why it was not read (`config.files.source.unread`).
+    For a file that is too large, the text is the reason why it was not read (`config.files.source.unread`).
     """
     found: dict[str, str] = {}
     reading = _BranchReader(repository.odb)
@@ -225,7 +225,7 @@ def texts(repository: pygit2.Repository, tree: pygit2.Tree, paths: Iterable[str]
         for at, text in reading.of(entry, path.rstrip("/")):
             found[at] = text
             if reading.over:
-                # What was read so far is dropped: half of a branch's configuration would be a different configuration.
+                # Drop what was read so far: half of a branch's configuration would be a different configuration.
                 return {at: unread(reading.over)}
     return found
 
@@ -261,7 +261,7 @@ class _BranchReader:
         if self._files > FILES_MAX:
             self.over = f"there are more than {FILES_MAX} files of configuration on this branch"
             return ""
-        # The header tells the size without inflating the blob, which may be made to be huge.
+        # The header contains the size, which saves inflating a blob that may be huge.
         _, length_bytes = self._odb.read_header(blob.id)
         if length_bytes > FILE_MAX_BYTES:
             return unread(f"this file has {sized(length_bytes)}; at most {sized(FILE_MAX_BYTES)} are read")
@@ -273,10 +273,11 @@ class _BranchReader:
 
 
 def conflicts(fields: Sequence[str], commits: Sequence[str]) -> str:
-    """Return the files in conflict, each once, with the kind of its conflict unless both sides changed its content.
+    """Return the files in conflict, each once, with the kind of conflict unless both sides changed the content.
 
-    `fields` follow the tree: names up to an empty one, then messages, each a count, so many names, kind and text.
-    `commits` are the two sides: a file that had to make way is listed as `<name>~<commit>`.
+    `fields` are the output of `git merge-tree` after the tree: names up to an empty field, then messages, each a count,
+    that many names, a kind and a text. `commits` are the two sides: git lists a file that it renames as
+    `<name>~<commit>`.
     """
     aside = re.compile(rf"~({'|'.join(map(re.escape, commits))})(_\d+)?$")
     names, messages = _halves(fields)
@@ -293,7 +294,7 @@ def conflicts(fields: Sequence[str], commits: Sequence[str]) -> str:
 
 
 def shown_name(path: str) -> str:
-    """Return a path as it is if that is unambiguous, otherwise quoted."""
+    """Return a path unchanged if that is unambiguous, otherwise quoted."""
     plain = path.isprintable() and path == path.strip() and not set(path) & set('",')
     return path if plain else json.dumps(path, ensure_ascii=not path.isprintable())
 
@@ -308,5 +309,5 @@ def _messages(fields: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
     while at < len(fields) and fields[at].isdigit():
         count = int(fields[at])
         yield fields[at + 1 + count], fields[at + 1 : at + 1 + count]
-        # A message takes the count, so many names, the kind and the text.
+        # A message consists of the count, that many names, the kind and the text.
         at += count + 3

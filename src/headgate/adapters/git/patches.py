@@ -1,4 +1,4 @@
-"""Show how two files differ: git compares them once, and parts of its output are read from a file."""
+"""Show how two files differ: git compares them once, and writes its output to a file that is read in parts."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ LINES_A_PART, PART_MAX_BYTES, LINE_MAX_BYTES = 1_000, 200_000, 1_000
 PATCH_MAX_BYTES = 128 * 2**20
 FILE_MAX_BYTES = 64 * 2**20
 """Size above which files are not compared."""
-KEPT_MAX_BYTES = 256 * 2**20
-"""Total size of the differences that are cached beside one repository."""
+CACHE_MAX_BYTES = 256 * 2**20
+"""Total size of the differences that are cached for one repository."""
 LIMITS = GitLimits(timeout_s=30.0, out_max_bytes=2**20, file_max_bytes=PATCH_MAX_BYTES, memory_max_bytes=2**30)
 ATTEMPTS_MAX = 3
-"""Most comparisons for one part, if others remove the difference before it is read."""
+"""Most comparisons for one part, if other requests remove the file before it is read."""
 INDEXES_MAX = 50
 PARTS_MAX = 100_000
 PLACE = "headgate-review"
 """Directory of the differences, within the bare repository."""
 _HUNK = re.compile(rb"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
-ENDS = f"the difference is larger than {PATCH_MAX_BYTES // 2**20} MB; look at the rest with git"
+ENDS = f"the difference is larger than {PATCH_MAX_BYTES // 2**20} MB; see the rest with git"
 
 
 class PatchPart(NamedTuple):
@@ -57,7 +57,7 @@ class Patches:
         if not 0 <= number <= PARTS_MAX:
             raise GitImpossible(("diff",), 1, f"there is no part {number}")
         path = mirror.path / PLACE / f"{old}-{new}"
-        # Another request, also one of another process, may need the room before the file is read.
+        # Another request, or another process, may remove the file to make room before it is read.
         for _ in range(ATTEMPTS_MAX - 1):
             with suppress(FileNotFoundError):
                 return await self._part(mirror, path, old, new, number)
@@ -70,7 +70,10 @@ class Patches:
         return await asyncio.to_thread(self._read, path, number, complete)
 
     async def _made(self, mirror: MirrorRepository, path: Path, old: str, new: str) -> bool:
-        """Return whether the file has the complete difference; it exists in any case. Raise GitError, OSError."""
+        """Compare if the file does not exist; return whether it has the complete difference.
+
+        Raise GitError, OSError.
+        """
         cut = path.with_name(f"{path.name}.cut")
         if path.exists():
             return not cut.exists()
@@ -83,15 +86,16 @@ class Patches:
             await git(*args, at=mirror.path, limits=LIMITS)
         except GitTimeout as error:
             made.unlink(missing_ok=True)
-            raise GitImpossible(args, -1, "it takes too long to compare these files; look with git") from error
+            raise GitImpossible(args, -1, "it takes too long to compare these files here; use git") from error
         except GitError:
             # git dies of SIGXFSZ at the file limit. A file close to the limit was
-            # cut there and its beginning is good; a smaller one is a real failure.
+            # cut there, and its beginning is valid; a smaller one is a real failure.
             if not made.exists() or made.stat().st_size < PATCH_MAX_BYTES - 2**20:
                 made.unlink(missing_ok=True)
                 raise
             complete = False
-            # Before the rename: a crash between the two leaves a mark without a file, and the comparison is made again.
+            # Do this before the rename: a crash in between leaves a mark without a file, so the files are compared
+            # again.
             cut.touch()
         await asyncio.to_thread(_bounded, path.parent)
         made.rename(path)
@@ -112,7 +116,7 @@ class Patches:
             # A part begins where the one before it ends, so earlier
             # parts must be read once before a later one can be found.
             while len(marks) <= number:
-                after = list(_lines(file, marks[-1]))[-1][1]  # only the part that is not read yet
+                after = list(_lines(file, marks[-1]))[-1][1]  # reads only the part that was not read yet
                 if after.offset == marks[-1].offset or after.offset >= path.stat().st_size:
                     return PatchAnswer(True)
                 marks.append(after)
@@ -125,7 +129,7 @@ class Patches:
 
 
 def _sides(mirror: MirrorRepository, old: str, new: str) -> tuple[str, str]:
-    """Return the objects to compare; an empty one represents a missing file. Raise GitImpossible."""
+    """Return the objects to compare; an empty object represents a missing file. Raise GitImpossible."""
     repository, sides = mirror.repository, list[str]()
     for id in (old, new):
         if not id.strip("0"):
@@ -134,9 +138,9 @@ def _sides(mirror: MirrorRepository, old: str, new: str) -> tuple[str, str]:
         try:
             _, size = repository.odb.read_header(id)
         except (KeyError, ValueError) as error:
-            raise GitImpossible(("diff",), 1, f"the object {id} is not there") from error
+            raise GitImpossible(("diff",), 1, f"the object {id} does not exist") from error
         if size > FILE_MAX_BYTES:
-            why = f"a file of {size} bytes is not compared here, at most {FILE_MAX_BYTES}; look with git"
+            why = f"a file of {size} bytes is not compared here, at most {FILE_MAX_BYTES}; use git"
             raise GitImpossible(("diff",), 1, why)
         sides.append(id)
     return sides[0], sides[1]
@@ -147,7 +151,7 @@ def _bounded(place: Path) -> None:
     found = sorted((one.stat().st_mtime_ns, one.stat().st_size, one) for one in place.iterdir() if one.is_file())
     left = sum(size for _, size, _ in found)
     for _, size, one in found:
-        if left <= KEPT_MAX_BYTES - PATCH_MAX_BYTES:
+        if left <= CACHE_MAX_BYTES - PATCH_MAX_BYTES:
             return
         # Another request is still writing that file.
         if ".new-" not in one.name:
@@ -171,7 +175,7 @@ def _lines(file: IO[bytes], at: PatchPart) -> Iterator[tuple[DiffLine, PatchPart
         count += 1
         size = len(raw)
         shown = raw
-        # Skips the rest of an overlong line in pieces, so that a file of one line of 60 MB never lies in memory.
+        # Skip the rest of an overlong line in pieces, so that a line of 60 MB is never in memory at once.
         while not shown.endswith(b"\n") and (rest := file.readline(2**16)):
             size += len(rest)
             shown = raw if not rest.endswith(b"\n") else raw + b"\n"

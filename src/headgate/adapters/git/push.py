@@ -1,9 +1,10 @@
 """Push tested commits to the heads of their branches, and messages to people as notes on their commits.
 
-A landing is three things: the branch advances, the note says so, the refs of the change go: its proposal and its
-approval; and so for all changes that land together.  They are pushed in one step where the remote can do that, else in
-this order, each only if its ref is still where it was seen: so it is the remote that refuses to land what was withdrawn
-a moment ago.  A repeated request after an interruption does what is left.
+A landing has three steps: the branch advances, a note reports it, and the refs of the change (its proposal and its
+approvals) are deleted; all changes that land together do this together.  If the remote supports it, one atomic push
+makes all steps; otherwise they are pushed in this order, each only if its ref is still where it was seen.  So it is the
+remote that refuses to land a change that was withdrawn a moment ago.  A request that is repeated after an interruption
+makes the remaining steps.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ATTEMPTS_MAX = 20
 """Attempts when other pushes interfere."""
 PAUSE_MAX_S = 2.0
 WORDS_MAX_LINES, WORDS_MAX_CHARS = 20, 300
-"""Limits on what is kept of a server's message when it refuses a push."""
+"""Limits on the part of a server's message that is reported when it refuses a push."""
 PUSH_LIMITS = GitLimits(timeout_s=600.0, out_max_bytes=2**20)
 """A server may run hooks that take long; after a timeout, the next attempt shows whether the push has succeeded."""
 _RACES = (
@@ -44,7 +45,7 @@ _RACES = (
     "reference already exists",
     "atomic transaction failed",
 )
-"""Reasons of a remote that only mean that another push came first."""
+"""A remote's reasons that only mean that another push came first."""
 PUSHED = (
     "Let Headgate's account push to the branch past its rules, or have the forge merge (land = merge, in the section of"
     " the connection)."
@@ -55,23 +56,23 @@ _FORBIDDEN = re.compile(r"returned error: 403|permission to \S+ denied|not allow
 
 
 class _Late(Exception):
-    """Report that a ref was not where it was seen; the text is the remote's reason."""
+    """Report that a ref was not where it was seen; the message is the remote's reason."""
 
 
 class Shut(Exception):
-    """Report that the queue is closed and that the push did not happen before."""
+    """Report that the queue is closed, and that the push did not happen earlier."""
 
 
 class PushRefused(GitImpossible):
     """Report that the remote rejects the change of these refs."""
 
     def __init__(self, code: int, reasons: Mapping[str, str], words: str) -> None:
-        # In an atomic push, git also names each ref that failed only because another one did.
+        # For an atomic push, git also lists each ref that failed only because another one did.
         own_reasons = {reason for reason in reasons.values() if "atomic" not in reason} or set(reasons.values())
         server_message = f"\nThe git server says:\n{words}" if words else ""
         super().__init__(("push",), code, f"the push was refused: {'; '.join(sorted(own_reasons))}{server_message}")
         self.refs = {ref for ref, reason in reasons.items() if "atomic" not in reason}
-        """The refused refs, without those that were refused only because others were."""
+        """The refused refs, without those that failed only because others did."""
 
 
 class _Step(NamedTuple):
@@ -85,54 +86,59 @@ class _Step(NamedTuple):
 
 
 async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[str, str]) -> bool:
-    """Advance each branch from where it is `expected` to the tested commit, end the changes, write their notes; all
-    only while every change is still proposed and, where required, approved.
+    """Advance each branch from its `expected` commit to the tested one, end the changes, and write their notes; all
+    this only while every change is still proposed and, if required, approved.
 
-    True: a branch has moved, nothing was pushed.  What was done before is not done again.  Raises Shut, GitError,
-    OSError.
+    Return True if a branch has moved; then nothing was pushed.  A repeated call does not repeat completed steps.  Raise
+    Shut, GitError, OSError.
     """
     parts = work.parts
     branches = {_branch(part): part.commit for part in parts}
     change_refs = {ref: commit for part in parts for ref, commit in _change_refs(part).items()}
 
     async def once() -> bool:
-        # Read again at each attempt: a lost race means that something here has changed.
+        # Read the refs again at each attempt: a lost race means that something here has changed.
         refs = await mirror.remote.refs(*branches, *change_refs, VETOES, NOTES)
         left = await _left(mirror, parts, refs)
-        # Only after `_left`: a push whose answer was lost must be
+        # This must follow `_left`: a push whose answer was lost must be
         # reported as landed, even if the queue was closed since.
         if left and work.shut:
             raise Shut
         if left and work.withheld:
             raise GitImpossible(("push",), 1, work.withheld)
         held = [step for part in left for step in _held(part)]
-        # Gives people a readable reason; the push repeats the check with leases, since refs may move meanwhile.
+        # This check gives people a readable reason; the push repeats it with leases, since refs may move meanwhile.
         _may_land(left, held, refs)
         moves = [_Step(branch, refs[branch], branches[branch]) for branch in dict.fromkeys(map(_branch, left))]
         if any(step.seen != expected.get(step.ref) for step in moves):
             return True
         notes = await _noted(mirror, parts, work.pipeline, refs.get(NOTES, ""))
-        # A ref that moved since is a new patchset, or an approval of one, and stays.
+        # A ref that has moved since belongs to a new patchset, and stays.
         gone = [_Step(ref, commit, "") for ref, commit in change_refs.items() if refs.get(ref) == commit]
         try:
             await _push(mirror, [moves, [_Step(NOTES, refs.get(NOTES, ""), notes)], gone], held)
-        # Without atomic pushes the branch may have moved before the notes were refused: then the change has landed, and
-        # an error would make people believe otherwise. The next look closes the change.
+        # Without atomic pushes, the branch may have moved before the remote refused the notes: then the change has
+        # landed, and an error would be wrong. The next poll closes the change.
         except PushRefused as refused:
             now = await mirror.remote.refs(*branches) if moves else {}
             if any(now.get(step.ref) != step.to for step in moves):
                 raise
             changes = ", ".join(part.change.key for part in parts)
-            log.warning("%s: %s has landed, but what follows it was refused: %s", mirror.remote.url, changes, refused)
+            log.warning(
+                "%s: %s has landed, but the remote refuses the notes or deletions that follow: %s",
+                mirror.remote.url,
+                changes,
+                refused,
+            )
         return False
 
     return await _in_time(mirror, once)
 
 
 async def tried(mirror: MirrorRepository, parts: Sequence[Landing], expected: Mapping[str, str]) -> bool:
-    """Check whether `land` would succeed, as far as the server tells without a push. Nothing is changed.
+    """Check whether `land` would succeed, as far as the server shows without a push; change nothing.
 
-    Return True if a branch has moved, or another push was quicker.  Raise GitError, OSError."""
+    Return True if a branch has moved, or another push came first.  Raise GitError, OSError."""
     branches = {_branch(part): part.commit for part in parts}
     refs = await mirror.remote.refs(*branches, *(ref for part in parts for ref in _change_refs(part)), VETOES)
     try:
@@ -143,8 +149,8 @@ async def tried(mirror: MirrorRepository, parts: Sequence[Landing], expected: Ma
         if any(step.seen != expected.get(step.ref) for step in moves):
             return True
         if moves:
-            # git checks leases on its side in a dry run; hooks of the
-            # server do not run, so a refusal may still come later.
+            # In a dry run, git checks the leases on its side, but the
+            # server's hooks do not run, so it may still refuse later.
             await _push_once(mirror, [*moves, *held], "--dry-run")
     except _Late:
         return True
@@ -156,12 +162,11 @@ def _branch(part: Landing) -> str:
 
 
 async def _left(mirror: MirrorRepository, parts: Sequence[Landing], refs: Mapping[str, str]) -> list[Landing]:
-    """Return the parts that are not in their branches yet.  Raise GitImpossible if a branch is gone, _Late if one
-    moved."""
+    """Return the parts that have not landed yet.  Raise GitImpossible if a branch is gone, _Late if one moved."""
     heads = {_branch(part): refs.get(_branch(part), "") for part in parts}
     if gone := [branch for branch, head in heads.items() if not head]:
         raise GitImpossible(("push",), 1, f"the branch {gone[0].removeprefix('refs/heads/')} is gone")
-    # A listed head that cannot be fetched any more was replaced in between.
+    # A listed head that can no longer be fetched was replaced in between.
     if await mirror.bring(heads):
         raise _Late(f"{', '.join(heads)} moved")
     return [
@@ -171,8 +176,8 @@ async def _left(mirror: MirrorRepository, parts: Sequence[Landing], refs: Mappin
 
 
 def _held(part: Landing) -> list[_Step]:
-    """Return the refs of a change that must be where they were seen when it lands."""
-    # `_ours` names the proposal and then the approval; the latter matters only where an approval is required.
+    """Return the refs of a change that must still be where they were seen when it lands."""
+    # `_ours` returns the proposal and then the approval; the latter matters only if an approval is required.
     commit, must = part.change.commit, (*_ours(part.change)[: 2 if part.approved else 1], *part.leases)
     return [_Step(ref, commit, commit) for ref in must]
 
@@ -190,7 +195,8 @@ def _may_land(left: Sequence[Landing], held: Sequence[_Step], refs: Mapping[str,
 
 
 async def _noted(mirror: MirrorRepository, parts: Sequence[Landing], pipeline: str, notes: str) -> str:
-    """Return the notes with those of the parts, except parts that a forge merges, or whose commit cannot be fetched."""
+    """Return the notes with those of the parts added, except for parts that a forge merges or whose commit cannot be
+    fetched."""
     for part in parts:
         commit = part.change.commit
         if part.change.number:
@@ -202,7 +208,7 @@ async def _noted(mirror: MirrorRepository, parts: Sequence[Landing], pipeline: s
 
 
 async def report(mirror: MirrorRepository, work: ReportRequest, commit: str, heading: str) -> None:
-    """Write the note on a commit below this heading, in place of an earlier one with the same heading. Raise GitError,
+    """Write the note on a commit below this heading, replacing an earlier one with the same heading. Raise GitError,
     OSError."""
     note = work.note
     landed = landed_line(work.change.branch, work.landed) if work.landed else ""
@@ -221,14 +227,14 @@ async def say(
     words: Mapping[str, str],
     held: Mapping[str, str],
 ) -> None:
-    """Move refs (ref -> commit; empty: delete), and write notes, in one step, while the refs of `held` have their
-    expected commits. Raise GitError, OSError."""
+    """Move the refs of `words` (ref -> commit; empty: delete) and write notes, in one push, provided that the refs of
+    `held` have their expected commits. Raise GitError, OSError."""
 
     async def once() -> None:
         refs = await mirror.remote.refs(notes_ref, *words, *held)
         if any(refs.get(ref) != commit for ref, commit in held.items()):
             raise GitImpossible(
-                ("push",), 1, "another patchset was proposed meanwhile, or it was withdrawn; look again"
+                ("push",), 1, "another patchset was proposed meanwhile, or it was withdrawn; reload the page"
             )
         steps = [_Step(ref, refs.get(ref, ""), to) for ref, to in words.items()]
         notes = refs.get(notes_ref, "")
@@ -241,11 +247,11 @@ async def say(
 async def remove(mirror: MirrorRepository, refs: Mapping[str, str]) -> str:
     """Remove the refs that are still where they were seen, and leave those that moved meanwhile.
 
-    Return why the remote does not let one of them go, or an empty string if it does.  Raise GitError, OSError."""
+    Return why the remote refuses to delete one of them; empty if it does not.  Raise GitError, OSError."""
     async with mirror.exclusive.hold():
         for ref, commit in refs.items():
             try:
-                # One by one: a ref that the server protects must not keep the others from going.
+                # Push them one by one: a ref that the server protects must not keep the others from being deleted.
                 await _push(mirror, [[_Step(ref, commit, "")]])
             except _Late:
                 continue
@@ -260,8 +266,8 @@ def _still_there(held: Sequence[_Step], refs: Mapping[str, str]) -> None:
         if refs.get(step.ref) == step.seen:
             continue
         if step.ref.startswith(("refs/approved/", APPROVALS)):
-            raise GitImpossible(("push",), 1, f"its approval was withdrawn: {step.ref} is not {step.seen[:8]} any more")
-        raise GitImpossible(("push",), 1, f"{step.ref} was withdrawn or replaced while it was being landed")
+            raise GitImpossible(("push",), 1, f"its approval was withdrawn: {step.ref} is no longer {step.seen[:8]}")
+        raise GitImpossible(("push",), 1, f"{step.ref} was withdrawn or replaced during its landing")
 
 
 def _nobody_objects(change: Change, refs: Mapping[str, str], vetoed: bool) -> None:
@@ -281,26 +287,28 @@ def _ours(change: Change) -> tuple[str, ...]:
 
 
 async def _in_time(mirror: MirrorRepository, once: Callable[[], Awaitable[T]]) -> T:
-    """Call `once` with exclusive access to the mirror, and again while other pushes come first, after a random pause
-    each time, so that racers part. Raise GitImpossible when every attempt was too late."""
+    """Call `once` with exclusive access to the mirror; repeat it while other pushes come first. The pause before each
+    repetition is random, so that competing processes do not stay in step. Raise GitImpossible if every attempt was too
+    late."""
     why = ""
     for attempt in range(ATTEMPTS_MAX):
         if attempt:
-            # Outside the lock, so that our own other pushes proceed meanwhile.
+            # Sleep outside the lock, so that our own other pushes proceed meanwhile.
             await asyncio.sleep(random.uniform(0, min(PAUSE_MAX_S, 0.05 * 2**attempt)))
         async with mirror.exclusive.hold():
             try:
                 return await once()
-            # A note of another merger is the common case: all pipelines of a repository write the same notes ref.
+            # Usually another merger has pushed a note: all pipelines of a repository write the same notes ref.
             except (_Late, NotesMoved) as late:
                 why = str(late)
     raise GitImpossible(("push",), 1, f"{mirror.remote.url}: each of {ATTEMPTS_MAX} pushes was too late: {why}")
 
 
 async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]], held: Sequence[_Step] = ()) -> None:
-    """Push all steps that change something: in one push, or group by group if the remote cannot do that or refuses only
-    later groups.  `held`: refs that must be where they are when the first group is pushed; most of them go in a later
-    group, and the remote itself checks that.  Raise _Late, PushRefused, RemoteError."""
+    """Push all steps that change something: in one atomic push, or group by group if the remote does not support that
+    or refuses only later groups. `held`: refs that must not have moved when the first group is pushed, which the
+    remote itself
+    checks; a later group deletes most of them. Raise _Late, PushRefused, RemoteError."""
     todo = [[step for step in group if step.seen != step.to] for group in groups]
     todo = [group for group in todo if group]
     if not todo:
@@ -310,35 +318,35 @@ async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]], hel
             await _push_once(mirror, [step for group in todo for step in group], "--atomic")
             return
         except PushRefused as refused:
-            # The branch itself was refused. If only notes or deletions were, the first group is tried alone below.
+            # The remote refuses the branch itself. If it refuses only notes or deletions, try the first group alone.
             if refused.refs & {step.ref for step in todo[0]}:
                 raise
         except RemoteError as error:
             if "does not support --atomic" not in error.message:
                 raise
-            # Remembered for this process only; after an upgrade of the server, a restart tries again.
+            # Only this process remembers it; after an upgrade of the server, a restart tries again.
             mirror.atomic = False
     for group in todo:
-        # Only in an atomic push does the failed lease of a held ref keep the branch from moving.
+        # The failed lease of a held ref keeps the branch from moving only in an atomic push.
         first = mirror.atomic and group is todo[0]
         await _push_once(mirror, [*group, *held] if first else group, *(["--atomic"] if first else []))
 
 
 async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options: str) -> None:
-    # With an empty expected value, the ref must not exist. A held ref is pushed to its own value only for its lease.
+    # An empty expected value means that the ref must not exist. A held ref is pushed unchanged, only for its lease.
     leases = [f"--force-with-lease={step.ref}:{step.seen}" for step in steps]
     specs = [f"{step.to}:{step.ref}" for step in steps]
     try:
         args = ("push", *options, "--porcelain", *leases, "--", mirror.remote.url, *specs)
         await mirror.remote.talk(*args, at=mirror.path, limits=PUSH_LIMITS)
     except RemoteError as error:
-        # Porcelain goes to standard output, what the server and its hooks say to standard error.
+        # git writes porcelain to standard output, and the messages of the server and its hooks to standard error.
         reasons = _reasons(error.printed)
         if not reasons and _FORBIDDEN.search(error.message):
             reasons = dict.fromkeys((step.ref for step in steps if step.seen != step.to), "the account may not push")
         if not reasons:
             raise
-        # A race explains the other refusals too, so the whole push is tried again with fresh refs.
+        # A race also explains the other refusals, so repeat the entire push with fresh refs.
         if any(race in reason for reason in reasons.values() for race in _RACES):
             raise _Late("; ".join(sorted(set(reasons.values())))) from error
         raise PushRefused(error.code, reasons, _words(error.message)) from error
@@ -347,19 +355,19 @@ async def _push_once(mirror: MirrorRepository, steps: Sequence[_Step], *options:
 def _words(output: str) -> str:
     """Return the message of the server and its hooks, in printable form."""
     lines = [line.removeprefix("remote:").strip() for line in output.splitlines() if line.startswith("remote:")]
-    # The text reaches terminals and pages; escape sequences of a hostile server must not.
+    # The message is shown on terminals and pages, which escape sequences of a hostile server must not reach.
     shown = ["".join(c if c.isprintable() else "\ufffd" for c in line) for line in lines if line]
     return "\n".join(f"  {line[:WORDS_MAX_CHARS]}" for line in shown[:WORDS_MAX_LINES])
 
 
 def _reasons(printed: str) -> dict[str, str]:
-    """Return why each ref was refused, as `git push --porcelain` says; empty if the push failed before that."""
+    """Return why each ref was refused, from the output of `git push --porcelain`; empty if the push failed earlier."""
     lines = [line.split("\t") for line in printed.split("\n") if line.startswith("!\t")]
     # A line is `!<tab>FROM:TO<tab>[rejected] (reason)`.
     return {fields[1].rpartition(":")[2]: fields[-1] for fields in lines}
 
 
 def refusal(project: str, error: Exception, work: LandRequest) -> str:
-    """Return the text of an error, with its place if that is another repository."""
+    """Return the message of an error, with the project if that is not the change's own."""
     text = str(error) if project == work.change.project else f"{project}: {error}"
     return f"{text}\n{PUSHED}" if work.change.number and isinstance(error, PushRefused) else text

@@ -1,4 +1,4 @@
-"""Determine what the jobs of a ref run on: the present branches of its repository, and the ref as it was reported."""
+"""Determine what the jobs of a ref run on: the current branches of its repository, and the ref as it was reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.gate.state.change import HEADS, TAGS, ZEROS
 from headgate.gate.state.works import RefAt
 
 NESTED_MAX = 50
-"""Longest chain of tags that name a tag."""
+"""Longest chain of tags that name another tag."""
 CONTAINING_LIMITS = GitLimits(timeout_s=60.0, out_max_bytes=64 * 2**20)
 
 
@@ -22,14 +22,15 @@ async def ref_state(
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the refs of the project for the jobs of `at`, and the branches that contain a tag.
 
-    `heads`: its branches, which are here.  Raises GitImpossible for what names no commit or is not so any more,
-    GitError, OSError."""
+    `heads`: its branches, whose commits are here.  Raise GitImpossible if the ref names no commit or has moved,
+    GitError,
+    OSError."""
     others = {ref: commit for ref, commit in heads.items() if ref != at.ref}
-    # A deleted tag: its old commit may be here still, and then says which branches the jobs are about.
+    # The ref was deleted. For a tag, its old commit may still be here, and shows which branches the jobs concern.
     if at.commit == ZEROS:
         present = at.old_commit not in ("", ZEROS) and not await mirror.missing([at.old_commit])
         return others, await containing(mirror, at.old_commit, heads) if present and at.ref.startswith(TAGS) else ()
-    # People may name any commit by hand. Without this check, an unreviewed one would run with the rights of its branch.
+    # People may enqueue any commit. Without this check, an unreviewed one would run with the rights of its branch.
     if at.held:
         await _hold(mirror, at, heads)
     await _bring(mirror, at)
@@ -45,10 +46,8 @@ async def _bring(mirror: MirrorRepository, at: RefAt) -> None:
         return
     if why := mirror.refusals.why(at.commit):
         error = GitImpossible if mirror.refusals.is_sure(at.commit) else RemoteError
-        raise error(("fetch",), 1, f"{at.ref} cannot be had: {why}")
-    raise _impossible(
-        f"{at.ref} does not name {at.commit} any more, and {mirror.remote.url} does not have it elsewhere"
-    )
+        raise error(("fetch",), 1, f"{at.ref} cannot be fetched: {why}")
+    raise _impossible(f"{at.ref} no longer names {at.commit}, and no other ref of {mirror.remote.url} contains it")
 
 
 async def _hold(mirror: MirrorRepository, at: RefAt, heads: Mapping[str, str]) -> None:
@@ -60,8 +59,8 @@ async def _hold(mirror: MirrorRepository, at: RefAt, heads: Mapping[str, str]) -
     elif (await mirror.remote.refs(at.ref)).get(at.ref) == at.commit:
         return
     raise _impossible(
-        f"{at.commit} is not in {at.ref}; who has the permission enqueue-unapproved may ask for it all the same, by "
-        "saying so (unapproved)"
+        f"{at.commit} is not in {at.ref}; somebody with the permission enqueue-unapproved may enqueue it anyway, with "
+        "the option unapproved"
     )
 
 
@@ -84,12 +83,13 @@ def peeled(mirror: MirrorRepository, object: str, ref: str = "it") -> str:
             raise _impossible(f"{ref} names {at}, which cannot be read: {error}") from error
     else:
         raise _impossible(f"{ref} names a tag of a tag, and so on, more than {NESTED_MAX} times")
-    raise _impossible(f"{ref} names a {kind.name.lower()}, {at}, and no commit: there is nothing to run jobs on")
+    raise _impossible(f"{ref} names a {kind.name.lower()}, {at}, instead of a commit: there is nothing to run jobs on")
 
 
 def noted(mirror: MirrorRepository, object: str) -> str:
-    """Return the object whose note people read if a ref names `object`: the commit or, if there is none, the object
-    itself."""
+    """Return the object that gets the note if a ref names `object`: its commit or, without a commit, the object
+    itself.
+    """
     try:
         return peeled(mirror, object)
     except GitImpossible:
@@ -97,7 +97,7 @@ def noted(mirror: MirrorRepository, object: str) -> str:
 
 
 def _tagged(tag: bytes) -> str:
-    """Return what a tag names.  Raises ValueError."""
+    """Return the id of the object that a tag names.  Raise ValueError."""
     first, _, _ = tag.partition(b"\n")
     word, _, name = first.partition(b" ")
     if word != b"object" or len(name) not in (40, 64):
@@ -112,7 +112,7 @@ async def containing(mirror: MirrorRepository, commit: str, heads: Mapping[str, 
     has = {head for head in tips if head == commit}
     unsure = set[str]()
     for head in tips - has:
-        # Answers for most branches without a process; git then answers for all the others in a single one.
+        # This answers for most branches without a process; a single git process then answers for all the others.
         near = await mirror.near(head, commit)
         if near:
             has.add(head)

@@ -1,8 +1,8 @@
-"""Read the refs that a repository has now: in place if it is on this machine, else by asking its server.
+"""Read the current refs of a repository: directly if it is on this machine, otherwise from its server.
 
-In place, each ref is read for itself: one that cannot be read is named, and the others are there.  A library that walks
-the directories of refs may give up at the first one it cannot take (libgit2 does at a hundred levels) and show no ref
-at all.
+A direct read handles each ref on its own: it names a ref that cannot be read, and returns the others.  A library that
+walks the directories of refs may stop at the first one that it cannot handle (libgit2 does at a hundred levels), and
+return no ref at all.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LISTING_LIMITS = GitLimits(timeout_s=120.0, out_max_bytes=128 * 2**20)
 
 
 class Listing(NamedTuple):
-    """Hold the refs of a repository as its files show them."""
+    """Hold the refs of a repository."""
 
     refs: dict[str, str]
     """Ref -> its commit, or for an annotated tag the tag object."""
@@ -42,30 +42,30 @@ class Listing(NamedTuple):
 
 
 class NotFiles(Exception):
-    """Report that the refs of this repository are not kept in files, or that it is not a repository."""
+    """Report that this repository does not store its refs in files, or that it is not a repository."""
 
 
 def listed(url: str, names: Sequence[str]) -> Listing:
-    """Return the refs named, and those below a name that ends in a slash; without names, all.  Raises NotFiles,
-    OSError."""
+    """Return the refs with these names, and those below a name that ends with a slash; without names, return all refs.
+    Raise NotFiles, OSError."""
     at = _directory(url)
     names = names or _ALL
     below = tuple(name for name in names if name.endswith("/"))
     exact = [name for name in names if not name.endswith("/")]
-    # Loose refs first: one that is packed meanwhile is then found among the packed ones.
+    # Read loose refs first: one that is packed meanwhile is then found among the packed ones.
     loose = dict(_below(at, below))
     loose |= {name: raw for name in exact if (raw := _loose(at / name)) is not None}
     packed = _packed(at)
     wanted = {ref: oid for ref, oid in packed.items() if ref in exact or ref.startswith(below)}
     found = Listing({}, {})
-    # A loose ref wins over the packed one, which is its older value.
+    # A loose ref overrides the packed one, which is its older value.
     for ref, raw in {**wanted, **loose}.items():
         _take(at, packed, ref, raw, found)
     return found
 
 
 def head(url: str) -> str:
-    """Return the ref that HEAD names; empty when it names none.  Raises NotFiles, OSError."""
+    """Return the ref that HEAD names; empty if it names none.  Raise NotFiles, OSError."""
     raw = _loose(_directory(url) / "HEAD") or b""
     return raw[4:].strip().decode(errors="replace") if raw.startswith(b"ref:") else ""
 
@@ -73,7 +73,7 @@ def head(url: str) -> str:
 def _directory(url: str) -> Path:
     path = Path(url)
     at = path / ".git" if (path / ".git" / "HEAD").exists() else path
-    # A repository with reftables has a directory `refs` as well, which then holds no refs.
+    # A repository with reftables also has a directory `refs`, but without refs.
     if not (at / "HEAD").exists() or not (at / "refs").is_dir() or (at / "reftable").exists():
         raise NotFiles(url)
     return at
@@ -87,7 +87,7 @@ def _take(at: Path, packed: dict[str, bytes], ref: str, raw: bytes, found: Listi
         found.unreadable[shown] = "its name is not UTF-8"
         return
     if not pygit2.reference_is_valid_name(ref):
-        found.unreadable[ref] = "git does not take this name"
+        found.unreadable[ref] = "git does not allow this name"
         return
     for _ in range(SYMBOLIC_MAX):
         if _ID.fullmatch(raw):
@@ -102,14 +102,14 @@ def _take(at: Path, packed: dict[str, bytes], ref: str, raw: bytes, found: Listi
             break
         following = _loose(at / target) or packed.get(target)
         if following is None:
-            found.unreadable[ref] = "it names a ref that is not there"
+            found.unreadable[ref] = "it names a ref that does not exist"
             return
         raw = following
-    found.unreadable[ref] = "what its file says is not a commit"
+    found.unreadable[ref] = "its file does not contain a commit"
 
 
 def _below(at: Path, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield the loose refs below the directories, however deep."""
+    """Yield the loose refs below the directories, at any depth."""
     waiting = [name.rstrip("/") for name in names]
     while waiting:
         directory = waiting.pop()
@@ -120,7 +120,7 @@ def _below(at: Path, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         for entry in entries:
             name = f"{directory}/{entry.name}"
             if entry.name.startswith(".") or entry.name.endswith(".lock"):
-                continue  # git does not look at those either
+                continue  # git ignores these, too
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(name)
             elif (raw := _loose(at / name)) is not None:
@@ -128,12 +128,12 @@ def _below(at: Path, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def _loose(path: Path) -> bytes | None:
-    """Return the content of the file, or None if there is none. Anything but a file counts as empty."""
+    """Return the content of the file, or None if it does not exist. Anything but a regular file counts as empty."""
     try:
-        # The oldest form of a symbolic ref, which git still reads.
+        # A link is the oldest form of a symbolic ref, which git still reads.
         if path.is_symlink():
             return b"ref: " + os.fsencode(os.readlink(path))
-        # Without O_NONBLOCK, opening a FIFO that somebody put there would block forever.
+        # Without O_NONBLOCK, opening a FIFO that somebody created there would block forever.
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -160,7 +160,7 @@ def _packed(at: Path) -> dict[str, bytes]:
         oid, space, ref = line.partition(b" ")
         if space and _ID.fullmatch(oid):
             found[os.fsdecode(ref)] = oid
-        # A torn or foreign file must not look like a repository whose refs were all deleted.
+        # A damaged file must not look like a repository whose refs were all deleted.
         elif line and not line.startswith((b"#", b"^")):
             raise OSError(f"{at / 'packed-refs'} has a line that git does not write: {line[:200]!r}")
     return found
@@ -176,43 +176,46 @@ class Remote:
         access: Callable[[], Awaitable[Mapping[str, str]]] | None = None,
         forget: Callable[[], object] | None = None,
     ) -> None:
-        """Make a remote. `talks` limits concurrent calls to servers of this connection. `access` returns git's settings
-        with credentials for each command, which may be valid only for a while; it raises RemoteError. `forget` discards
-        credentials that the server refuses."""
+        """Make a remote. `talks` limits concurrent calls to the servers of the connection. `access` returns git's
+        settings, with credentials that may be short-lived, before each command; it raises RemoteError. `forget`
+        discards credentials
+        that the server refuses."""
         self.url, self._access, self._forget = url, access, forget
         self._shut_s = 0.0
-        """Time, by the loop's clock, until which credentials are not renewed again, since the server refused the
-        renewed ones."""
+        """Time, by the loop's clock, until which credentials are not renewed again, because the server refused renewed
+        ones."""
         self._talks = talks or asyncio.Semaphore(1)
         self._heads_lock = asyncio.Lock()
         self._heads: dict[str, str] = {}
         self._last_request = self._last_answered = 0
-        """Number of the last request for the heads, and of the last request that the present heads answer."""
+        """Number of the last request for the heads, and of the last request that the current `_heads` answer."""
 
     async def refs(self, *names: str) -> dict[str, str]:
-        """Map refs to commits (annotated tags to the tag object) as they are now: all refs, those named, or those
-        below a name that ends in a slash. Raise RemoteError."""
+        """Return ref -> current commit (annotated tags: the tag object), for all refs, those with these names, or
+        those below
+        a name that ends with a slash. Raise RemoteError."""
         return (await self.listing(*names)).refs
 
     async def listing(self, *names: str) -> Listing:
-        """Return the same, with the refs whose commits are unknown. Raises RemoteError."""
+        """Return the same as `refs`, and the refs whose commits are unknown. Raise RemoteError."""
         found = await self._in_place(lambda: listed(self.url, names))
         return found if found is not None else await self.listing_by_git(*names)
 
     async def listing_by_git(self, *names: str) -> Listing:
-        """Return the same, always by running git. Raises RemoteError."""
+        """Return the same as `listing`, always by running git. Raise RemoteError."""
         patterns = (f"{name}*" if name.endswith("/") else name for name in names)
         _, out = await self.talk("ls-remote", "--", self.url, *patterns, limits=LISTING_LIMITS)
         return _listing(out, names)
 
     async def heads(self) -> dict[str, str]:
-        """Map branch refs to commits, as they were at some moment since the call. Calls that arrive while another is
-        running share one later answer. Raise RemoteError."""
+        """Return branch ref -> commit, as of some moment after the call. Calls that arrive while another one is
+        running share
+        one later answer. Raise RemoteError."""
         self._last_request += 1
         request = self._last_request
         async with self._heads_lock:
             if self._last_answered < request:
-                # Requests that come while git runs are not answered by it: it may have read before they were made.
+                # A request that arrives while git runs needs another run: git may have read the refs before it.
                 all_so_far = self._last_request
                 self._heads = await self.refs(HEADS)
                 self._last_answered = all_so_far
@@ -230,7 +233,7 @@ class Remote:
     async def talk(self, *args: str, at: Path | None = None, stdin: str = "", limits: GitLimits) -> tuple[int, str]:
         """Return git's output of a command that contacts the server. Raises RemoteError."""
         async with self._talks:
-            # After the place is taken: credentials may be short-lived, and waiting for a place may take minutes.
+            # Get credentials only now: they may be short-lived, and waiting for a place may take minutes.
             config = await self._access() if self._access is not None else {}
             try:
                 return await git(*args, at=at, stdin=stdin, remote=True, limits=limits, config=config)
@@ -242,13 +245,13 @@ class Remote:
                 return await git(*args, at=at, stdin=stdin, remote=True, limits=limits, config=fresh)
             except RemoteError as error:
                 if _NOT_LET_IN.search(error.message):
-                    # Renewed credentials were refused as well: a revoked
+                    # The server refuses the renewed credentials, too: a revoked
                     # account must not make each command renew them again.
                     self._shut_s = asyncio.get_running_loop().time() + RENEW_MIN_S
                 raise
 
     async def _let_in(self, refused: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the settings for another attempt; the same ones if there are no better ones."""
+        """Return the settings for another attempt; the refused ones if there are no others."""
         if self._access is None or self._forget is None:
             return refused
         fresh = await self._access()
@@ -258,7 +261,9 @@ class Remote:
         return fresh
 
     async def _in_place(self, read: Callable[[], T]) -> T | None:
-        """Read in place, or return None if git itself must run, which handles the case or reports the error."""
+        """Read the repository directly; return None if git itself must run, which handles the case or reports the
+        error.
+        """
         if not self.url.startswith("/"):
             return None
         try:
@@ -270,7 +275,10 @@ class Remote:
 
 
 def _listing(out: str, names: Sequence[str]) -> Listing:
-    """Parse the output of ls-remote. A name that is not UTF-8 is shown with marks."""
+    """Parse the output of ls-remote.
+
+    A name that is not UTF-8 counts as unreadable, and contains replacement characters.
+    """
     found = Listing({}, {})
     below = tuple(name for name in names if name.endswith("/"))
     for oid, tab, ref in (line.partition("\t") for line in out.split("\n")):

@@ -1,4 +1,4 @@
-"""Do a merger's work for people who review: the files and commits of a change, patches and remarks."""
+"""Do a merger's work for reviewers: the files and commits of a change, patches and remarks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMITS_MAX = 100
 """Most commits of a change that are shown."""
 MESSAGE_MAX_CHARS = 4_000
 LISTED_MAX = 4
-"""Comparisons of trees that are cached for their next page."""
+"""Comparisons of trees that are cached for the request of their next page."""
 LIMITS = GitLimits(timeout_s=30.0, out_max_bytes=32 * 2**20, memory_max_bytes=2**30)
 """Limits of a comparison; they suffice for some 200,000 files."""
 SUBMODULE = "160000"
@@ -28,7 +28,7 @@ _FAILURES = (GitError, OSError, pygit2.GitError)
 
 
 class Listed:
-    """List files that differ between two commits; the latest lists are cached."""
+    """List the files that differ between two commits, and cache the latest lists."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str, str], list[gitwork.ReviewFile]] = OrderedDict()
@@ -57,14 +57,12 @@ async def _compared(mirror: MirrorRepository, before: str, after: str) -> list[g
     try:
         _, out = await git(*args, at=mirror.path, limits=LIMITS)
     except GitTimeout as error:
-        raise GitImpossible(
-            args, -1, f"it changes more files than can be listed here; look with git: {error}"
-        ) from error
+        raise GitImpossible(args, -1, f"it changes more files than can be listed here; use git: {error}") from error
     return await asyncio.to_thread(lambda: list(_files(out.split("\0"))))
 
 
 def _files(words: Sequence[str]) -> Iterator[gitwork.ReviewFile]:
-    """Yield the files that the output of `git diff-tree -z --raw` names; `words` is that, split at NULs."""
+    """Yield the files that the output of `git diff-tree -z --raw` names; `words` is the output split at NULs."""
     rest = iter(words)
     for head in rest:
         if not head.startswith(":"):
@@ -99,7 +97,7 @@ def _size(repository: pygit2.Repository, id: str, mode: str) -> int:
 async def commits_of(
     mirror: MirrorRepository, head: str, commit: str, below: Collection[str]
 ) -> tuple[str, tuple[gitwork.ReviewCommit, ...], bool]:
-    """Return the commit that a change is compared with, its own commits, newest first, and whether there are more of
+    """Return the commit to compare a change with, the change's own commits, newest first, and whether there are more of
     them. Raise GitError, OSError."""
     code, out = await git("merge-base", head, commit, at=mirror.path, ok=(0, 1), limits=LIMITS)
     base = out.split()[0] if code == 0 and out.split() else ""
@@ -117,7 +115,7 @@ async def commits_of(
 
 
 async def alone(mirror: MirrorRepository, commit: str) -> tuple[str, tuple[gitwork.ReviewCommit, ...]]:
-    """Return the commit that one commit is compared with, and the commit itself. Raise GitError."""
+    """Return the commit to compare a single commit with, and the commit itself. Raise GitError."""
     shown = await asyncio.to_thread(_commit, mirror, commit)
     return (shown.parents[0] if shown.parents else ""), (shown,)
 
@@ -132,7 +130,7 @@ def _commit(mirror: MirrorRepository, id: str) -> gitwork.ReviewCommit:
     return gitwork.ReviewCommit(
         id,
         f"{person}>" if person else author,
-        # Dates of forged commits may have any number of digits; JavaScript's dates and JSON numbers do not.
+        # Dates of forged commits may have any number of digits, which JavaScript's dates and JSON numbers cannot hold.
         int(seconds) if seconds.isdigit() and len(seconds) < 12 else 0,
         (message.splitlines() or [""])[0][:MESSAGE_MAX_CHARS],
         message[:MESSAGE_MAX_CHARS],
@@ -144,11 +142,11 @@ class Reviewer:
     """Serve reviews for all repositories of a merger."""
 
     def __init__(self, mirror: Callable[[str, str], MirrorRepository]) -> None:
-        """Take `mirror`, which returns the bare copy for a project and a connection or raises GitError."""
+        """Make a reviewer. `mirror` returns the bare copy of a project at a connection, or raises GitError."""
         self._mirror, self._listed, self._patches = mirror, Listed(), Patches()
 
     async def do(self, work: gitwork.ReviewWork) -> gitwork.ReviewResult:
-        """Return the answer, which may be that the request is impossible."""
+        """Return the answer, which may report that the request is impossible."""
         try:
             match work:
                 case gitwork.ReviewRequest():
@@ -171,7 +169,7 @@ class Reviewer:
         """Return the mirror with the commit. Raise GitImpossible if the commit cannot be fetched."""
         mirror = self._mirror(project, connection)
         if await mirror.bring({ref: commit}):
-            raise GitImpossible(("fetch",), 1, f"{ref} does not name {commit[:12]} any more")
+            raise GitImpossible(("fetch",), 1, f"{ref} no longer names {commit[:12]}")
         return mirror
 
     async def _review(self, work: gitwork.ReviewRequest) -> gitwork.ReviewAnswer:
@@ -179,10 +177,10 @@ class Reviewer:
         head_ref = f"refs/heads/{work.branch}"
         head = (await mirror.remote.refs(head_ref)).get(head_ref, "")
         if not head or await mirror.bring({head_ref: head}):
-            raise GitImpossible(("fetch",), 1, f"the branch {work.branch} cannot be had")
+            raise GitImpossible(("fetch",), 1, f"the branch {work.branch} cannot be fetched")
         landed = await mirror.contains(head, work.commit)
-        # After landing, the branch contains the commit and the merge
-        # base is the commit itself, so nothing would be shown.
+        # After the landing, the branch contains the commit, so the merge
+        # base is the commit itself, and nothing would be shown.
         if landed:
             (base, commits), more = await alone(mirror, work.commit), False
         else:

@@ -1,4 +1,4 @@
-"""Find what many changes are made of and built on, with a few processes for all of them."""
+"""Find the files and bases of many changes, with only a few git processes for all of them."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ from headgate.adapters.git.objects import between
 from headgate.gate.state.change import ChangeState
 
 FEW = 20
-"""Commits up to which each is read in this process, without starting another."""
+"""Up to this many commits are read in this process, without starting another one."""
 COMPARED_FEW = 500
-"""Pairs of commits up to which they are compared in this process."""
+"""Up to this many pairs of commits are compared in this process."""
 NEAR_MAX = 200
 """Commits of a branch that are searched for the fork point of a change."""
 WALKED_MAX = 20_000
-"""Commits outside of a branch up to which they are walked in this process."""
+"""Up to this many commits outside of a branch are walked in this process."""
 NEAREST_MAX = 201
-"""Most names of ancestors that are kept for one commit."""
+"""Most names of ancestors that are collected for one commit."""
 _NONE: frozenset[str] = frozenset()
 PATHS_MAX_CHARS = 100_000
-"""Total length of the paths of a change; a small tree may have very many."""
+"""Total length of the paths of a change; even a small tree may have very many."""
 CHANGES_LIMITS = GitLimits(timeout_s=30.0, out_max_bytes=64 * 2**20)
 BASE_MAX_S = 30.0
 DAMAGED_MAX = 40
-"""Attempts to find the change whose history is damaged."""
+"""Most attempts to find the changes whose history is damaged."""
 
 
 async def contained(mirror: MirrorRepository, head: str, commits: Collection[str]) -> set[str]:
-    """Return the commits in the history of `head`. All must be here."""
+    """Return the commits in the history of `head`. Requires that all of them are here."""
     if len(commits) <= FEW:
         return {commit for commit in commits if await mirror.contains(head, commit)}
     return set(commits) - set(await _outside(mirror, head, commits))
 
 
 async def files(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...] | None]:
-    """Return the paths that each commit changes since it left the history of `head`; None if it never was on it, or if
-    that cannot be determined."""
+    """Return the paths that each commit changes since it left the history of `head`; None if the histories have
+    nothing in
+    common, or if that cannot be determined."""
     bases = await asyncio.to_thread(_near_bases, mirror, head, commits) if len(commits) <= FEW else {}
     far = set(commits) - set(bases)
     if far:
@@ -52,7 +53,7 @@ async def files(mirror: MirrorRepository, head: str, commits: Collection[str]) -
 
 
 def _near_bases(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, str]:
-    """Return the bases of commits that left the branch recently, in a single line."""
+    """Return the bases of commits that left the branch recently and have a linear history since."""
     branch, waiting = {head}, deque([head])
     while waiting and len(branch) < NEAR_MAX:
         parents = mirror.parents(waiting.popleft())
@@ -67,7 +68,7 @@ def _base(mirror: MirrorRepository, branch: Set[str], commit: str) -> str:
         if at in branch:
             return at
         parents = mirror.parents(at)
-        # A merge may have brought in the branch itself; where the change left it is then not on a single line.
+        # A merge may have merged the branch itself; then the fork point is not on a single line.
         if len(parents) != 1:
             break
         at = parents[0]
@@ -79,7 +80,7 @@ async def _bases(mirror: MirrorRepository, head: str, commits: Collection[str]) 
     edges = await asyncio.to_thread(_edges, found)
     bases: dict[str, str] = {}
     for commit in commits:
-        # A commit that is not outside is in the branch already, and is its own base.
+        # A commit that is not outside is already in the branch, and is its own base.
         left = edges.get(commit, frozenset((commit,)))
         if len(left) > 1:  # the change has merged the branch meanwhile
             try:
@@ -93,7 +94,7 @@ async def _bases(mirror: MirrorRepository, head: str, commits: Collection[str]) 
 
 
 def _edges(found: Mapping[str, tuple[str, ...]]) -> dict[str, frozenset[str]]:
-    """Return commit -> the places where its history left the part that was found."""
+    """Return commit -> the commits at which its history leaves `found`."""
     edges: dict[str, frozenset[str]] = {}
     for commit, parents in found.items():
         first = frozenset(edges.get(parents[0], ()) if parents[0] in found else parents[:1]) if parents else frozenset()
@@ -103,11 +104,12 @@ def _edges(found: Mapping[str, tuple[str, ...]]) -> dict[str, frozenset[str]]:
 
 
 async def outside(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the commits in the history of `commits` but not of `head` -> their parents; parents first.  All must be
-    here; one that cannot be read is outside, and has no parents.  Raises GitError."""
+    """Return the commits in the history of `commits` but not of `head` -> their parents; parents first. Requires that
+    all are here; a commit that cannot be read counts as outside, without parents. Raise
+    GitError."""
     try:
         return await asyncio.to_thread(_walked, mirror.repository, head, commits)
-    # git copes with more than the library, and `_outside` finds out whose history is damaged.
+    # git handles more than the library, and `_outside` finds out whose history is damaged.
     except (pygit2.GitError, KeyError, ValueError, _Long):
         return dict.fromkeys(commits, ()) | await _outside(mirror, head, commits)
 
@@ -130,20 +132,21 @@ def _walked(repository: pygit2.Repository, head: str, commits: Collection[str]) 
 
 
 def nearest(found: Mapping[str, tuple[str, ...]], named: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
-    """Return commit of `found` (as `outside` returns them) -> the names of its nearest strict ancestors that have
-    any."""
+    """Return commit -> the names of its nearest strict ancestors that have names, for the commits of `found`, which
+    `outside` returns."""
     out: dict[str, frozenset[str]] = {}
     for commit, parents in found.items():
         names = [named.get(p) or out.get(p, _NONE) for p in parents]
-        # Parents come first in `found`, so one pass suffices. The common case of one parent shares its set, because
-        # copies would take quadratic memory in a long stack.
+        # Parents come first in `found`, so one pass suffices. In the common case of one parent, share its set, because
+        # copies would need quadratic memory in a long stack.
         out[commit] = names[0] if len(names) == 1 else frozenset(sorted(frozenset().union(*names))[:NEAREST_MAX])
     return out
 
 
 async def _outside(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Map the commits in the history of `commits` but not of `head` to their parents; parents come first. Commits
-    with damaged history count as having no parents."""
+    """Return commit -> parents, for the commits in the history of `commits` but not of `head`, parents first. Commits
+    with
+    a damaged history count as having no parents."""
     found: dict[str, tuple[str, ...]] = {}
     waiting, damaged = [list(commits)], 0
     while waiting:
@@ -157,7 +160,8 @@ async def _outside(mirror: MirrorRepository, head: str, commits: Collection[str]
             damaged += 1
             if not is_damage(error):
                 raise
-            # Halving finds one damaged change among n with about 2 log n calls, and the others keep their histories.
+            # Halving the list finds one damaged change among n with about 2 log n calls; the others keep their
+            # histories.
             if len(some) > 1 and damaged < DAMAGED_MAX:
                 waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
             else:
@@ -174,8 +178,9 @@ def _parents(out: str) -> dict[str, tuple[str, ...]]:
 async def changes(
     mirror: MirrorRepository, pairs: Iterable[tuple[str, str]]
 ) -> dict[tuple[str, str], tuple[str, ...] | None]:
-    """Map (commit, earlier commit) to the paths that differ, with old and new names of renamed files; equal pairs
-    are omitted. None means that there are very many, or that they cannot be read."""
+    """Return (commit, earlier commit) -> the paths that differ, with old and new names of renamed files, without
+    pairs that
+    are equal. None means that there are too many paths, or that they cannot be read."""
     wanted: Mapping[str, str] = dict(pairs)
     if len(wanted) > COMPARED_FEW:
         lines = "".join(f"{commit} {before}\n" for commit, before in wanted.items())
@@ -220,17 +225,17 @@ def _by_commit(fields: list[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def few(paths: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Return the paths, or None if they are more than are reported."""
+    """Return the paths, or None if their total length exceeds `PATHS_MAX_CHARS`."""
     return None if paths is None or sum(map(len, paths)) > PATHS_MAX_CHARS else paths
 
 
 class Stacked(NamedTuple):
-    """Hold the commits that one change is built on; `bases` and `stale` are as in `gate.state.change.Change`."""
+    """Hold the changes that one change is built on; `bases` and `stale` are as in `gate.state.change.Change`."""
 
     bases: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
     arrived: bool = False
-    """Whether its branch contains it; anybody may have pushed it there."""
+    """Whether its branch contains the change; anybody may have pushed it there."""
 
 
 async def stacked(
@@ -240,12 +245,13 @@ async def stacked(
     known: Mapping[str, ChangeState],
     refs: Mapping[str, str],
 ) -> dict[str, Stacked]:
-    """Return the commits that each of `tips` (key -> commit) is built on. All are proposed for one branch, whose head
-    is `head`, and whose changes are `known`; their refs are among `refs`. Raise GitError."""
+    """Return the changes that each of `tips` (key -> commit) is built on. All of them are proposed for one branch,
+    with the
+    head `head` and the changes `known`; `refs` contains their refs. Raise GitError."""
     found = await outside(mirror, head, set(tips.values()))
     named: dict[str, set[str]] = {}
-    # A change that landed as another commit (squashed, rebased) is not in the branch. What is built on it must still
-    # know its base, or the base's part would be merged twice.
+    # The branch does not contain the commit of a change that was squashed or rebased when it landed. Changes on top of
+    # it must still know this base, or its part would be merged twice.
     landed = {key: change_state.change.commit for key, change_state in known.items() if change_state.landed}
     for key, commit in (*tips.items(), *landed.items()):
         named.setdefault(commit, set()).add(key)
@@ -266,8 +272,8 @@ async def stacked(
 async def _earlier(
     mirror: MirrorRepository, tip: str, base: ChangeState | None, refs: Mapping[str, str]
 ) -> tuple[bool, bool]:
-    """Return whether `tip` is still built on the same change as when it was proposed, and whether on an earlier
-    patchset of it: an approval of the tip does not extend to the changes below it, whatever happened to them since."""
+    """Return whether `base` is still a base of `tip`, as it was when `tip` was proposed, and whether `tip` is built on
+    another patchset of it. An approval of the tip does not extend to the changes below, whatever happens to them."""
     if base is None:
         return False, False
     commit = refs.get(base.change.ref, base.change.commit)

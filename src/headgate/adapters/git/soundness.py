@@ -1,7 +1,7 @@
-"""Refuse what a gate does not land, whatever its jobs say: flawed commits and trees, and what is too large.
+"""Refuse what a gate never lands, whatever its jobs report: flawed commits and trees, and changes that are too large.
 
-A server may check that when it is pushed to (`receive.fsckObjects`), and many do not.  What is fetched is not checked
-as a whole, since old histories are full of small flaws which nobody can mend any more: checked is what a change adds.
+A server may check this at each push (`receive.fsckObjects`), but many do not.  Only what a change adds is checked, and
+not everything that is fetched, since old histories are full of small flaws that nobody can repair.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from headgate.adapters.git.command import GitError, GitImpossible, git, is_damag
 from headgate.adapters.git.objects import Parts, shown_name
 
 FILES_MAX = 500_000
-"""Most files and directories that a change may add or alter; one that occurs at several places counts several times."""
+"""Most files and directories that a change may add or modify; one that occurs in several places counts several times.
+"""
 FILE_MAX_BYTES = 2 * 2**30
 FILES_MAX_BYTES = 8 * 2**30
 NAME_MAX_BYTES, PATH_MAX_BYTES, DEPTH_MAX = 255, 4_000, 200
 """Limits of file systems on a name, a path and the depth of directories."""
 PARENTS_MAX = 1_000
 SEARCHES = ((25, 25), (100, 200), (500, 2_000))
-"""Commits of a branch that are searched for the fork point of a change, and most commits of the change: each search is
-for changes for which the one before it was too short."""
+"""Commits of a branch that are searched for the fork point of a change, and most commits of the change. If one search
+is too short for a change, the next one follows."""
 CHANGE_MAX = SEARCHES[-1][1]
 _MODES = {FileMode.TREE, FileMode.BLOB, FileMode.BLOB_EXECUTABLE, FileMode.LINK, FileMode.COMMIT, 0o100664}
 _ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]*)\0", re.DOTALL)
@@ -49,7 +50,10 @@ class SoundnessObjects(Protocol):
 
 
 async def check(objects: SoundnessObjects, head: str, commit: str) -> None:
-    """Check a commit. Raise GitImpossible if it must not be merged into `head`, or GitError."""
+    """Check the change that merging `commit` into `head` adds.
+
+    Raise GitImpossible if it must not be merged, or GitError.
+    """
     await asyncio.to_thread(lambda: (objects.parts(head), objects.parts(commit)))
     found = await asyncio.to_thread(_few_steps, objects, head, commit)
     if found is None:
@@ -67,9 +71,11 @@ def _check(objects: SoundnessObjects, new: Collection[str], base: str, commit: s
         parts = objects.parts(one)
         which = "it" if one == commit else f"commit {one}"
         if parts.flaw:
-            raise _flawed(f"{which} is not as git writes commits: {parts.flaw}; create it again (git commit --amend)")
+            raise _flawed(
+                f"{which} is not a commit that git would write: {parts.flaw}; create it again (git commit --amend)"
+            )
         if len(parts.parents) > PARENTS_MAX:
-            raise _flawed(f"{which} has {len(parts.parents)} parents; {PARENTS_MAX} are possible")
+            raise _flawed(f"{which} has {len(parts.parents)} parents; at most {PARENTS_MAX} are allowed")
     TreeChecker(objects.repository).check(objects.parts(base).tree, objects.parts(commit).tree)
 
 
@@ -78,19 +84,19 @@ def _flawed(why: str) -> GitImpossible:
 
 
 def _few_steps(objects: SoundnessObjects, head: str, commit: str) -> tuple[list[str], str] | None:
-    """Return the commits of the change and where it left the branch, or None if that takes more steps."""
+    """Return the commits of the change and the commit at which it left the branch; None if that takes more steps."""
     for branch_max, change_max in SEARCHES:
         branch = set(islice(_history(objects, head, (), []), branch_max))
         left = list[str]()
         new = list(islice(_history(objects, commit, branch, left), change_max))
-        # If it reaches a root commit, it has passed the part of the branch that was read.
+        # A history that reaches a root commit has bypassed the part of the branch that was read.
         if left and len(new) < change_max and all(objects.parents(one) for one in new):
             return new, left[0]
     return None
 
 
 def _history(objects: SoundnessObjects, commit: str, without: Collection[str], left: list[str]) -> Iterator[str]:
-    """Yield commits up to those in `without`, which go to `left`."""
+    """Yield the history of `commit` up to commits in `without`, which are appended to `left` instead."""
     seen, waiting = {commit}, deque([commit])
     while waiting:
         current = waiting.popleft()
@@ -118,16 +124,16 @@ class TreeChecker:
             path, before_id, after_id = waiting.pop()
             if before_id == after_id:
                 continue
-            # The branch's own old flaws are not the change's fault, so its side is read as far as possible.
+            # Flaws that the branch already has are not the change's fault, so read its side as far as possible.
             before_it = list(self._entries(path, before_id, strict=False)) if before_id else []
             old = {name: oid for _, name, oid in before_it}
             new = list(self._entries(path, after_id, strict=True))
-            # Two entries of one name: review shows one and a checkout
-            # writes the other. An old directory with that flaw passes.
+            # With two entries of one name, a review may show one, and a checkout
+            # write the other. A directory that already has this flaw passes.
             if len({name for _, name, _ in new}) < len(new) and len(old) == len(before_it):
                 raise _flawed(f"the directory {_shown(path) or 'at its top'} has two entries of one name")
             for mode, name, oid in new:
-                # Unchanged subtrees are skipped, so the cost is that of the change and not of the tree.
+                # Skip unchanged subtrees, so that the cost depends on the change and not on the tree.
                 if old.get(name) == oid:
                     continue
                 _check_name(path, name)
@@ -147,7 +153,7 @@ class TreeChecker:
             return
         if kind != ObjectType.TREE:
             if strict:
-                raise _flawed(f"{_shown(path)} is called a directory, and is none")
+                raise _flawed(f"{_shown(path)} has the mode of a directory, but is none")
             return
         at, size = 0, len(tree) // 2
         while at < len(raw):
@@ -165,7 +171,7 @@ class TreeChecker:
         if self._files > FILES_MAX:
             raise _flawed(f"it changes more than {FILES_MAX} files")
         if len(path) > PATH_MAX_BYTES or path.count(b"/") > DEPTH_MAX:
-            raise _flawed(f"the path {_shown(path[:100])}… is longer than file systems take")
+            raise _flawed(f"the path {_shown(path[:100])}… is longer than file systems allow")
 
     def _check_file(self, mode: int, name: bytes, path: bytes, oid: str) -> None:
         if mode not in _MODES:
@@ -180,12 +186,12 @@ class TreeChecker:
         except (KeyError, ValueError, pygit2.GitError):
             raise _flawed(f"the file {_shown(path)} is missing or damaged") from None
         if kind != ObjectType.BLOB:
-            raise _flawed(f"{_shown(path)} is called a file, and is none")
+            raise _flawed(f"{_shown(path)} has the mode of a file, but is none")
         self._bytes += size
         if size > FILE_MAX_BYTES or self._bytes > FILES_MAX_BYTES:
             raise _flawed(
-                f"{_shown(path)} has {size} bytes; a file may have {FILE_MAX_BYTES}, and what a change adds "
-                f"{FILES_MAX_BYTES} together"
+                f"{_shown(path)} has {size} bytes; a file may have at most {FILE_MAX_BYTES}, and all files "
+                f"that a change adds {FILES_MAX_BYTES} together"
             )
 
 
@@ -195,12 +201,12 @@ def _check_name(path: bytes, name: bytes) -> None:
 
 
 def _is_dot_git(name: bytes) -> bool:
-    """Return whether the name is `.git`, also as other machines' file systems read it."""
-    # Quick exit for nearly all names: the ignored characters begin with these bytes in UTF-8.
+    """Return whether any common file system treats the name as `.git`."""
+    # Exit early for nearly all names: in UTF-8, the ignored characters begin with these bytes.
     if name[:1] not in b".gG\xe2\xef" and b"~" not in name:
         return False
     plain = name.decode(errors="replace").lower().translate(dict.fromkeys(map(ord, _IGNORED)))
-    # NTFS reads `.git::$INDEX_ALLOCATION` and `.git. ` as `.git`; hooks written there would run on a checkout.
+    # NTFS treats `.git::$INDEX_ALLOCATION` and `.git. ` as `.git`; hooks written there would run at a checkout.
     plain = plain.split(":")[0].rstrip(". ")
     return plain == ".git" or _SHORT.fullmatch(plain.encode()) is not None
 

@@ -1,4 +1,4 @@
-"""Work trees for builds: objects shared with the bare copy, branches by name, no remote."""
+"""Create work trees for builds: with objects shared with the bare copy, named branches, and no remote."""
 
 from __future__ import annotations
 
@@ -32,16 +32,14 @@ _CONFIG = """\
 async def work_tree(
     mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, dest: Path, *, files: bool = True
 ) -> Path:
-    """Check out `commit` at `dest` as `branch`, or as one of `refs`, all of which exist there; without working files if
-    `files` is False. Return the directory of objects that the work tree shares.
+    """Check out `commit` at `dest` as `branch`, or as one of `refs`, all of which exist there; without working files
+    if `files` is False. Return the directory of objects that the work tree shares.
 
-    Raises GitError, OSError.
-
-    Cancelled, nothing writes to `dest` any more.
+    Raise GitError, OSError.  After a cancellation, nothing writes to `dest`.
     """
     heads = dict(refs) if branch in refs else {**refs, f"refs/heads/{branch}": commit}
     absent = await mirror.missing(heads.values())
-    # One branch whose commit cannot be fetched must not keep builds from all the others.
+    # A branch whose commit cannot be fetched must not keep builds from using the others.
     known = {ref: oid for ref, oid in heads.items() if oid not in absent}
     # A thread cannot be cancelled; the caller removes `dest`, and the thread must not write there afterwards.
     if not await run_to_end(asyncio.to_thread(_begin, mirror, known, branch, commit, files, dest)):
@@ -56,16 +54,18 @@ def objects_of(mirror: MirrorRepository) -> Path:
 def _begin(
     mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, files: bool, dest: Path
 ) -> bool:
-    """Create the repository, and its `files` if they are few and need no git filter. Return whether that completes
-    it."""
+    """Create the repository, and its `files` if there are few and none needs a git filter. Return whether that
+    completes
+    the work tree."""
     at = dest / ".git"
     for directory in ("objects/info", "refs", "info"):
         (at / directory).mkdir(parents=True, exist_ok=True)
-    # Objects are borrowed instead of copied, which is why the mirror never collects any.
+    # The work tree borrows objects instead of copying them, which is why the mirror never deletes any.
     (at / "objects/info/alternates").write_text(f"{objects_of(mirror)}\n")
     lines = "".join(f"{oid} {ref}\n{_peeled(mirror, ref, oid)}" for ref, oid in sorted(refs.items()))
-    # Written by hand in one file: `git update-ref` would need a process, and loose refs a file for each branch. The
-    # header promises sorted lines, which git relies on for its binary search.
+    # Write all refs to one file ourselves: `git update-ref` would need a process, and loose refs a file for each
+    # branch.
+    # The header promises sorted lines, which git requires for its binary search.
     (at / "packed-refs").write_text(f"# pack-refs with: peeled fully-peeled sorted \n{lines}")
     (at / "HEAD").write_text(f"{commit}\n" if branch in refs else f"ref: refs/heads/{branch}\n")
     (at / "config").write_text(_CONFIG)
@@ -80,13 +80,13 @@ def _begin(
     except pygit2.GitError as error:
         raise GitError(("checkout",), 1, str(error)) from error
     finally:
-        # Frees its open packs and files at once instead of at some garbage collection.
+        # This closes its packs and files at once instead of at the next garbage collection.
         repository.free()
     return True
 
 
 def _peeled(mirror: MirrorRepository, ref: str, object: str) -> str:
-    """Return the line that names the object of a tag."""
+    """Return the line with the commit that a tag names; empty if the object is a commit itself."""
     commit = object if ref.startswith(_BRANCHES) else noted(mirror, object)
     return f"^{commit}\n" if commit != object else ""
 

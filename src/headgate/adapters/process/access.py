@@ -43,8 +43,8 @@ KEY_SIZE_MAX_BYTES = 65_536
 _INPUT = 100
 """Descriptor that programs read their input from."""
 KEYS_MAX = 50
-"""Most keys that remain after a playbook with secrets, or that are removed one by one."""
-_LISTED = 'said=$(ssh-add -L) || test "$said" = "The agent has no identities." || exit 1; printf "%s\\n" "$said"'
+"""Most keys that may remain after a playbook with secrets, and most that are removed one by one."""
+_LISTED = 'keys=$(ssh-add -L) || test "$keys" = "The agent has no identities." || exit 1; printf "%s\\n" "$keys"'
 """`ssh-add -L` exits with 1 when there are no keys, and also when there are too many to list."""
 _SIGNING = (
     f"ssh-add -L | head -n {KEYS_MAX} | while IFS= read -r key; do"
@@ -52,11 +52,11 @@ _SIGNING = (
 )
 _KEY_KINDS = ("ssh-", "ecdsa-", "sk-")
 CLUSTER_SECRET = "kubernetes"
-"""Key in a node's secrets of the access to its cluster."""
+"""Key under which a node's secrets contain the access to its cluster."""
 _CLUSTER_PORTS = {"https": 443, "http": 80}
 
 Hosts = Mapping[str, Mapping[str, Any]]
-"""Host name -> Ansible variables that say how to reach it. JSON."""
+"""Host name -> Ansible variables for the connection to it. JSON."""
 Secrets = Mapping[str, Any]
 """Secrets of one node, for its build alone. JSON."""
 
@@ -68,7 +68,7 @@ class AnsibleInventory:
     job: FrozenJob
     hosts: Hosts
     user: str
-    """User whom commands run as on this machine; the executor's own user logs in elsewhere if no user is named."""
+    """User as whom commands run on this machine; on other machines, the default is the executor's own user name."""
 
     def live(self, everywhere: Mapping[str, Any], unreachable: Iterable[str]) -> dict[str, Any]:
         """Return the inventory with the job's variables unevaluated. JSON."""
@@ -83,8 +83,7 @@ class AnsibleInventory:
         return {"all": {"hosts": hosts, "children": children, "vars": dict(everywhere)}}
 
     def flat(self, values: Mapping[str, Any], unreachable: Iterable[str] = ()) -> dict[str, Any]:
-        """Return the inventory with the `values` of each host; hosts outside of it get those of this machine.
-        JSON."""
+        """Return the inventory with the `values` of each host; other hosts get the values of this machine. JSON."""
         hosts = {name: {**values[name], **own} for name, own in self._machine_variables().items()}
         return {"all": {"hosts": hosts, "children": self._groups(unreachable), "vars": values[LOCALHOST]}}
 
@@ -106,8 +105,8 @@ class AnsibleInventory:
 
 
 def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> dict[str, Any]:
-    """Return the variables of one host.  On this machine Python is our own, and Ansible keeps its things in the work
-    directory; in a container Python is what the image has."""
+    """Return the variables of one host.  On this machine, Ansible uses our own Python, and stores its files in the work
+    directory; in a container, it uses the Python of the image."""
     connection = str(found.get("ansible_connection") or "ssh")
     is_local = connection in ("local", CONNECTION)
     address = str(found.get("ansible_host") or ("127.0.0.1" if is_local else name))
@@ -121,10 +120,10 @@ def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> 
         variables |= {"ansible_port": 22, "ansible_python_interpreter": "auto_silent", **_ELSEWHERE}
     elif connection not in _CONNECTION_PORTS:
         variables |= _ELSEWHERE
-    # The key is known from the provider: only then can ssh refuse a machine that pretends to be this one.
+    # Only if the provider reports the host key can ssh refuse a machine that pretends to be this one.
     if found.get(HOST_KEY_VARIABLE):
         variables["ansible_ssh_host_key_checking"] = True
-    # The provider's own words come last and win over what is guessed from the kind of connection.
+    # The provider's own variables come last, and override what is guessed from the kind of connection.
     variables |= found
     if variables.get("ansible_user"):
         variables.setdefault("ansible_ssh_user", variables["ansible_user"])
@@ -134,7 +133,7 @@ def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> 
 
 
 def _addresses(address: str) -> dict[str, Any]:
-    """Return an address under each of its names; a host name is `interface_ip` only, since it was not resolved."""
+    """Return an address under each of its variable names; a host name is not resolved, so it is `interface_ip` only."""
     version = 0
     with suppress(ValueError):
         version = ipaddress.ip_address(address).version
@@ -166,7 +165,9 @@ def keys(hosts: Hosts, site: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def without_keys(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the variables of a host without the names of files that no playbook can read: the agent has the keys."""
+    """Return the variables of a host without the paths of key files, which no playbook can read: the agent has the
+    keys.
+    """
     return {name: value for name, value in found.items() if name not in KEY_VARIABLES}
 
 
@@ -179,17 +180,17 @@ def known_host(name: str, found: Mapping[str, Any]) -> str:
 
 
 class NoKey(Exception):
-    """Report that a key for a machine of the build cannot be used. The text is for people."""
+    """Report that a key for a machine of the build cannot be used; the message is for people."""
 
 
 class Agent:
     """Run an ssh-agent; `place` is its directory, with the socket.
 
-    No playbook can read the keys of its machines: it has the agent's socket.  The agent runs as the build's user,
-    outside of every sandbox, and is the same for all playbooks, so a base job may exchange the operator's key for one
-    of the build's own (`ssh-add`, `ssh-add -d`).  What a playbook with secrets adds is removed when it has ended: all
-    but the keys that signed before it began, since anyone who knows a public key can add it without the private one, or
-    put it into the comment of another.
+    Playbooks cannot read the keys of their machines; they only get the agent's socket.  The agent runs as the build's
+    user, outside of every sandbox, and is the same for all playbooks, so a base job may replace the operator's key
+    with one of the build's own (`ssh-add`, `ssh-add -d`).  When a playbook with secrets has ended, the keys that it
+    added are removed: all but those that could sign before it began.  A mere listing is not enough, since anyone who
+    knows a public key can add it without the private one, or put it into the comment of another key.
     """
 
     def __init__(self, keeper: ProcessKeeper, spaces: Spaces, user: BuildUser | None, place: Path) -> None:
@@ -212,12 +213,12 @@ class Agent:
                     raise OSError(f"{AGENT_PROGRAM} does not start")
             yield agent
         finally:
-            held.close()  # the agent ends when this is closed
+            held.close()  # this ends the agent
             await agent._owned(0 if user else None)
 
     async def add(self, key: Path) -> None:
         """Add the key in a file that this process may read. Raises NoKey."""
-        label = f"the key {key}, which a machine is reached with"
+        label = f"the key {key}, which logs in to a machine"
         try:
             text = key.read_bytes()[:KEY_SIZE_MAX_BYTES]
         except OSError as error:
@@ -225,15 +226,14 @@ class Agent:
         try:
             await self._output("ssh-add -q " + (f"/proc/self/fd/{_INPUT}" if self._user else "-"), text)
         except OSError as error:
-            raise NoKey(f"{label}, is not taken; it must be a private key without a passphrase: {error}") from error
+            raise NoKey(f"{label}, is not accepted; it must be a private key without a passphrase: {error}") from error
 
     async def signing(self) -> frozenset[str]:
-        """Return the public keys of the keys that it holds. Raises OSError."""
+        """Return the public keys with whose private keys the agent can sign. Raise OSError."""
         return _listed_keys(await self._output(_SIGNING))
 
     async def back_to(self, keys: frozenset[str]) -> None:
-        """Remove all keys but these; remove these, too, if the listed keys cannot be removed one by one. Raises
-        OSError."""
+        """Remove all keys but these; if the others cannot be removed one by one, remove all. Raise OSError."""
         try:
             others = _listed_keys(await self._output(_LISTED)) - keys
             if len(others) > KEYS_MAX:
@@ -244,11 +244,11 @@ class Agent:
             await self._output("ssh-add -q -D")
 
     async def _begun(self) -> int:
-        """Start the agent, and return the descriptor of a socket: the agent ends when it is closed.  Raise OSError."""
+        """Start the agent, and return the descriptor of a socket; closing it ends the agent.  Raise OSError."""
         # With -P '' the agent loads no library that a job names.
         words = self._in_place(f"{AGENT_PROGRAM} -P '' -D -a {AGENT_SOCKET}")
         made = (await self._keeper.errand(self._spaces, do="hold", command=words)).made
-        assert made is not None, "the errand makes one"
+        assert made is not None, "this errand returns a descriptor"
         return made
 
     async def _output(self, command: str, text: bytes = b"") -> str:
@@ -259,8 +259,9 @@ class Agent:
         return done.output
 
     def _in_place(self, command: str) -> list[str]:
-        """Return the arguments that enter the directory, then run a command as the build's user, who may not look above
-        it."""
+        """Return the arguments that enter the directory and then run a command as the build's user, who may not
+        access the
+        directories above it."""
         script = f'cd "$0" && export {SOCKET_VARIABLE}={AGENT_SOCKET} && exec "$@" {command}'
         return ["sh", "-c", script, str(self.place), *(self._user.becoming() if self._user else ("env",))]
 
@@ -276,7 +277,8 @@ def _listed_keys(listing: str) -> frozenset[str]:
 
 
 def kubeconfig(secrets: Iterable[Secrets]) -> bytes:
-    """Return a kubeconfig for the clusters of all nodes, with the first one's context as the current; empty if there
+    """Return a kubeconfig for the clusters of all nodes, with the first one's context as the current one; empty if
+    there
     are none. It is JSON, which is also YAML."""
     every = [one[CLUSTER_SECRET] for one in secrets if one.get(CLUSTER_SECRET)]
     if not every:

@@ -31,16 +31,16 @@ SOCKET_DIRECTORY_SIZE_MAX = 80
 UNREACHABLE_SIZE_MAX_BYTES = 100_000
 UNREACHABLE_VARIABLE = "HEADGATE_UNREACHABLE"
 HERE_VARIABLE = "HEADGATE_HERE"
-"""Variable with the names of hosts that are this machine."""
-KEPT_VARIABLE = "HEADGATE_LOGS"
-"""Variable with the directory in which the logs are kept."""
+"""Variable with the names of the hosts that are this machine."""
+LOGS_VARIABLE = "HEADGATE_LOGS"
+"""Variable with the directory of the logs."""
 CONTAINERS_VARIABLE = "HEADGATE_CONTAINERS"
-"""Variable with the names of hosts that are the job's container."""
+"""Variable with the names of the hosts that are the job's container."""
 SHOWN = (
     "ansible_connection", "ansible_host", "ansible_port", "ansible_python_interpreter", "ansible_shell_type",
     "ansible_ssh_user", "ansible_user", "nodepool", "zuul_node",
 )  # fmt: skip
-"""Variables of a host in the kept inventory, besides those that the job sets."""
+"""Variables of a host in the published inventory, besides those that the job sets."""
 STREAMS_VARIABLE = "HEADGATE_STREAMS"
 LIBRARY_VARIABLE = "HEADGATE_LIBRARY"
 """Variable with the directories of Headgate and its dependencies, for our plugins in another environment."""
@@ -48,15 +48,16 @@ LIBRARY_VARIABLE = "HEADGATE_LIBRARY"
 
 LIBRARY = (str(Path(__file__).parents[3]), str(Path(msgspec.__file__).parents[1]))
 Command = tuple[list[str], dict[str, str]]
-"""The arguments, and the environment variables that they need. No Ansible variable is on a command line."""
+"""Arguments and environment variables of a command. No Ansible variable is on a command line."""
 
 
 class Playbooks:
     """Run the playbooks of one build."""
 
     def __init__(self, workspace: Workspace, hosts: Hosts, user: str, environment: Environment | None = None) -> None:
-        """Take `user` as `AnsibleInventory` does; without an `environment` the Ansible beside Headgate runs the
-        playbooks."""
+        """Prepare playbooks; for `user`, see `AnsibleInventory`. Without an `environment`, the Ansible that is
+        installed
+        beside Headgate runs them."""
         self._workspace, self._user, self._environment = workspace, user, environment
         self._hosts = hosts or {hostvars.LOCALHOST: {"ansible_connection": "local"}}
         self._unreachable = set[str]()
@@ -79,7 +80,7 @@ class Playbooks:
 
     @property
     def installed(self) -> tuple[Path, ...]:
-        """Return the directories that Ansible is in, apart from Headgate's own."""
+        """Return the directories in which Ansible is installed, apart from Headgate's own."""
         return (self._environment.place,) if self._environment else ()
 
     @property
@@ -88,13 +89,17 @@ class Playbooks:
         return [name for name, found in self._hosts.items() if found.get("ansible_connection") == CONNECTION]
 
     def unevaluated(self, stage: Stage) -> bool:
-        """Return whether the job's variables contain templates, and this playbook may have only their values."""
+        """Return whether the job's variables contain templates that must be evaluated before this playbook may have
+        them.
+        """
         careful = stage.is_ansible and stage.context.careful
         return careful and self._values is None and hostvars.templates(self._job_variables.harmless(self._hosts))
 
     def evaluation(self, stage: Stage) -> Command:
-        """Return the command by which `stage`, which has no rights, evaluates the job's variables.  Raise
-        BadPlaybook."""
+        """Return the command with which `stage`, which has no rights, evaluates the job's variables.
+
+        Raise BadPlaybook.
+        """
         variables = hostvars.plain(self._job_variables.harmless(self._hosts))
         inventory = self._inventory.flat({host: dict(values) for host, values in variables.items()})
         elsewhere = [host for host in self._hosts if host not in self._facts.here]
@@ -102,7 +107,7 @@ class Playbooks:
         return self._command(stage, inventory, {**self._extra(stage), hostvars.OWN_VARIABLE: wanted})
 
     def learn(self, stage: Stage) -> None:
-        """Keep the values of the job's variables from the evaluation in `stage`. Raise BadPlaybook."""
+        """Store the values of the job's variables from the evaluation in `stage`. Raise BadPlaybook."""
         wanted = self._job_variables.harmless(self._hosts)
         files = hostvars.evaluation_arguments(wanted, str(stage.output_dir))["files"]
         try:
@@ -126,13 +131,14 @@ class Playbooks:
         return {"all": {**every, "hosts": hosts, "vars": everywhere}}
 
     def command(self, stage: Stage, phase_variables: Mapping[str, Any], clear: Clear, handed: Clear) -> Command:
-        """Return the command that runs a playbook. The secrets, `clear` and `handed`, are in files until `stage`
-        forgets them. Secrets of other jobs (`handed`) are in an inventory of their own before the readable one:
-        everything else overrides it. Raise BadPlaybook."""
+        """Return the command that runs a playbook. The secrets (`clear` and `handed`) are in files until `stage`
+        removes them. Secrets from other jobs (`handed`) are in a separate inventory before the readable one, so that
+        everything else
+        overrides them. Raise BadPlaybook."""
         extra, missed = self._extra(stage), sorted(self._unreachable)
         if stage.context.careful:
-            # Evaluated where nobody has rights or, see `unevaluated`, free of templates: this playbook would run them
-            # with its own.
+            # These were evaluated without rights, or contain no templates (see `unevaluated`): this playbook would
+            # evaluate templates with its own rights.
             values = self._values or self._job_variables.harmless(self._hosts)
             extra = self._careful_extra(stage, values)
             inventory = _with_raw(
@@ -146,8 +152,8 @@ class Playbooks:
         words, environment = self._command(stage, inventory, {**extra, **phase_variables})
         if clear:
             write_private(stage.secrets, hostvars.for_ansible(hostvars.literal(clear)))
-            # Before the other extra variables, the last of which wins: no secret can replace `zuul` or the site's
-            # variables.
+            # Insert it before the other extra variables, the last of which wins, so that no secret can replace `zuul`
+            # or the site's variables.
             words[1:1] = ["-e", f"@{stage.secrets}"]
         if handed:
             careful = stage.context.careful
@@ -159,18 +165,18 @@ class Playbooks:
         return words, environment
 
     def found(self, stage: Stage, secrets: Iterable[str]) -> list[str]:
-        """Collect the playbook's facts; `secrets` are its secret texts. Return, for people, which facts are rejected.
-        Raises OSError."""
+        """Collect the playbook's facts; `secrets` are its secret strings. Return messages about rejected facts. Raise
+        OSError."""
         return self._facts.learn(stage.context, stage.facts, secrets)
 
     def missed(self, stage: Stage) -> bool:
-        """Return whether it could not reach a host.  Raises OSError."""
+        """Return whether the playbook could not reach a host.  Raise OSError."""
         with Directory.at(stage.output_dir) as directory:
             try:
                 names = directory.read(_unreachable(stage).name, UNREACHABLE_SIZE_MAX_BYTES)
-            except Strange:  # the job's own fault
+            except Strange:  # the job replaced the file, so assume the worst
                 return True
-        # The file's existence is the sign; its names only sort hosts into a group.
+        # The existence of the file counts; the names in it only decide which hosts get into a group.
         self._unreachable.update((names or b"").decode(errors="replace").splitlines())
         return names is not None
 
@@ -200,7 +206,7 @@ class Playbooks:
             "ANSIBLE_HOME": str(stage.context.home / ".ansible"),
             UNREACHABLE_VARIABLE: str(_unreachable(stage)),
             EVENTS_VARIABLE: str(stage.output_dir / EVENTS),
-            KEPT_VARIABLE: str(self._workspace.logs),
+            LOGS_VARIABLE: str(self._workspace.logs),
             HERE_VARIABLE: ",".join(self._facts.here),
             CONTAINERS_VARIABLE: ",".join(self.contained),
             LIBRARY_VARIABLE: os.pathsep.join(LIBRARY),
@@ -238,7 +244,7 @@ def _read(directory: Directory, path: Path) -> bytes:
     """Read a file of variables that were evaluated.  Raise Strange, OSError, ValueError."""
     text = directory.read(path.name, hostvars.EVALUATED_SIZE_MAX_BYTES)
     if text is None or len(text) > hostvars.EVALUATED_SIZE_MAX_BYTES:
-        raise ValueError(f"they come to nothing, or to more than {hostvars.EVALUATED_SIZE_MAX_BYTES // 1_000} kB")
+        raise ValueError(f"the result is missing, or larger than {hostvars.EVALUATED_SIZE_MAX_BYTES // 1_000} kB")
     return text
 
 
@@ -250,7 +256,7 @@ def _sockets(stage: Stage) -> Path:
     """Return a directory of this playbook whose name is short enough for sockets in it."""
     near = stage.context.tmp / "cp"
     build = stage.own.parents[1].name[:12]
-    # In a sandbox /tmp is the playbook's own; without one, the build's id keeps the name apart.
+    # In a sandbox, /tmp belongs to the playbook; without one, the build's id makes the name unique.
     short = Path("/tmp", f"headgate-{build}-{stage.own.name}")
     return near if len(str(near)) <= SOCKET_DIRECTORY_SIZE_MAX else short
 
@@ -261,7 +267,7 @@ def program_of(environment: Environment | None) -> str | None:
 
 
 def shared_config() -> str:
-    """Return settings without a particular playbook, with which Ansible is imported for later copies."""
+    """Return settings for no particular playbook, with which a zygote imports Ansible."""
     nowhere = Path(NOWHERE)
     own, context = nowhere / "playbooks" / "0", PlaybookContext(nowhere / "contexts" / "0", trusted=False)
     stage = Stage(Playbook("", "", "", ""), nowhere / "play.yaml", (), context, own, own / "said", ())
@@ -269,7 +275,7 @@ def shared_config() -> str:
 
 
 def _config(stage: Stage, known: Path) -> str:
-    # Every path is the playbook's own: the defaults of Ansible lie in /etc and in a shared home, where another context
+    # Every path belongs to the playbook: Ansible's defaults are in /etc and in a shared home, where another context
     # could leave plugins.
     home, tmp = stage.context.home, stage.context.tmp
     return (

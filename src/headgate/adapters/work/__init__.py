@@ -1,1 +1,1 @@
-"""Give the only access to files that a job can write."""
+"""Provide the only access to files that a job can write."""

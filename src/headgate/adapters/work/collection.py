@@ -1,4 +1,4 @@
-"""Collect the files that a job leaves for the log place: taken out of its reach first, and only then trusted."""
+"""Collect the files that a job leaves for the log store: move them out of the job's reach before trusting them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headgate.adapters.work.directory import Directory, Strange, again, kind, sh
 from headgate.base.texts import line
 
 OURS = ("job-output.txt", "job-output.json")
-"""Files that are, in a job's directory of logs, links to the logs themselves."""
+"""Files in a job's directory of logs that are links to the logs themselves."""
 FILES_MAX = 50_000
 """Most files of one build; up to twice as many names are examined."""
 DEPTH_MAX = 32
 PIECE_SIZE_BYTES = 1_000_000
-SAID_MAX = 100
-"""Most lines about files that are not kept."""
+REMARKS_MAX = 100
+"""Most lines about files that are not collected."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -31,14 +31,15 @@ def collect(source: Path, dest: Path, size_max_bytes: int) -> list[str]:
     with Directory.at(source.parent) as top, Directory.at(dest) as place:
         collection = _Collection(os.fstat(top.fd).st_uid, size_max_bytes, size_max_bytes)
         try:
-            # A job may have taken every permission from its directories, which would stop an executor that is not root.
+            # A job may have removed all permissions from its directories, which would stop an executor that is not
+            # root.
             top.loosen(source.name)
             with top.below(source.name) as logs:
                 collection.tree(logs, place, "", DEPTH_MAX)
         except FileNotFoundError:
             return []
         except Strange as strange:
-            return [f"The logs are not kept: {strange}"]
+            return [f"The logs are not stored: {strange}"]
     return collection.lines()
 
 
@@ -54,7 +55,9 @@ class _Collection:
     remarks_left_out: int = 0
 
     def lines(self) -> list[str]:
-        return [*self.remarks, f"{self.remarks_left_out} more are not kept"] if self.remarks_left_out else self.remarks
+        return (
+            [*self.remarks, f"{self.remarks_left_out} more are not stored"] if self.remarks_left_out else self.remarks
+        )
 
     def tree(self, here: Directory, there: Directory, path: str, depth: int) -> None:
         """Collect the files in `here`; `path` is its path in the logs, with a slash at the end."""
@@ -65,17 +68,17 @@ class _Collection:
                 break
             self.left_names -= 1
             names.append(name)
-        # Listed before anything is moved, since a directory that changes while it is read may repeat or skip names.
+        # List the names before moving anything, since reading a directory that changes may repeat or skip names.
         for name in sorted(names):
             if path == "" and name in OURS:
                 continue
             try:
                 self._one(here, there, name, path, depth)
             except OSError as error:
-                # Everything else concerns one file; a full disk concerns the build and its result.
+                # A full disk concerns the build and its result; other errors concern only this file.
                 if error.errno in _FULL:
                     raise
-                self._not(f"{path}{name}", f"it cannot be had ({error.strerror})")
+                self._not(f"{path}{name}", f"it cannot be read ({error.strerror})")
 
     def _one(self, here: Directory, there: Directory, name: str, path: str, depth: int) -> None:
         found = here.look(name)
@@ -85,9 +88,9 @@ class _Collection:
             self._not(f"{path}{name}", why)
         elif stat.S_ISDIR(found.st_mode):
             self._directory(here, there, name, path, depth)
-        # The executor's own records lie in `there`, and must not be replaced by what a job calls the same.
+        # The executor's own records are in `there`; a job's file of the same name must not replace them.
         elif there.look(name) is not None:
-            self._not(f"{path}{name}", "this name is Headgate's own")
+            self._not(f"{path}{name}", "Headgate uses this name itself")
         elif why := self._taken(here, there, name, found):
             self._not(f"{path}{name}", why)
         else:
@@ -99,10 +102,10 @@ class _Collection:
         with suppress(FileExistsError):
             os.mkdir(name, 0o755, dir_fd=there.fd)
         try:
-            # A path like a/b may be a directory for the job and a file of ours: `below` refuses what is no directory.
+            # The job's path a/b may be a directory while ours is a file; `below` refuses anything but a directory.
             with here.below(name) as source, there.below(name) as place:
                 self.tree(source, place, f"{path}{name}/", depth - 1)
-            os.rmdir(name, dir_fd=there.fd)  # if nothing was put there
+            os.rmdir(name, dir_fd=there.fd)  # succeeds only if nothing was moved there
         except Strange as strange:
             self._not(f"{path}{name}", str(strange))
         except OSError as error:
@@ -110,35 +113,36 @@ class _Collection:
                 raise
 
     def _unfit(self, name: str, found: os.stat_result, depth: int) -> str:
-        """Return why it cannot be kept; empty if it can."""
+        """Return why the object cannot be stored; empty if it can."""
         directory = stat.S_ISDIR(found.st_mode)
         if not directory and not stat.S_ISREG(found.st_mode):
-            return f"it is {kind(found.st_mode)}, and no regular file"
+            return f"it is {kind(found.st_mode)}, not a regular file"
         if line(name) != name:
             return "its name has characters that cannot be shown"
         if directory:
-            return "" if depth > 1 else f"it lies more than {DEPTH_MAX} directories deep"
-        # A user who may link to a file need not be able to read it: the executor would publish it.
+            return "" if depth > 1 else f"it is more than {DEPTH_MAX} directories deep"
+        # A user may link to a file without permission to read it, and the executor would publish it.
         if found.st_nlink > 1 and found.st_uid != self.owner:
-            return "it is a link to a file of somebody else"
+            return "it is a link to another user's file"
         if found.st_size > self.left_bytes:
             limit = f"{self.size_max_bytes / 1_000_000:g} MB"
-            return f"with its {found.st_size} bytes the files exceed {limit}"
+            return f"its {found.st_size} bytes would exceed the limit of {limit}"
         return "" if self.left_files > 0 else f"there are more than {FILES_MAX} files"
 
     def _taken(self, here: Directory, there: Directory, name: str, found: os.stat_result) -> str:
-        """Move a file out of reach of the job, under a name that means nothing, and then look at it once more: what the
-        job put in its place meanwhile is not what was looked at.  Return why it was not kept; empty if it was."""
-        # The final name appears only when the file has been checked: readers of the logs never see anything else.
+        """Move a file out of the job's reach, under a random name, and then examine it again, since the job may have
+        replaced
+        it after the first check.  Return why it was not stored; empty if it was."""
+        # The final name appears only after the check, so that readers of the logs never see an unchecked file.
         fresh = f".{secrets.token_hex(8)}"
         try:
-            if found.st_nlink > 1:  # the job can still write through its other name
+            if found.st_nlink > 1:  # the job could still write to it under its other name
                 _copied(here, name, there, fresh, found)
             else:
                 _moved(here, name, there, fresh, found)
             now = there.look(fresh)
             if now is None or not stat.S_ISREG(now.st_mode) or now.st_nlink > 1 or now.st_size > self.left_bytes:
-                return "it was changed while it was taken"
+                return "it changed during the move"
             os.rename(fresh, name, src_dir_fd=there.fd, dst_dir_fd=there.fd)
             return ""
         except Strange as strange:
@@ -147,8 +151,8 @@ class _Collection:
             there.remove(fresh)
 
     def _not(self, path: str, why: str) -> None:
-        if len(self.remarks) < SAID_MAX:
-            self.remarks.append(f"{shown(path)} is not kept: {why}")
+        if len(self.remarks) < REMARKS_MAX:
+            self.remarks.append(f"{shown(path)} is not stored: {why}")
         else:
             self.remarks_left_out += 1
 
@@ -165,10 +169,10 @@ def _moved(here: Directory, name: str, there: Directory, fresh: str, found: os.s
     with there.held(fresh) as file:
         mode = os.fstat(file).st_mode
         if not stat.S_ISREG(mode):
-            raise Strange(f"it is {kind(mode)} now, and no regular file")
+            raise Strange(f"it is now {kind(mode)}, not a regular file")
         if os.fstat(file).st_uid != os.geteuid():
             os.chown(again(file), os.geteuid(), os.getegid())
-        # No setuid bits, no right to write for others, and nothing executable.
+        # Leave no setuid bits, no write permission for others, and nothing executable.
         os.chmod(again(file), 0o600 | mode & 0o044)
 
 
@@ -176,11 +180,11 @@ def _copied(here: Directory, name: str, there: Directory, fresh: str, found: os.
     """Copy the file unchanged, up to its size when it was examined. Raise Strange, OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with here.reading(name) as source, open(os.open(fresh, flags, 0o644, dir_fd=there.fd), "wb") as place:
-        # The name may lead to another file now, whose size and links nobody has looked at.
+        # The name may now belong to another file, whose size and links were not checked.
         if not os.path.samestat(os.fstat(source.fileno()), found):
-            raise Strange("it was changed while it was taken")
+            raise Strange("it changed during the move")
         left_bytes = found.st_size
-        # A job that still runs could append forever; the size was charged before.
+        # A job that still runs could append forever; only the size at the check counts against the limit.
         while left_bytes > 0 and (piece := source.read(min(left_bytes, PIECE_SIZE_BYTES))):
             place.write(piece)
             left_bytes -= len(piece)

@@ -1,7 +1,7 @@
-"""Hold directories that a job can write by descriptors: no link is followed and nothing special is opened.
+"""Hold directories that a job can write by descriptors, so that no link is followed and no special file is opened.
 
-A name is looked up in a directory that is held, one at a time, so what a job renames or replaces meanwhile leads
-nowhere else.  What is read must be a regular file, and is read without waiting.
+Each name is looked up in an open directory, one component at a time, so a job that renames or replaces directories
+meanwhile cannot redirect the access.  Only regular files are read, without blocking.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headgate.base.texts import line
 
 NAME_SHOWN_MAX = 200
 REMOVING_STEPS_MAX = 50_000_000
-"""Directories that are visited while a tree is removed: more than a file system has."""
+"""Most directories that are visited while a tree is removed: more than a file system has."""
 NAMES_MAX = 1_000
 """Names of one directory that are read at a time."""
 SWEPT_DEPTH_MAX = 50
@@ -29,7 +29,7 @@ SWEPT_DEPTH_MAX = 50
 MOVED_MAX = 10_000
 """Most subdirectories that are moved out of a directory before they are removed."""
 _HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: an open of a pipe that a job put there must not wait for a writer.
+# O_NONBLOCK: opening a pipe that a job created must not wait for a writer.
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -44,11 +44,11 @@ _HELD_FAST = 0x10 | 0x20
 
 
 class Strange(Exception):
-    """Report that something unexpected is in a place. The text is for people."""
+    """Report that a place contains something unexpected; the message is for people."""
 
 
 def shown(name: str) -> str:
-    """Return a name that a job chose, for people."""
+    """Return a name that a job chose in a form that is safe to show."""
     return line(name, NAME_SHOWN_MAX)
 
 
@@ -57,7 +57,7 @@ def kind(mode: int) -> str:
 
 
 class Directory:
-    """Represent an open directory. Everything is done by name in it, never by path."""
+    """Represent an open directory. All methods take names in it, never paths."""
 
     def __init__(self, fd: int, name: str) -> None:
         self.fd, self.name = fd, name
@@ -65,8 +65,8 @@ class Directory:
     @classmethod
     @contextmanager
     def at(cls, path: Path) -> Iterator[Directory]:
-        """Open a directory of ours whose path nobody else can rename. Raise OSError."""
-        # The operator may have put a link where a directory of ours is.
+        """Open a directory of ours, none of whose parents anybody else can rename. Raise OSError."""
+        # Follow a link here, since the operator may have replaced a directory of ours with one.
         fd = os.open(path, _DIRECTORY & ~os.O_NOFOLLOW)
         try:
             yield cls(fd, path.name)
@@ -75,7 +75,8 @@ class Directory:
 
     @contextmanager
     def below(self, *names: str) -> Iterator[Directory]:
-        """Provide each of `names` a directory in the one before.  Raises Strange, FileNotFoundError, OSError."""
+        """Open `names` one after the other, each in the directory before it, and provide the last one.  Raise Strange,
+        FileNotFoundError, OSError."""
         here = Directory(os.dup(self.fd), self.name)
         try:
             for name in names:
@@ -94,13 +95,13 @@ class Directory:
         except OSError as error:
             found = self.look(name)
             if found is not None and not stat.S_ISDIR(found.st_mode):
-                raise Strange(f"{shown(name)} is {kind(found.st_mode)}, and no directory") from error
+                raise Strange(f"{shown(name)} is {kind(found.st_mode)}, not a directory") from error
             if isinstance(error, NotADirectoryError):
-                raise Strange(f"{shown(name)} was exchanged while it was opened") from error
+                raise Strange(f"{shown(name)} was replaced while it was opened") from error
             raise
 
     def look(self, name: str) -> os.stat_result | None:
-        """Return the stat of what has this name, a link itself included, or None."""
+        """Return the status of the object with this name, without following a link; None if there is none."""
         try:
             return os.stat(_single(name), dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -116,7 +117,7 @@ class Directory:
 
     @contextmanager
     def held(self, name: str) -> Iterator[int]:
-        """Provide a descriptor of the object of this name, without opening it. Raises OSError."""
+        """Provide a descriptor of the object with this name, without opening it for access. Raise OSError."""
         fd = os.open(_single(name), _HOLD, dir_fd=self.fd)
         try:
             yield fd
@@ -125,19 +126,20 @@ class Directory:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[BinaryIO]:
-        """Provide the regular file of this name.  Raises Strange, OSError."""
+        """Provide the regular file with this name.  Raise Strange, OSError."""
         with self.held(name) as held:
             mode = os.fstat(held).st_mode
             if not stat.S_ISREG(mode):
-                raise Strange(f"{shown(name)} is {kind(mode)}, and no regular file")
-            # By its descriptor: a second look-up of the name could find a pipe or a device in place of what was
-            # checked.
+                raise Strange(f"{shown(name)} is {kind(mode)}, not a regular file")
+            # Open it by its descriptor: a second look-up of the name could find a pipe or a device instead of the
+            # object that was checked.
             with open(os.open(again(held), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
                 yield file
 
     def read(self, name: str, size_max_bytes: int) -> bytes | None:
-        """Return the content of the regular file of this name, at most `size_max_bytes` and one more; None if it does
-        not exist. Raises Strange, OSError."""
+        """Return the content of the regular file with this name, or its first `size_max_bytes` + 1 bytes; None if it
+        does not
+        exist. Raise Strange, OSError."""
         try:
             with self.reading(name) as file:
                 return file.read(size_max_bytes + 1)
@@ -145,29 +147,29 @@ class Directory:
             return None
 
     def write(self, name: str, content: bytes, mode: int = 0o600) -> None:
-        """Write a new file in place of whatever has this name. Raise OSError."""
+        """Write a new file that replaces whatever has this name. Raise OSError."""
         fresh = f".{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(fresh, flags, 0o600, dir_fd=self.fd), "wb") as file:
             file.write(content)
-            # The umask would apply to a mode that is given to open.
+            # The umask would restrict a mode that is passed to open.
             os.fchmod(file.fileno(), mode)
         try:
             os.rename(fresh, _single(name), src_dir_fd=self.fd, dst_dir_fd=self.fd)
-        # rename replaces a file or a link, but no directory.
+        # rename replaces a file or a link, but not a directory.
         except IsADirectoryError:
             self.remove(name)
             os.rename(fresh, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 
     def remove(self, name: str) -> None:
-        """Remove whatever has this name, including a whole tree. What cannot be removed stays, without an error.
+        """Remove whatever has this name, even a tree. What cannot be removed stays, without an error.
 
-        What is deep, or resists, gives its directories to this one until it is empty, so a deep tree costs no more than
-        a wide one.
+        If a tree is deep or resists, its subdirectories are moved to this directory and emptied there, so that a deep
+        tree costs no more than a wide one.
         """
         if self._swept(_single(name), SWEPT_DEPTH_MAX):
             return
-        # A list and no recursion: the depth of the tree is a job's choice.
+        # Use a list instead of recursion, since a job chooses the depth of the tree.
         rest = [name]
         for _ in range(REMOVING_STEPS_MAX):
             if not rest:
@@ -182,14 +184,15 @@ class Directory:
                 os.rmdir(one, dir_fd=self.fd)
 
     def _swept(self, name: str, depth: int) -> bool:
-        """Remove what has this name, as far as nothing in it resists and it is no deeper than `depth`; return whether
-        it is gone."""
+        """Remove what has this name, unless something in it resists or it is deeper than `depth`; return whether it
+        is gone.
+        """
         gone = self._gone(name)
         if gone is not None:
             return gone
         try:
             with self.below(name) as inner:
-                # Each level keeps a descriptor open, of which a deep tree would need more than a process may have.
+                # Each level keeps a descriptor open; a very deep tree would need more than a process may have.
                 if not depth or os.fstat(inner.fd).st_dev != os.fstat(self.fd).st_dev:
                     return False
                 for one in inner.names():
@@ -201,7 +204,10 @@ class Directory:
         return True
 
     def _gone(self, name: str) -> bool | None:
-        """Unlink the object of this name. False: that is refused, None: it is a directory."""
+        """Unlink the object with this name, and return True.
+
+        Return False if that is refused, None if it is a directory.
+        """
         try:
             os.unlink(name, dir_fd=self.fd)
         except FileNotFoundError:
@@ -213,21 +219,21 @@ class Directory:
         return True
 
     def _unlinked(self, name: str) -> bool:
-        """Unlink the object of this name. Return False if it is a directory, or that is refused."""
+        """Unlink the object with this name. Return False if it is a directory, or if that is refused."""
         gone = self._gone(name)
-        # Loosened only when needed: most names of a tree go without it.
+        # Loosen it only when needed: most objects of a tree can be removed without that.
         if gone is False:
             self.loosen(name)
             gone = self._gone(name)
         return bool(gone)
 
     def _emptied(self, name: str) -> list[str]:
-        """Unlink the contents of a directory. Its subdirectories are moved into this one; return their new names."""
+        """Unlink the contents of a directory, and move its subdirectories into this one; return their new names."""
         self.loosen(name)
         moved = list[str]()
         with suppress(OSError, Strange), self.below(name) as inner:
             if os.fstat(inner.fd).st_dev != os.fstat(self.fd).st_dev:
-                return moved  # something is mounted there, which is not ours to remove
+                return moved  # a file system is mounted there, which is not ours
             while len(moved) < MOVED_MAX and (names := list(islice(inner.names(), NAMES_MAX))):
                 left = [one for one in names if not inner._unlinked(one)]
                 given = [fresh for one in left if (fresh := self._taken(one, inner))]
@@ -237,7 +243,7 @@ class Directory:
         return moved
 
     def _taken(self, name: str, inner: Directory) -> str:
-        """Move a directory in `inner` to this one. Return its new name; empty if that is refused."""
+        """Move a directory from `inner` to this one. Return its new name; empty if that is refused."""
         inner.loosen(name)
         fresh = f".{secrets.token_hex(8)}"
         try:
@@ -247,31 +253,31 @@ class Directory:
         return fresh
 
     def loosen(self, name: str) -> None:
-        """Remove permissions and attributes that keep us from changing what has this name, and ignore failures."""
+        """Change permissions and attributes that protect the object with this name from us; ignore failures."""
         with suppress(OSError), self.held(name) as held:
             mode = os.fstat(held).st_mode
             if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
                 os.chmod(again(held), 0o700)
-            # Removing these flags takes CAP_LINUX_IMMUTABLE. What is neither a directory nor a regular file has none,
-            # and opening it might do something.
+            # Removing these flags needs CAP_LINUX_IMMUTABLE. Only directories and regular files have them, and opening
+            # anything else may have side effects.
             if os.geteuid() == 0 and (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
                 _unfasten(held)
 
     def names(self) -> Iterator[str]:
-        """Yield the names as listed; names added meanwhile may be missing."""
+        """Yield the names in this directory; names that are added meanwhile may be missing."""
         with os.scandir(self.fd) as found:
             for entry in found:
                 yield entry.name
 
 
 def again(held: int) -> str:
-    """Return a path to the object of a descriptor, and to nothing else."""
+    """Return a path that always leads to the object of a descriptor."""
     return f"/proc/self/fd/{held}"
 
 
 def _single(name: str) -> str:
     """Return a name in a directory.  Raise ValueError if it is anything else."""
-    # dir_fd protects nothing from a name that is a path: an absolute one ignores it.
+    # dir_fd does not protect against a name that is a path: an absolute path ignores it.
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(f"{name!r} is not a name in a directory")
     return name
@@ -289,6 +295,6 @@ def _unfasten(held: int) -> None:
 
 
 def remove(tree: Path) -> None:
-    """Remove the whole tree, also what a job made unwritable; ignore what cannot be removed."""
+    """Remove the entire tree, even parts that a job made unwritable; ignore what cannot be removed."""
     with suppress(OSError), Directory.at(tree.parent) as parent:
         parent.remove(tree.name)

@@ -18,20 +18,20 @@ _OTHERWISE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.E
 
 
 def unshare(tree: Path, shares: Iterable[Path]) -> None:
-    """Copy the objects in `shares` into the repository at `tree`, where no job has written yet.  The owners
-    of the directories may repack their objects meanwhile, but remove none.  Raises OSError."""
+    """Copy the objects in `shares` into the repository at `tree`, before any job writes there.  The owners of the
+    directories may repack their objects meanwhile, but not remove any.  Raise OSError."""
     own = tree / ".git/objects"
     for share in shares:
         for _ in range(PASSES_MAX):
-            # git may repack meanwhile: an object leaves its loose file or its pack only once it is in another pack. If
-            # the set of packs is the same before and after, nothing was missed.
+            # git may repack meanwhile: it removes an object's loose file or pack only once the object is in another
+            # pack. If the set of packs is the same before and after, no object was missed.
             before = _packs(share)
             _copied(share, own, before)
             if _packs(share) == before:
                 break
         else:
             raise OSError(errno.EAGAIN, "its packs change faster than they can be copied", str(share))
-    # Last: until all objects are there, the repository is usable only with those that it borrows.
+    # Do this last: until all objects are copied, the repository needs those that it borrows.
     (own / "info/alternates").unlink(missing_ok=True)
 
 
@@ -51,7 +51,7 @@ def _copied(share: Path, own: Path, packs: Iterable[str]) -> None:
 
 
 def _names(directory: Path) -> list[str]:
-    """Return the names in a directory; none if it is gone, as it goes with its last object."""
+    """Return the names in a directory; none if it is gone, since git removes it with its last object."""
     try:
         return os.listdir(directory)
     except FileNotFoundError:
@@ -59,7 +59,7 @@ def _names(directory: Path) -> list[str]:
 
 
 def _copy(source: Path, place: Path) -> None:
-    """Copy a file; skip one that is gone: its objects are in another pack, which the next pass copies."""
+    """Copy a file. Skip a file that is gone: its objects are in another pack, which the next pass copies."""
     if place.exists():
         return
     try:

@@ -1,6 +1,6 @@
-"""Hold directories that one process works in at a time, for as long as that process lives.
+"""Hold directories in which one process works at a time, for as long as that process lives.
 
-The hold is a lock of the kernel, which releases it however its owner ends: what nobody holds was left behind.
+The hold is a kernel lock, which is released however its owner ends, so a directory that nobody holds was left behind.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from headgate.adapters.work.directory import remove
 log = logging.getLogger("headgate.executor")
 
 TRIES_MAX = 5
-"""Attempts to make and hold a directory, since a sweeping process may take it in between."""
+"""Attempts to make and hold a directory, since a process that sweeps may take it in between."""
 
 
 @contextmanager
 def anew(path: Path) -> Iterator[None]:
-    """Hold an empty directory in place of any leftover one. Raise OSError, also when another process holds it."""
+    """Hold a new empty directory, after removing one that was left behind. Raise OSError, for example if another
+    process
+    holds it."""
     held = _made(path)
     try:
         yield
@@ -33,8 +35,9 @@ def anew(path: Path) -> Iterator[None]:
 
 @contextmanager
 def left(path: Path, *, ours: bool = False) -> Iterator[bool]:
-    """Hold the directory, and tell whether that was possible: False when its owner lives. Where the file system refuses
-    locks, the owner may live, unless the directory is `ours`."""
+    """Hold the directory, and tell whether that was possible: False if its owner lives. If the file system does not
+    support
+    locks, the owner is assumed to live, unless the directory is `ours`."""
     held = _taken(path, ours=ours)
     try:
         yield held is not None
@@ -50,38 +53,39 @@ def _made(path: Path) -> int:
             path.mkdir(parents=True)
         except FileExistsError:
             with left(path) as nobody_s:
-                # What a dead executor left is not used again: its content is unknown, and a new directory has an inode
-                # of its own.
+                # Do not reuse what a dead executor left: its content is unknown, and only a new directory has a new
+                # inode.
                 if nobody_s:
                     remove(path)
             continue
         held = _taken(path, ours=True)
         if held is not None:
-            # Another process may have removed the directory between mkdir and the lock; the lock is then on nothing.
+            # Another process may have removed the directory between mkdir and the lock, which is then useless.
             if _is(held, path):
                 return held
             os.close(held)
-    raise OSError(errno.EBUSY, "another process of this machine works in this directory", str(path))
+    raise OSError(errno.EBUSY, "another process on this machine works in this directory", str(path))
 
 
 def _taken(path: Path, *, ours: bool) -> int | None:
-    """Lock the directory, and return its descriptor; None if another process has it, it is gone, or the
-    file system refuses locks and it is not `ours`."""
+    """Lock the directory, and return its descriptor; None if another process holds it, if it is gone, or if the file
+    system
+    does not support locks and the directory is not `ours`."""
     try:
         found = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        # The lock belongs to the open directory: it goes with the last descriptor of its owner, whatever kills that.
+        # The lock belongs to the open directory: the kernel drops it with the owner's last descriptor, however it ends.
         fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(found)
         return None
     except OSError as error:
-        # Without locks nothing tells the dead from the living, whose processes a sweep would kill.
+        # Without locks, a dead owner looks like a living one, whose processes a sweep would kill.
         if not ours:
             os.close(found)
-            log.warning("%s cannot be locked (%s): it is left as if its owner lived", path, error.strerror)
+            log.warning("%s cannot be locked (%s): assuming that its owner lives", path, error.strerror)
             return None
     return found
 

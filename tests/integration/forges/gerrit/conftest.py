@@ -78,7 +78,7 @@ async def rest(server: Callable[..., Server]) -> AsyncIterator[Rest]:
 
 
 Forge = Callable[..., Awaitable[GerritForge]]
-QUICK = GerritPace(lately_s=0.5, all_s=3600.0, refs_s=0.5, refs_told_s=0.5, silent_s=20.0, retry_min_s=0.1)
+QUICK = GerritPace(lately_s=0.5, all_s=3600.0, refs_s=0.5, refs_streamed_s=0.5, silent_s=20.0, retry_min_s=0.1)
 
 
 @pytest.fixture

@@ -190,7 +190,7 @@ async def test_what_gerrit_refuses_is_told_in_its_words(
     clone.proposes({"a": "2\n"}, change_id=change.change_id)
     await approved(people, change)
     answer = await gerrit.land(work, part)
-    assert answer == NotLanded("patch set 1 was tested, and patch set 2 is the current one by now")
+    assert answer == NotLanded("patch set 1 was tested, but patch set 2 is the current one now")
     people.alice.abandons(change.number)
     answer = await gerrit.land(work, part)
     assert answer == NotLanded(f"change {change.number} is abandoned") and clone.shows("a") == ""
@@ -208,7 +208,7 @@ async def test_what_is_meant_for_another_branch_by_now_does_not_land_there(
     people.moves(change.number, "stable")
     await approved(people, change)
     answer = await gerrit.land(work, part)
-    assert answer == NotLanded(f"change {change.number} was tested on master, and is for stable by now")
+    assert answer == NotLanded(f"change {change.number} was tested on master, but is for stable now")
     assert clone.shows("a", "stable") == ""
     now = await seen(gerrit, change)
     assert (now.key, now.branch, now.commit) == (here.key, "stable", here.commit)

@@ -104,7 +104,7 @@ async def test_a_server_without_the_known_key_is_not_listened_to(
     other.write_text(f"[127.0.0.1]:{running.ssh_port} {key}\n")
     assert "ssh-keyscan" in await refusal(server(known_hosts=str(other)))
     assert nobody.read_text() == "", "no key is learned"
-    assert "does not let headgate in" in await refusal(server(sshkey=str(tmp_path / "k")))
+    assert "refuses headgate" in await refusal(server(sshkey=str(tmp_path / "k")))
     assert "does not let alice in" in await refusal(server(user="alice"))
 
 

@@ -19,7 +19,7 @@ from headgate.testing.servers.gerritpeople import Clone, ReviewingPeople
 from .seeing import Seen, watched
 
 Forge = Callable[..., Awaitable[GerritForge]]
-SLOW = GerritPace(lately_s=3600.0, all_s=3600.0, refs_s=3600.0, refs_told_s=3600.0, retry_min_s=0.1)
+SLOW = GerritPace(lately_s=3600.0, all_s=3600.0, refs_s=3600.0, refs_streamed_s=3600.0, retry_min_s=0.1)
 """Nothing is looked at unless somebody says so."""
 HOST = "127.0.0.1"
 
@@ -185,7 +185,7 @@ async def test_a_stream_that_dies_is_noticed_and_nothing_is_lost(
     proxy = Proxy("127.0.0.1", running.ssh_port)
     await proxy.start()
     seen = Seen()
-    pace = GerritPace(lately_s=0.5, all_s=3600.0, refs_told_s=3600.0, silent_s=1.0, retry_min_s=0.1)
+    pace = GerritPace(lately_s=0.5, all_s=3600.0, refs_streamed_s=3600.0, silent_s=1.0, retry_min_s=0.1)
     known = running.site / f"known_{proxy.port}"
     known.write_text(
         "".join(f"{one}\n".replace(f":{running.ssh_port} ", f":{proxy.port} ") for one in running.host_keys)
@@ -222,7 +222,7 @@ async def test_a_gerrit_that_cannot_be_asked_is_waited_for(
             await seen.until(lambda: seen.told("patchset-created", before.number))
             proxy.refuse()
             after = clone.proposes({"b": "1\n"})
-            await seen.until(lambda: "cannot be asked" in seen.problems.get(canonical, ""))
+            await seen.until(lambda: "cannot be queried" in seen.problems.get(canonical, ""))
             assert not seen.told("patchset-created", after.number)
             proxy.restore()
             await seen.until(lambda: seen.told("patchset-created", after.number))

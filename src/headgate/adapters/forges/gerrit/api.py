@@ -19,7 +19,7 @@ from headgate.base.texts import line
 CALL_MAX_S = 30.0
 ANSWER_MAX_BYTES = 32 * 2**20
 REASON_MAX_BYTES = 2_000
-"""Length of an error answer's reason that is read."""
+"""How much of an error answer's reason is read."""
 CALLS_MAX = 8
 """Concurrent calls."""
 PAGE = 100
@@ -30,9 +30,9 @@ WAIT_MAX_S = 3_600.0
 # Gerrit puts this before its JSON, so that no browser can run an answer as a script.
 _GUARD = b")]}'"
 _PATIENCE = frozenset({408, 425, 429})
-"""Answers with a status of 4xx that may differ at the next attempt."""
+"""Statuses 4xx after which another attempt may succeed."""
 BRIEF = ("CURRENT_REVISION", "CURRENT_COMMIT", "DETAILED_ACCOUNTS", "DETAILED_LABELS", "SUBMIT_REQUIREMENTS")
-"""Details that are requested for each change where many are listed."""
+"""Details that are requested for each change when many changes are listed."""
 WHOLE = (*BRIEF, "CURRENT_FILES", "MESSAGES", "SUBMITTABLE")
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class GerritRest:
     """Make the calls that the driver needs; `calls` counts them."""
 
     def __init__(self, client: httpx.AsyncClient, server: Server, page: int = PAGE) -> None:
-        """Make a client. `client` comes from `gerrit_client`; `page` is how many changes one answer may have."""
+        """Make a client. `client` comes from `gerrit_client`; `page` is the most changes that one answer may have."""
         self._client, self._server, self._page = client, server, page
         self._places = asyncio.Semaphore(CALLS_MAX)
         self.calls = 0
@@ -102,7 +102,7 @@ class GerritRest:
                 *(("o", option) for option in options),
             ]
             page = await self._get("changes/", list[entities.ChangeInfo], parameters)
-            found.update({one.number: one for one in page})  # changes that move up meanwhile occur twice
+            found.update({one.number: one for one in page})  # a change that moves up between two pages occurs twice
             start += len(page)
             if not page or not page[-1].more or len(found) >= most:
                 return list(found.values())[:most]
@@ -112,7 +112,7 @@ class GerritRest:
         return (await self._get(f"changes/{number}/revisions/{revision}/related", entities.RelatedChanges)).changes
 
     async def files(self, number: int, revision: str, parent: int = 0) -> dict[str, entities.GerritFile]:
-        """Return the differences from the parent of that number; 0: those that Gerrit shows. Raise GerritAway,
+        """Return the files that differ from the parent with that number; 0: those that Gerrit shows. Raise GerritAway,
         GerritRefused."""
         parameters = [("parent", str(parent))] if parent else []
         return await self._get(
@@ -143,7 +143,7 @@ class GerritRest:
         try:
             return msgspec.json.decode(answer.removeprefix(_GUARD), type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise GerritAway(f"its answer to {path} is not what Gerrit says: {error}") from error
+            raise GerritAway(f"its answer to {path} is not what Gerrit sends: {error}") from error
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> bytes:
         return await self._call("POST", path, (), msgspec.json.encode(body))
@@ -151,7 +151,7 @@ class GerritRest:
     async def _call(
         self, method: str, path: str, parameters: Sequence[tuple[str, str]], body: bytes | None = None
     ) -> bytes:
-        # Below `/a/` Gerrit demands credentials; elsewhere it would answer as to a stranger, with less.
+        # Below `/a/` Gerrit demands credentials; other paths answer an anonymous user, with less data.
         url = httpx.URL(f"{self._server.baseurl}/a/{path}", params=list(parameters) or None)
         headers = {"Accept": "application/json"}
         if body is not None:
@@ -187,7 +187,7 @@ def _refused(path: str, answer: httpx.Response, text: str) -> NoReturn:
     status = answer.status_code
     why = f"it answers {path} with {status}{f': {text}' if text else ''}"
     if answer.is_redirect:
-        raise GerritRefused(status, f"{why}; redirections are not followed: give `baseurl` the address itself")
+        raise GerritRefused(status, f"{why}; redirects are not followed: set `baseurl` to the final address")
     if status in _PATIENCE or status >= 500:
         wait = answer.headers.get("retry-after", "")
         raise GerritAway(why, min(float(wait), WAIT_MAX_S) if wait.isascii() and wait.isdecimal() else 0.0)
@@ -202,7 +202,7 @@ def _refused(path: str, answer: httpx.Response, text: str) -> NoReturn:
 
 
 def gerrit_client(server: Server) -> httpx.AsyncClient:
-    """Return the HTTP client: it uses nothing of the environment, and follows no redirections."""
+    """Return the HTTP client: it ignores proxies and other settings of the environment, and follows no redirects."""
     user, password = server.user, server.password
     auth: httpx.Auth = httpx.DigestAuth(user, password) if server.digest else httpx.BasicAuth(user, password)
     return httpx.AsyncClient(

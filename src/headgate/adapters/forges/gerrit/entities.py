@@ -1,4 +1,4 @@
-"""Declare the relevant parts of the answers of Gerrit's REST API and of its stream."""
+"""Declare the parts of Gerrit's REST answers and stream events that Headgate reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GerritAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GerritVote(msgspec.Struct, frozen=True, kw_only=True):
-    """Hold the vote of one account on one label; without `value` the account may vote and has not."""
+    """Hold the vote of one account on one label; without `value` the account may vote but has not."""
 
     id: int = msgspec.field(name="_account_id", default=0)
     name: str = ""
@@ -69,7 +69,7 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True):
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     commit: str = ""
-    """Id of the commit; only set where the commit was not requested by its id."""
+    """Id of the commit; set only if the commit was not requested by its id."""
     message: str = ""
     parents: tuple[Parent, ...] = ()
 
@@ -98,7 +98,7 @@ class GerritMessage(msgspec.Struct, frozen=True, kw_only=True):
     tag: str = ""
     revision: int = msgspec.field(name="_revision_number", default=0)
     accounts: tuple[GerritAccount, ...] = msgspec.field(name="accounts_in_message", default=())
-    """Those whom the message names as `<GERRIT_ACCOUNT_1000002>`."""
+    """Accounts that the message mentions as `<GERRIT_ACCOUNT_1000002>`."""
 
 
 class GerritComment(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +127,7 @@ class ChangeInfo(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, GerritLabel] = {}
     requirements: tuple[Requirement, ...] = msgspec.field(name="submit_requirements", default=())
     submittable: bool | None = None
-    """Whether the change can be submitted; None if the server was not asked, or is too old to say."""
+    """Whether the change can be submitted; None if that was not requested, or the server is too old."""
     permitted_labels: dict[str, tuple[str, ...]] = {}
     """Labels that our account may vote on, with the permitted values."""
     unresolved_comment_count: int = 0
@@ -180,7 +180,7 @@ class RefUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Represent one line of the stream. It only says where to look; everything else is read over REST."""
+    """Represent one line of the stream. It only names what may have changed; everything else is read over REST."""
 
     type: str
     change: StreamChange | None = None

@@ -1,4 +1,4 @@
-"""Read a connection's section: the Gerrit server, and how it is reached."""
+"""Read a connection's section of the settings: which Gerrit server, and how to reach it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ KEEPALIVE_S = 60
 AUTHENTICATIONS = ("basic", "digest")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _BROKERS = ("kafka_", "aws_kinesis_", "gcloud_pubsub_")
-"""Prefixes of options for event brokers, which replace the stream in the reference."""
+"""Prefixes of options for event brokers; Zuul reads events from these instead of the stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Describe a server with options that have the names of `zuul.conf`."""
+    """Describe a server; the options have the same names as in `zuul.conf`."""
 
     name: str
     """Name of the connection."""
@@ -44,11 +44,11 @@ class Server:
     def of(cls, name: str, settings: Mapping[str, str]) -> Server:
         """Return the options of a section, with absolute paths. Raise UserError."""
         options = _Section(settings)
-        server = options.text("server") or options.wrong("server", "it has no default; it is the host of Gerrit")
-        user = options.text("user") or options.wrong("user", "it has no default; it is the account that Headgate has")
+        server = options.text("server") or options.wrong("server", "it has no default; set it to the host of Gerrit")
+        user = options.text("user") or options.wrong("user", "it has no default; set it to Headgate's account")
         baseurl = (options.text("baseurl") or f"https://{server}").rstrip("/")
         if urlsplit(baseurl).scheme not in ("http", "https") or not urlsplit(baseurl).hostname:
-            options.wrong("baseurl", f"{baseurl!r} is not a URL; it is written as https://HOST or https://HOST/PATH")
+            options.wrong("baseurl", f"{baseurl!r} is not a URL; write it as https://HOST or https://HOST/PATH")
         how = options.text("auth_type") or "basic"
         if how not in AUTHENTICATIONS:
             known = " and ".join(AUTHENTICATIONS)
@@ -56,7 +56,7 @@ class Server:
         password = options.text("password")
         streams = options.flag("stream_events", True)
         if not password:
-            options.wrong("password", "it is needed: changes are looked up and reports are told over REST")
+            options.wrong("password", "it is required: Headgate reads changes and posts reports over REST")
         return cls(
             name=name,
             server=server,
@@ -121,8 +121,9 @@ class _Section:
 
 
 def change_number(server: Server, url: str) -> int | None:
-    """Return the number of the change in a URL, in any form that Gerrit uses or used; None if it is none of this
-    server's. Scheme and port are ignored, since people write either."""
+    """Return the number of the change in a URL, in any form that Gerrit uses or used; None if it names no change of
+    this server. Scheme and port are ignored, since people write URLs with and without them.
+    """
     words = _words(server, url)
     if words[:1] == ["c"]:
         words = words[words.index("+") + 1 :] if "+" in words else words[1:]
@@ -131,7 +132,7 @@ def change_number(server: Server, url: str) -> int | None:
 
 
 def change_project(server: Server, url: str) -> str:
-    """Return the canonical name of the project in such a URL; empty if the URL names none."""
+    """Return the canonical name of the project in the URL of a change; empty if the URL names none."""
     words = _words(server, url)
     named = words[1 : words.index("+")] if words[:1] == ["c"] and "+" in words else []
     return server.project(unquote("/".join(named))) if named else ""

@@ -1,7 +1,7 @@
-"""Read `gerrit stream-events`, which says at once where something may be new.
+"""Read `gerrit stream-events`, which announces at once what may have changed.
 
-OpenSSH's program holds the line: a host key that nobody knows ends it, and so does silence of the other side.
-What the stream says is a hint, never the truth: its readers look up what it names.
+The OpenSSH client holds the connection; it ends on an unknown host key, and when the server stops answering keepalive
+messages. An event of the stream is only a hint: its readers query REST for what it names.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from headgate.base.tasks import end
 from headgate.base.texts import line
 
 LINE_MAX_BYTES = 4 * 2**20
-"""Size of one event; a longer one only counts as a sign that something happened."""
+"""Size of one event; a longer one is skipped, and becomes a hint that names no place."""
 CONNECT_MAX_S = 20
 MISSES_MAX = 3
 """Missed keepalive answers after which the connection counts as dead."""
-COMPLAINT_MAX_BYTES, SAID_MAX_CHARS = 4_000, 400
-"""Length of ssh's error output that is kept, and that is shown."""
+COMPLAINT_MAX_BYTES, SHOWN_MAX_CHARS = 4_000, 400
+"""How much of ssh's error output is stored, and how much is shown."""
 GRACE_S = 2.0
 _STRANGER = "host key verification failed"
 _DENIED = "permission denied"
@@ -36,7 +36,7 @@ _NOISE = ("ref-replicat", "ref-replication-", "fetch-ref-", "cache-eviction")
 
 
 class StreamDead(OSError):
-    """Report that the stream has ended; the reason is for people."""
+    """Report that the stream has ended, with a reason for people to read."""
 
 
 class GerritHint(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class GerritHint(msgspec.Struct, frozen=True):
     number: int = 0
     """Number of a change; 0 if none is named."""
     project: str = ""
-    """Name of a project, as the server has it; empty: the place is unknown, and everything is looked at."""
+    """Name of a project, as on the server; empty if the place is unknown, so that everything is queried."""
     ref: str = ""
     """Ref of the project that moved; empty if none did."""
 
@@ -61,12 +61,12 @@ def ssh_options(server: Server) -> list[str]:
         "ServerAliveInterval": str(server.keepalive_s),
         "ServerAliveCountMax": str(MISSES_MAX),
         "ForwardAgent": "no",
-        # A shared master connection of the operator would outlive our options and our end.
+        # A shared master connection of the operator would ignore our options and outlive this process.
         "ControlPath": "none",
         "LogLevel": "ERROR",
     }
     if server.known_hosts:
-        # The machine's file is shut out too: only the named file says which keys are right.
+        # Ignore the machine's file too, so that only the named file decides which keys are valid.
         options |= {"UserKnownHostsFile": f'"{server.known_hosts}"', "GlobalKnownHostsFile": "/dev/null"}
     if server.sshkey:
         options["IdentitiesOnly"] = "yes"
@@ -165,16 +165,16 @@ def _of_change_ref(project: str, ref: str) -> GerritHint | None:
 
 def _why(server: Server, status: int, text: str) -> str:
     where, lowered = f"{server.ssh_server}:{server.port}", text.lower()
-    text = line(text[-SAID_MAX_CHARS:])
+    text = line(text[-SHOWN_MAX_CHARS:])
     if _STRANGER in lowered:
         known = server.known_hosts or "~/.ssh/known_hosts"
         of = server.ssh_server if server.port == 22 else f"[{server.ssh_server}]:{server.port}"
         return (
-            f"{where} does not have a key that {known} names for {of}; `ssh-keyscan -p {server.port} "
-            f"{server.ssh_server}` shows what it has: add that line once you know that it is the right one"
+            f"{where} has no host key that {known} lists for {of}; `ssh-keyscan -p {server.port} "
+            f"{server.ssh_server}` prints its keys: verify them, then add the line to that file"
         )
     if _DENIED in lowered:
-        return f"{where} does not let {server.user} in: {text}; give the account the public half of `sshkey`"
+        return f"{where} refuses {server.user}: {text}; give the account the public half of `sshkey`"
     return f"{where}: ssh ended with {status}{f': {text}' if text else ''}"
 
 

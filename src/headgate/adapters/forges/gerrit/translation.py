@@ -1,4 +1,4 @@
-"""Translate a change as Gerrit has it, and what it lacks, into the words that all forges share."""
+"""Translate Gerrit's changes and their unmet requirements into the terms that all forges share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LABEL = re.compile(r"label:\"?([A-Za-z0-9-]+)")
 
 
 class GerritMark(NamedTuple):
-    """Mark how far the events of a change were reported; as text it is three words."""
+    """Mark how far the events of a change were reported; as a string, `|` joins the three parts."""
 
     state: str = ""
     """Mark of the change's state, which changes with every event on the change."""
@@ -125,8 +125,7 @@ def votes(info: ChangeInfo) -> tuple[Vote, ...]:
 
 
 def rules(info: ChangeInfo) -> tuple[Rule, ...]:
-    """Return the unmet requirements, and those that may become unmet; for an old server without requirements, the
-    submit decides."""
+    """Return all requirements, met and unmet. An old server has none; there, only the submit shows what is missing."""
     found = [_rule(one, info) for one in info.requirements]
     if info.work_in_progress:
         found.append(Rule("is work in progress: press *Start review*", met=False))

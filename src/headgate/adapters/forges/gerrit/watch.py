@@ -1,4 +1,4 @@
-"""Find what is new at a Gerrit by looking: soon where the stream says so, and everywhere at intervals."""
+"""Watch a Gerrit server: query at once what its stream announces, and everything at intervals."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ T = TypeVar("T")
 MARGIN_S = 60.0
 """Searches for recent changes overlap by this much, since the server's index may lag behind."""
 AT_ONCE = 20
-"""Changes looked at for one sighting."""
+"""Changes queried for one sighting."""
 PROJECTS_AT_ONCE = 40
 """Projects named in one search."""
 PROJECTS_NAMED_MAX = 200
-"""Above this many projects, one search covers all projects of the server."""
+"""With more projects than this, one search covers all projects of the server."""
 PROJECTS_SHOWN_MAX = 200
 """Most projects that show a problem of the whole server."""
 
@@ -67,7 +67,7 @@ class Watcher:
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        """See `ports.forge.Watch`."""
+        """Yield what is new at the watched projects; see `ports.forge.Watch`."""
         listening = [asyncio.ensure_future(self._ear.listen())] if self._server.stream_events else []
         failures = 0
         try:
@@ -82,8 +82,8 @@ class Watcher:
                         yield sighting
                     self._problem, failures = "", 0
                 except (GerritAway, GerritRefused) as error:
-                    # Nothing that was hinted at is lost because Gerrit was
-                    # away; a change that was looked at meanwhile gives no news.
+                    # Put the hints back, so that an outage loses none; a
+                    # change that was already queried yields nothing new.
                     self._wanted.put_back(taken)
                     self._went(error)
                     wait_s = max(self._pace.retry_s(failures), getattr(error, "wait_s", 0.0))
@@ -103,9 +103,9 @@ class Watcher:
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        """Look at the places that are due or hinted at. Raise GerritAway, GerritRefused."""
+        """Query what is due or hinted at. Raise GerritAway, GerritRefused."""
         now = dict(known)
-        # The first look at a project: its open changes are taken in, but their past starts nothing.
+        # At the first query of a project, record its open changes, but start nothing for their past events.
         quiet = {project for project in self._projects if heads.get(project) is None}
         numbers = dict(taken.numbers)
         found, everywhere = await self._searched(taken, now)
@@ -121,15 +121,15 @@ class Watcher:
             yield Sighting(answered=tuple(taken.answered))
 
     async def _searched(self, taken: GerritWatchList, now: Mapping[str, ChangeState]) -> tuple[set[int], bool]:
-        """Return the changes that differ from their known states, by the searches that are due, and whether these were
-        complete."""
+        """Make the searches that are due. Return the changes that differ from their known states, and whether all open
+        changes were searched."""
         at_s = time.monotonic()
         if taken.everywhere or at_s - self._all_searched_s >= self._pace.all_s:
             there = [one for query in self._queries("status:open") for one in await self._rest.changes(query, ())]
             listed = {one.number for one in there}
             self._looker.learn(now.values())
             whole_topics = (await self._rest.info()).change.submit_whole_topic
-            # The setting decides which changes land together, and no state mark moves with it.
+            # The setting decides which changes land together, but the marks of the changes do not show that it moved.
             turned = {one.number for one in there} if whole_topics != self._looker.whole_topics else set()
             self._looker.whole_topics = whole_topics
             ours = [s for s in now.values() if s.change.number and s.change.project in self._projects]
@@ -161,7 +161,7 @@ class Watcher:
             if change_state.details is not None and change_state.change.number and not change_state.untold:
                 marks[int(change_state.change.number)] = GerritMark.of(change_state.details.mark).state
         ours = (one for one in there if self._server.project(one.project) in self._projects)
-        # A server that is too old to give marks has all its open changes read each time.
+        # A server that is too old to send marks needs all its open changes read each time.
         return {one.number for one in ours if not one.mark or marks.get(one.number) != one.mark}
 
     async def _look(
@@ -184,8 +184,8 @@ class Watcher:
         return Sighting(tuple(one.change_state for one in found), tuple(events))
 
     async def _all(self, looks: Sequence[Coroutine[Any, Any, GerritLookResult | None]]) -> list[GerritLookResult]:
-        """Return the news of these changes. A change whose look alone fails yields nothing, and is tried again as long
-        as it differs. Raise GerritAway, GerritRefused."""
+        """Return what is new about these changes. A change whose query fails alone yields nothing, and is queried again
+        while it differs. Raise GerritAway, GerritRefused."""
         tasks = [asyncio.ensure_future(look) for look in looks]
         found, failed = list[GerritLookResult](), 0
         try:
@@ -194,18 +194,18 @@ class Watcher:
                     one = await task
                 except (GerritAway, GerritRefused) as error:
                     failed += 1
-                    log.warning("a change of %s cannot be looked at: %s", self._server.baseurl, error)
+                    log.warning("a change of %s cannot be read: %s", self._server.baseurl, error)
                 else:
                     found += [one] if one is not None else []
         finally:
             await end(*tasks)
-        # All failed: this call tells whether the server is away, and raises if it is.
+        # All failed: this call raises if the reason is that the server is away.
         if failed == len(tasks):
             await self._rest.may()
         return found
 
     def _stir_above(self, found: GerritLookResult, by_number: Mapping[str, ChangeState]) -> None:
-        """Look again at the changes built on one that has a new patch set, or is gone."""
+        """Query the changes again that are built on a change with a new patch set, or on one that is gone."""
         change = found.change_state.change
         was = by_number.get(change.number)
         if was is not None and (was.change.commit, was.open) != (change.commit, found.change_state.open):
@@ -215,7 +215,7 @@ class Watcher:
 
     def _due_refs(self, taken: GerritWatchList, everywhere: bool) -> set[str]:
         at_s = time.monotonic()
-        every_s = self._pace.refs_told_s if self._ear.listens else self._pace.refs_s
+        every_s = self._pace.refs_streamed_s if self._ear.listens else self._pace.refs_s
         if everywhere or at_s - self._refs_read_s >= every_s:
             self._refs_read_s = at_s
             return set(self._projects)
@@ -228,7 +228,7 @@ class Watcher:
             looked = await look_at_refs(self._engine, self._server.name, project, heads.get(project), refs.get(project))
         except (GitError, OSError) as error:
             if project not in self._refs_problems:
-                log.error("%s cannot be read; it is waited for: %s", project, error)
+                log.error("%s cannot be read; retrying until it can: %s", project, error)
             self._refs_problems[project] = text = f"it cannot be read: {error}"
             yield Sighting(problems={project: text})
             return
@@ -243,8 +243,8 @@ class Watcher:
 
     def _went(self, error: Exception) -> None:
         if not self._problem:
-            log.error("%s does not answer; waiting for it: %s", self._server.baseurl, error)
-        self._problem = f"{self._server.baseurl} cannot be asked: {error}"
+            log.error("%s does not answer; retrying until it does: %s", self._server.baseurl, error)
+        self._problem = f"{self._server.baseurl} cannot be queried: {error}"
 
     def _changed_problem(self) -> Sighting | None:
         text = self._problem or self._ear.problem
@@ -254,9 +254,10 @@ class Watcher:
         return Sighting(problems=dict.fromkeys(sorted(self._projects)[:PROJECTS_SHOWN_MAX], text))
 
     async def _pause(self, least_s: float) -> None:
-        """Wait until there is something to look at, but at least this long."""
+        """Wait until there is something to query, but at least this long."""
         if least_s:
-            # Despite hints: a server that is overloaded or refuses us must not be asked at each event.
+            # Ignore hints meanwhile: each event would otherwise cause a call to a server that is overloaded or
+            # refuses us.
             await asyncio.sleep(least_s)
             return
         wait_s = max(0.0, self._searched_s + self._pace.lately_s - time.monotonic())
@@ -276,7 +277,7 @@ class Looked(NamedTuple):
     sighting: Sighting | None
     """None if nothing is new."""
     again: bool = False
-    """Whether to look again, because there is more or a part failed."""
+    """Whether to query again, because there is more or a part failed."""
 
 
 async def look_at_refs(
@@ -286,8 +287,9 @@ async def look_at_refs(
     old: Mapping[str, str] | None,
     seen: Mapping[str, str] | None,
 ) -> Looked:
-    """Compare a project's branches with `old`, and its tags with `seen`; None: this is the first look, whose refs cause
-    no events. Raise GitError, OSError."""
+    """Compare a project's branches with `old`, and its tags with `seen`; None: this is the first query, whose refs
+    cause no events. Raise GitError, OSError.
+    """
     mirror = engine.mirror(project, connection)
     refs = await mirror.remote.refs(HEADS, TAGS)
     heads = {ref: commit for ref, commit in refs.items() if ref.startswith(HEADS)}
@@ -295,7 +297,7 @@ async def look_at_refs(
     if old is not None and heads != old:
         gone = await mirror.bring({ref: commit for ref, commit in heads.items() if old.get(ref) != commit})
         for ref in [ref for ref, commit in heads.items() if commit in gone]:
-            # The branch moved between listing and fetch, or cannot be fetched: it is reported once its commit is here.
+            # The branch moved between listing and fetch, or cannot be fetched: report it once its commit is here.
             as_it_was(old, ref, heads)
         found = await moved_heads(connection, project, mirror, old, heads)
         heads, again = found.now, found.more or bool(gone)
@@ -312,6 +314,6 @@ async def look_at_refs(
 
 def _ref_updated(change: Change) -> TriggerEvent:
     at_ms = int(time.time() * 1000)
-    # With the time, because a branch may be moved back and forth between the same two commits.
+    # The id includes the time, because a branch may move back and forth between the same two commits.
     id = derived(EventKind.REF_UPDATED, change.project, change.ref, change.old_commit, change.commit, str(at_ms))
     return TriggerEvent(EventKind.REF_UPDATED, change, id, at_ms)

@@ -1,4 +1,4 @@
-"""Collect where to look at a Gerrit, from hints and its stream, and set how often to look without them."""
+"""Collect what to query at a Gerrit, from hints and its stream, and set how often to query without them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ LATELY_S = 30.0
 """Interval between two searches for recent changes, with or without a stream."""
 ALL_S = 600.0
 """Interval between two listings of all open changes."""
-REFS_S, REFS_TOLD_S = 60.0, 600.0
-"""Interval between two looks at branches and tags, without and with a stream."""
+REFS_S, REFS_STREAMED_S = 60.0, 600.0
+"""Interval between two queries of branches and tags, without and with a stream."""
 SILENT_S = 20.0
-"""A stream counts as dead when a look finds something that it has not reported for this long."""
+"""A stream counts as dead if a search finds something that the stream does not report within this time."""
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 15.0
 
 
 @dataclass(slots=True)
 class GerritWatchList:
-    """Collect where to look."""
+    """Collect what to query."""
 
     numbers: dict[int, bool] = field(default_factory=dict)
-    """Change -> whether to look also at the changes that it is built on."""
+    """Change -> whether to query also the changes that it is built on."""
     refs: set[str] = field(default_factory=set)
     """Projects whose branches and tags may have moved."""
     everywhere: bool = False
@@ -53,14 +53,14 @@ class GerritWatchList:
         self.stirred.set()
 
     def take(self) -> GerritWatchList:
-        """Return the whole list, and leave it empty."""
+        """Return the entire list, and leave it empty."""
         taken = GerritWatchList(self.numbers, self.refs, self.everywhere, self.answered)
         self.numbers, self.refs, self.everywhere, self.answered = {}, set(), False, []
         self.stirred.clear()
         return taken
 
     def put_back(self, taken: GerritWatchList) -> None:
-        """Put back the places whose look failed."""
+        """Put back the places whose query failed."""
         for number, afresh in taken.numbers.items():
             self.numbers[number] = self.numbers.get(number, False) or afresh
         self.refs |= taken.refs
@@ -70,12 +70,12 @@ class GerritWatchList:
 
 @dataclass(slots=True)
 class GerritPace:
-    """Set how often to look without hints."""
+    """Set how often to query without hints."""
 
     lately_s: float = LATELY_S
     all_s: float = ALL_S
     refs_s: float = REFS_S
-    refs_told_s: float = REFS_TOLD_S
+    refs_streamed_s: float = REFS_STREAMED_S
     silent_s: float = SILENT_S
     retry_min_s: float = RETRY_MIN_S
 
@@ -91,7 +91,7 @@ class GerritPace:
 
 
 def wanted_of(hint: Hint) -> tuple[int, str]:
-    """Return the change that a hint names, or the project whose refs to look at; neither: everything."""
+    """Return the change that a hint names, or the project whose refs to query; if both are empty, query everything."""
     number = int(hint.number) if hint.number.isascii() and hint.number.isdecimal() and len(hint.number) < 10 else 0
     return number, "" if number else hint.project
 
@@ -111,24 +111,24 @@ class Ear:
         self._deaf = asyncio.Event()
         self._hinted: dict[int, float] = {}
         """Change -> when the stream last mentioned it, in monotonic seconds."""
-        self._untold: dict[int, float] = {}
-        """Change -> when a look found something new that the stream had not reported, in monotonic seconds."""
+        self._missed: dict[int, float] = {}
+        """Change -> when a search found something new that the stream had not reported, in monotonic seconds."""
 
     def found(self, numbers: Collection[int]) -> None:
-        """Note that a look found something new at these changes that the stream had not announced."""
+        """Note that a search found something new at these changes that the stream had not announced."""
         at_s = time.monotonic()
         if self.listens:
             fresh = {n for n in numbers if at_s - self._hinted.get(n, float("-inf")) > self._pace.silent_s}
-            self._untold |= {number: self._untold.get(number, at_s) for number in fresh}
+            self._missed |= {number: self._missed.get(number, at_s) for number in fresh}
         self._hinted = {n: s for n, s in self._hinted.items() if at_s - s <= self._pace.silent_s}
 
     def doubt_s(self) -> float | None:
         """Return how long to wait before a stream that missed something counts as dead; None if it missed nothing."""
-        if not self._untold:
+        if not self._missed:
             return None
-        left_s = min(self._untold.values()) + self._pace.silent_s - time.monotonic()
+        left_s = min(self._missed.values()) + self._pace.silent_s - time.monotonic()
         if left_s <= 0:
-            self._untold.clear()
+            self._missed.clear()
             self._deaf.set()
             return None
         return left_s
@@ -138,14 +138,14 @@ class Ear:
         failures = 0
         while True:
             self._deaf.clear()
-            self._untold.clear()
+            self._missed.clear()
             began_s, well = time.monotonic(), None
             try:
                 async with stream.stream(self._server, self._program) as hints:
                     self.listens = True
                     well = asyncio.get_running_loop().call_later(self._pace.silent_s, self._well)
                     await run_until(self._deaf, self._hear(hints))
-                why = "the stream was silent though there was something to tell"
+                why = "the stream did not report an event that a search found"
             except stream.StreamDead as dead:
                 why = str(dead)
             finally:
@@ -154,9 +154,9 @@ class Ear:
                     well.cancel()
             # A stream that lasted resets the pauses; one that is accepted and dropped at once does not.
             failures = 0 if time.monotonic() - began_s > RETRY_MAX_S else failures + 1
-            text = f"its events are not told, so that it is looked at every now and then: {why}"
+            text = f"its event stream does not work, so Headgate polls instead: {why}"
             if self.problem != text:
-                log.error("events of %s are not told, it is looked instead: %s", self._server.ssh_server, why)
+                log.error("the event stream of %s does not work, polling instead: %s", self._server.ssh_server, why)
             self.problem = text
             self._wanted.stirred.set()
             await asyncio.sleep(self._pace.retry_s(failures))
@@ -164,7 +164,7 @@ class Ear:
     def _well(self) -> None:
         """Note that the stream works."""
         if self.problem:
-            log.info("events of %s are told again", self._server.ssh_server)
+            log.info("the event stream of %s works again", self._server.ssh_server)
             self.problem = ""
             self._wanted.stirred.set()
 
@@ -174,12 +174,12 @@ class Ear:
             self._well()
             if hint.number:
                 self._hinted[hint.number] = time.monotonic()
-                self._untold.pop(hint.number, None)
+                self._missed.pop(hint.number, None)
             project = self._server.project(hint.project) if hint.project else ""
             if project and project not in self._projects:
                 continue
             if self._server.replication_delay_s:
-                # git may read from a replica that receives the commits only some time after the event.
+                # git may read from a replica, which receives the commits some time after the event.
                 loop.call_later(self._server.replication_delay_s, self._wanted.add, hint.number, project)
             else:
                 self._wanted.add(hint.number, project)

@@ -18,7 +18,7 @@ from headgate.base.errors import UserError
 from headgate.ports.reporter import ReporterAway
 
 REFUSED_S = 60.0
-"""Pause after the forge refused the token, until somebody provides another one."""
+"""Pause after the forge refuses the token; until somebody provides another one, calls cannot succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def account(name: str, options: Mapping[str, str]) -> GiteaAccount:
     web = address("baseurl", options.get("baseurl") or (server if "://" in server else f"https://{server}"))
     host = urlsplit(web).hostname or ""
     if not options.get("api_token"):
-        raise UserError("it needs api_token: a token of the account that Headgate has there, which may write")
+        raise UserError("api_token is missing: set it to a token of Headgate's account there, with write permission")
     clone = options.get("cloneurl") or (f"ssh://git@{host}" if options.get("sshkey") else web)
     if clone.startswith(("http://", "https://")):
         clone = address("cloneurl", clone)
@@ -82,16 +82,18 @@ class GiteaClient(rest.Rest):
         self._login = account.user
 
     def headers(self, key: rest.ForgeKey) -> Mapping[str, str]:
-        """See `Rest`."""
+        """Return the headers that authenticate a call; see `Rest`."""
         return {"Accept": "application/json", "Authorization": f"token {key.token}"}
 
     def taken(self, answer: rest.Heard, budget: CallBudget) -> Any:
-        """See `Rest`. A refused token is refused for every call, so that all calls wait for a new one."""
+        """Return the content of an answer; see `Rest`. A refused token makes every call fail, so all calls wait for a
+        new
+        one."""
         if answer.status == 401:
-            raise ReporterAway(f"{self.account.host} refuses the api_token: make another one", REFUSED_S)
-        # Gitea answers 500 for what one request hits, such as a broken repository, while the rest of it works.
+            raise ReporterAway(f"{self.account.host} refuses the api_token: create another one", REFUSED_S)
+        # Gitea answers 500 if a single repository is broken, for example, while others work.
         if answer.status == 500:
-            raise rest.ForgeServerError(f"{self.account.host} fails inside (500); its log says why", rest.AGAIN_S)
+            raise rest.ForgeServerError(f"{self.account.host} has an internal error (500); see its log", rest.AGAIN_S)
         return super().taken(answer, budget)
 
     async def pages(
@@ -103,8 +105,9 @@ class GiteaClient(rest.Rest):
         urgent: bool = True,
         complete: bool = False,
     ) -> AsyncIterator[Any]:
-        """See `Rest`. Pages are counted, since links to the next page have the address that the server believes it
-        has."""
+        """Yield the pages of a list; see `Rest`. The client numbers the pages, since the links to the next page have
+        the
+        address that the server believes it has, which may be wrong."""
         seen, before = 0, None
         for page in range(1, rest.PAGES_MAX + 1):
             answer = await self.get(key, path, {**query, **self.page_size, "page": page}, urgent=urgent)
@@ -127,11 +130,11 @@ class GiteaClient(rest.Rest):
         return self._login
 
     async def of(self, _project: str) -> rest.ForgeKey:
-        """See `reporter.ForgeIdentity`: one account serves all projects."""
+        """Return the key for calls; see `reporter.ForgeIdentity`. One account serves all projects."""
         return self.key
 
     async def us(self) -> tuple[str, ...]:
-        """See `reporter.ForgeIdentity`."""
+        """Return the accounts that Headgate writes as; see `reporter.ForgeIdentity`."""
         if not self._login:
             self._login = str((await self.get(self.key, "/user")).content["login"])
         return (self._login,)

@@ -1,4 +1,4 @@
-"""Connect to a Gitea, and verify the deliveries of its webhooks: see `ports.forge.Forge`."""
+"""Connect to a Gitea, and verify the deliveries of its webhooks; see `ports.forge.Forge`."""
 
 from __future__ import annotations
 
@@ -73,19 +73,19 @@ class GiteaForge(RestDriver):
         super().__init__(client.account, client, watching, self._own, lander)
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
-        """See `ports.forge.Forge`."""
+        """Verify a delivery and return its hint; see `ports.forge.Forge`."""
         us = frozenset(filter(None, (self._client.login,)))
         return hint(self._client.account, us, self._watching.looks_at, headers, body)
 
     async def conclude(self, change: Change, commit: str) -> None:
-        """See `ports.forge.Shows`."""
+        """End a change that a push has landed; see `ports.forge.Shows`."""
         try:
             await self._own.conclude(change, commit)
         except ForgeServerError as error:
             raise ReportPutOff(str(error)) from error
 
     async def now(self, project: str, number: int) -> ChangeState:
-        """See `RestDriver`."""
+        """Return the current state of a change; see `RestDriver`."""
         pull = await look(self._client, self._client.account.short(project), number, "")
         us, none = await self._client.us(), dict[str, str]()
         change_state, _ = await self._stands.of(self._client.key, project, pull, None, us, none, first=True)
@@ -128,7 +128,7 @@ _DECODER = msgspec.json.Decoder(_Delivery)
 def verified(account: GiteaAccount, headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
     """Return the event and the delivery's id of a genuine delivery.  Raise Misdelivered."""
     if not account.webhook_token:
-        raise Misdelivered(f"[connection {account.name}] has no webhook_token: no delivery is taken", 403)
+        raise Misdelivered(f"[connection {account.name}] has no webhook_token, so it refuses all deliveries", 403)
     if len(body) > BODY_MAX_BYTES:
         raise Misdelivered(f"the delivery has more than {BODY_MAX_BYTES} bytes", 413)
     signature = headers.get("x-gitea-signature") or headers.get("x-forgejo-signature") or ""
@@ -164,15 +164,15 @@ def hint(
     headers: Mapping[str, str],
     body: bytes,
 ) -> Hint | Ignored:
-    """Return the place of the event of a delivery. `us`: logins that Headgate writes as; `known`: whether a project, by
-    canonical name, is watched. Raise Misdelivered.
+    """Return where the event of a delivery happened. `us`: logins that Headgate writes as; `known`: whether a
+    project, by canonical name, is watched. Raise Misdelivered.
 
-    Nothing else of a delivery is believed: Gitea is asked. A delivery that says what Headgate did itself, or what
-    nobody wants to know, is not even a hint, so that it costs no call.
+    Headgate believes nothing else in a delivery, and queries Gitea instead. A delivery about Headgate's own action, or
+    about an irrelevant event, is ignored, so that it costs no call.
     """
     event, id = verified(account, headers, body)
     if not (event.startswith("pull_request") or event in ("issue_comment", "status", "repository", *_REFS)):
-        return Ignored(f"nothing follows from {event[:100]}")
+        return Ignored(f"{event[:100]} is not relevant")
     delivery = _read(event, unfolded(headers, body))
     if delivery.repository is None or not _FULL_NAME.fullmatch(delivery.repository.full_name):
         return Ignored(f"{event[:100]} names no repository")
@@ -181,7 +181,7 @@ def hint(
         return Ignored(f"{project} is in no tenant")
     only_reports = event == "status" or _REPORTS.fullmatch(event) is not None
     if only_reports and delivery.sender is not None and delivery.sender.login in us:
-        return Ignored("Headgate did it itself")
+        return Ignored("Headgate caused it itself")
     return _named(event, id, project, delivery, us)
 
 
@@ -189,19 +189,21 @@ def _read(event: str, body: bytes) -> _Delivery:
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        why = f"the delivery is not in the form of {event[:100]}, as application/json: {error}"
+        why = f"the delivery is not a {event[:100]} event as application/json: {error}"
         raise Misdelivered(why, 400) from error
 
 
 def _named(event: str, id: str, project: str, delivery: _Delivery, us: Collection[str]) -> Hint | Ignored:
-    """Return a hint. A number with a commit means that Headgate merged the change, and that the gate is about to record
-    that."""
+    """Return a hint.
+
+    A number with a commit means that Headgate merged the change, and that the gate will soon record it.
+    """
     change = delivery.pull_request or delivery.issue
     if event in _COMMENTS:
         if not (delivery.is_pull or delivery.pull_request or (delivery.issue and delivery.issue.pull_request)):
             return Ignored("it is a comment on an issue")
         if delivery.action not in ("created", "reviewed"):
-            return Ignored(f"nothing follows from {event} {delivery.action[:100]}")
+            return Ignored(f"{event} {delivery.action[:100]} is not relevant")
     if change is not None:
         if change.state == "closed" and delivery.action != "closed":
             return Ignored("the change is closed")
@@ -218,7 +220,7 @@ def _named(event: str, id: str, project: str, delivery: _Delivery, us: Collectio
 
 
 def connect(given: DriverOptions) -> Connected:
-    """Return the forge, which has sent nothing yet. Raise UserError."""
+    """Return the connection to the forge, without calling it yet. Raise UserError."""
     options = dict(given.options)
     if "sshkey" in options:
         options["sshkey"] = str((given.directory / options["sshkey"]).expanduser())

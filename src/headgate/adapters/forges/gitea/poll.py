@@ -1,4 +1,4 @@
-"""Look at a Gitea: at what is open, and at the state of one pull request after the other."""
+"""Query a Gitea: its open pull requests, and the state of each."""
 
 from __future__ import annotations
 
@@ -25,34 +25,35 @@ from headgate.ports.forge import Hint
 
 WORDS = Words("pull request", ForgeEvent("pull_request", "closed"), ForgeEvent("push"))
 VOTERS_MAX = 50
-"""Most reviewers whose permissions are requested; those whose votes count come first."""
-_HOLDS = "what was known before holds; where nothing was, every branch counts as protected"
+"""Most reviewers whose permissions are read; those whose votes count come first."""
+_HOLDS = "the last known answer stays valid; without one, every branch counts as protected"
 
 Protections = Mapping[str, Mapping[str, Any]]
 """Name of a rule -> the rule."""
 
 
 async def protection(client: GiteaClient, project: str) -> Guarded:
-    """Return Gitea's protections of the branches of `project` (owner/name), and, for people, what Gitea does not
-    provide: earlier values hold for that. Raise as `GiteaClient.get`."""
+    """Return which branches of `project` (owner/name) are protected, and a message about what Gitea does not provide,
+    for
+    which the last known answer stays valid. Raise the errors of `GiteaClient.get`."""
     protected, path = set[str](), f"/repos/{project}/branches"
     try:
         async for page in client.pages(client.key, path, urgent=False, complete=True):
             protected |= {str(one["name"]) for one in page if one["protected"]}
     except ListTooLong:
-        return None, f"it has too many branches to ask which are protected: {_HOLDS}"
+        return None, f"it has too many branches to read their protection: {_HOLDS}"
     return Protection(frozenset(protected), frozenset()), ""
 
 
 @dataclass(slots=True)
 class GiteaSource:
-    """See `forges.watch.Source`."""
+    """Read projects of one Gitea; see `forges.watch.Source`."""
 
     client: GiteaClient
     engine: Callable[[], GitEngine]
     stands: GiteaStands
     turns: dict[str, int] = field(default_factory=dict)
-    """Project -> number of the last change that was looked at in turn."""
+    """Project -> number of the last unmoved change that was read in turn."""
 
     async def look(
         self,
@@ -64,7 +65,7 @@ class GiteaSource:
         full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
-        """See `forges.watch.Source`."""
+        """Start a look at one project; see `forges.watch.Source`."""
         asking = GiteaProjectPoll(self.client, self.stands, await self.client.us(), project, self.turns)
         at = self.client.account.name
         look = ProjectLook(asking, at, self.engine, names, project, known, hints, full, again)
@@ -72,12 +73,12 @@ class GiteaSource:
         return look
 
     def refused(self, project: str) -> None:
-        """See `forges.watch.Source`."""
+        """Discard refused credentials; see `forges.watch.Source`."""
 
 
 @dataclass(slots=True)
 class GiteaProjectPoll:
-    """See `forges.poll.Asking`."""
+    """Query one project of a Gitea; see `forges.poll.Asking`."""
 
     client: GiteaClient
     stands: GiteaStands
@@ -88,8 +89,9 @@ class GiteaProjectPoll:
     words: Words = WORDS
 
     async def opened(self, known: Mapping[int, ChangeState]) -> Mapping[int, bool]:
-        """See `forges.poll.Asking`. A new status does not show in the list, and Gitea does not repeat failed
-        deliveries."""
+        """Return the open changes and, in turn, some unmoved ones; see `forges.poll.Asking`. A new status does not
+        show in
+        the list, and Gitea does not repeat failed deliveries."""
         path = f"/repos/{self.client.account.short(self.project)}/pulls"
         found: dict[int, bool] = {}
         query: Query = {"state": "open", "sort": "oldest"}
@@ -100,10 +102,10 @@ class GiteaProjectPoll:
     async def one(
         self, number: int, was: ChangeState | None, heads: Mapping[str, str], *, first: bool, urgent: bool
     ) -> Found | None:
-        """See `forges.poll.Asking`."""
+        """Return the state of one change and its new events; see `forges.poll.Asking`."""
         project = self.client.account.short(self.project)
         since = ReportMark.of(was.details.mark).since if was is not None and was.details is not None else ""
-        # At the first look, older comments cause no events, so they are not read either.
+        # At the first query, older comments cause no events, so skip them.
         if was is None and first:
             old_s = self.client.now_s() - OLD_MS / 1000
             since = datetime.fromtimestamp(old_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -113,11 +115,11 @@ class GiteaProjectPoll:
         return await self.stands.of(self.client.key, self.project, pull, was, self.us, heads, first=first)
 
     async def protection(self) -> Guarded:
-        """See `forges.poll.ProjectLook`."""
+        """Return which branches are protected; see `forges.poll.ProjectLook`."""
         return await protection(self.client, self.client.account.short(self.project))
 
     def forget_rules(self) -> None:
-        """See `forges.poll.Asking`."""
+        """Discard the cached rules; see `forges.poll.Asking`."""
         self.stands.forget_rules()
 
 
@@ -140,7 +142,7 @@ class GiteaStands(ChangeStateReader[GiteaPull]):
     async def details(
         self, key: ForgeKey, pull: GiteaPull, us: Collection[str], mark: ReportMark, files: Collection[str] | None
     ) -> Details:
-        """See `ChangeStateReader`."""
+        """Return the details of a pull request; see `ChangeStateReader`."""
         rules = None
         if pull.state == "OPEN":
             rules = rule_book(pull, await self._protection(key, pull), files)
@@ -186,5 +188,5 @@ class GiteaStands(ChangeStateReader[GiteaPull]):
         return known.get(name)
 
     def forget_rules(self) -> None:
-        """See `ChangeStateReader`."""
+        """Discard the cached rules; see `ChangeStateReader`."""
         self._protections.clear()

@@ -1,7 +1,7 @@
-"""Read one pull request as Gitea has it now, and what it still lacks of the protection of its branch.
+"""Read one pull request from Gitea, and which rules of its branch's protection it does not meet.
 
 Everybody who may read a repository sees how many approvals and which statuses a branch requires. Only administrators
-see the rest of its protection; for others, Gitea names it when it refuses to merge.
+see the rest of its protection; to others, Gitea names the missing part when it refuses to merge.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GOOD = frozenset({"success", "skipped"})
 """States with which a required status is met."""
 UNDER_WAY = "pending"
 _QUIET = re2.Options()
-# Patterns are other people's; re2 would write each invalid one to our standard error.
+# Users write the patterns; re2 would report each invalid one on our standard error.
 _QUIET.log_errors = False
 
 
@@ -60,13 +60,13 @@ class GiteaPull(AnyPull):
 
     @property
     def approved(self) -> bool:
-        """See `AnyPull`: it has as many approvals as its branch requires."""
+        """Tell whether the change has as many approvals as its branch requires; see `AnyPull`."""
         wanted = int((self.branch or {}).get("required_approvals") or 0)
         return wanted > 0 and len(self.approvals()) >= wanted
 
     @property
     def votes(self) -> tuple[Vote, ...]:
-        """See `AnyPull`."""
+        """Return the votes that count; see `AnyPull`."""
         return newest_of_each(self.reviews)
 
     def approvals(self, *, stale: bool = False) -> tuple[str, ...]:
@@ -84,10 +84,10 @@ async def look(client: GiteaClient, project: str, number: int, since: str, *, ur
     try:
         head, base = str(pull["head"]["sha"]), str(pull["base"]["ref"])
     except (LookupError, TypeError) as error:
-        raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
+        raise Rejected(200, f"its answer has an unexpected form: {error!r}"[:300]) from error
     try:
         remarks = (await client.get(client.key, f"{repo}/issues/{number}/comments", query, urgent=urgent)).content or []
-    except ResponseTooLarge:  # they all come in one answer, and strangers write them: go on without them
+    except ResponseTooLarge:  # all comments come in one answer, and anybody may write some: continue without them
         remarks = []
     reviews = await _listed(client, f"{repo}/pulls/{number}/reviews", urgent)
     statuses = await _statuses(client, f"{repo}/commits/{head}/status", urgent)
@@ -97,7 +97,7 @@ async def look(client: GiteaClient, project: str, number: int, since: str, *, ur
     try:
         return _pull(project, pull, remarks, reviews, statuses, branch)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
+        raise Rejected(200, f"its answer has an unexpected form: {error!r}"[:300]) from error
 
 
 async def _listed(client: GiteaClient, path: str, urgent: bool) -> list[Any]:
@@ -106,7 +106,7 @@ async def _listed(client: GiteaClient, path: str, urgent: bool) -> list[Any]:
         found += page
         if len(found) > LISTED_MAX:
             # Cutting the list could hide the review that blocks the merge.
-            raise Rejected(200, f"it has more than {LISTED_MAX} reviews: close it and open another one")
+            raise Rejected(200, f"it has more than {LISTED_MAX} reviews: close it, and open a new pull request")
     return found
 
 
@@ -143,7 +143,7 @@ def _pull(
     branch: Mapping[str, Any] | None,
 ) -> GiteaPull:
     merged = bool(pull["merged"])
-    # A review that is asked of a team has no user.
+    # A review request to a team has no user.
     there = [one for one in reviews if one["user"] is not None]
     return GiteaPull(
         project=str(((pull["base"].get("repo") or {}).get("full_name")) or project),
@@ -159,7 +159,7 @@ def _pull(
         base=str(pull["base"]["ref"]),
         base_commit=str(pull["base"]["sha"]),
         author=_account(pull["user"]),
-        mergeable=True if pull["mergeable"] else None,  # false may also mean that Gitea is still working it out
+        mergeable=True if pull["mergeable"] else None,  # false may also mean that Gitea is still checking
         merge_commit=str(pull.get("merge_commit_sha") or "") if merged else "",
         labels=tuple(str(one["name"]) for one in (pull["labels"] or ())[:LABELS_MAX]),
         reviews=tuple(_review(one) for one in there if one["state"] in _STATES),
@@ -205,8 +205,8 @@ def _report(status: Mapping[str, Any]) -> ProgramReport:
 def rule_book(
     pull: GiteaPull, protection: Mapping[str, Any] | None, files: Collection[str] | None
 ) -> tuple[Rule, ...] | None:
-    """Return the rules in force; None if the branch may not be seen. `protection`: all of it, if we may see it;
-    `files`: the changed files, if known."""
+    """Return the rules in force; None if the account may not see the branch. `protection`: the complete protection, if
+    the account may see it; `files`: the changed files, if known."""
     branch = pull.branch
     if branch is None:
         return None
@@ -218,9 +218,9 @@ def rule_book(
         found.append(_rejected(pull))
     if more.get("block_on_official_review_requests"):
         waits = [one.who for one in pull.opinions if one.state == "REQUEST_REVIEW" and one.official]
-        found.append(Rule(f"needs the reviews that were asked for{_of(waits)}", not waits))
+        found.append(Rule(f"needs the requested reviews{_of(waits)}", not waits))
     if more.get("block_on_outdated_branch"):
-        text = f"needs to have the newest commit of {pull.base}, which a gate makes needless: take that rule away"
+        text = f"needs to contain the newest commit of {pull.base}; a gate makes that rule needless: remove it"
         found.append(Rule(text, not pull.merge_base or pull.merge_base == pull.base_commit))
     if files is not None and (patterns := str(more.get("protected_file_patterns") or "")):
         touched = [path for path in files if _protected(patterns, path)]
@@ -252,8 +252,9 @@ def _rejected(pull: GiteaPull) -> Rule:
 
 
 def _status_rules(pull: GiteaPull, patterns: Collection[str]) -> Iterator[Rule]:
-    """Yield the rules for statuses. Each pattern requires a status, and all that match it to succeed; without
-    patterns, all statuses must succeed."""
+    """Yield the rules for statuses. Each pattern requires at least one matching status, and all matching ones to
+    succeed;
+    without patterns, all statuses must succeed."""
     states = {one.status.name: one.status.state for one in pull.reports}
     bad = {name for name, state in states.items() if state not in GOOD}
     matching = {pattern: {name for name in states if matches(pattern, name)} for pattern in patterns}
@@ -272,8 +273,8 @@ def _protected(patterns: str, path: str) -> bool:
 
 
 def matches(pattern: str, text: str, separators: str = "") -> bool:
-    """Tell whether a text matches a pattern of Gitea: `*` is anything without separators, `**` anything, `?` one
-    letter, `[a-c]` or `[!a-c]` one of them, `{a,b}` either; an invalid pattern only matches itself."""
+    """Tell whether a string matches a Gitea pattern: `*` matches anything without separators, `**` anything, `?` one
+    character, `[a-c]` or `[!a-c]` one of a set, `{a,b}` either; an invalid pattern matches only itself."""
     regex = _regex(pattern.strip(), separators)
     return text == pattern if regex is None else regex.fullmatch(text) is not None
 

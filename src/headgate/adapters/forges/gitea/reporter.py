@@ -1,4 +1,4 @@
-"""Report on a pull request at Gitea, and merge it as it was tested."""
+"""Report on a pull request at Gitea, and merge it in the state that was tested."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ METHODS = {
 }
 """Merge mode of the test -> Gitea's method with the same result."""
 _NOT_READY = "try again later"
-"""Part of Gitea's answer while it works out whether a change can be merged."""
+"""Part of Gitea's answer while it checks whether a change can be merged."""
 PATIENCE_S = 45.0
-"""How long to wait for Gitea to work out whether a change can be merged; until then it reports a conflict."""
+"""How long to wait for Gitea to check whether a change can be merged; until then it reports a conflict."""
 MESSAGE_MAX = 60_000
 """Length to which the message of a merge commit is cut."""
 
@@ -50,15 +50,15 @@ class GiteaTeller(ChangeReporter):
         self._client = client
 
     def short(self, project: str) -> str:
-        """See `ChangeReporter`."""
+        """Return the forge's name of a project; see `ChangeReporter`."""
         return self._client.account.short(project)
 
     def advice(self, error: Exception) -> str:
-        """See `ChangeReporter`."""
+        """Return advice about a refusal; see `ChangeReporter`."""
         return " (let the account of its api_token write there)" if isinstance(error, ForgeDenied) else ""
 
     async def all(self, key: ForgeKey, repo: str, change: Change, report: QueueReport, how: Mapping[str, Any]) -> None:
-        """See `ChangeReporter`."""
+        """Perform all actions of the reporter; see `ChangeReporter`."""
         name = f"{report.tenant}/{report.pipeline}"
         if how.get("status"):
             await self.status(key, repo, change, report, name, how)
@@ -70,19 +70,21 @@ class GiteaTeller(ChangeReporter):
             await self.comment(key, repo, change, report, name, problem)
 
     async def comments(self, key: ForgeKey, path: str) -> AsyncIterator[Any]:
-        """See `ChangeReporter`: Gitea returns all comments at once; if they are too many, none counts as ours, and a
-        new one is written."""
+        """Yield the comments; see `ChangeReporter`. Gitea returns all at once; if there are too many, yield none, so
+        that
+        the report becomes a new comment."""
         try:
             yield (await self._client.get(key, path)).content or []
         except ResponseTooLarge:
             yield []
 
     async def end(self, key: ForgeKey, path: str, commit: str) -> None:
-        """See `ChangeReporter`. A setting of the repository decides whether a change may be marked as merged by a
-        commit."""
+        """End a change that has landed; see `ChangeReporter`. A setting of the repository decides whether a change
+        may be
+        marked as merged by a commit."""
         try:
             await self._client.write("POST", key, f"{path}/merge", {"Do": "manually-merged", "MergeCommitID": commit})
-        # The repository does not allow that; closing it is all that is left.
+        # The repository does not allow that, so only close the change.
         except (ForgeDenied, Rejected):
             await super().end(key, path, commit)
 
@@ -121,7 +123,9 @@ class GiteaTeller(ChangeReporter):
     async def _review(
         self, key: ForgeKey, path: str, change: Change, report: QueueReport, how: Mapping[str, Any]
     ) -> str:
-        """Post a review if the report has one or jobs comment on lines; return why that is impossible, for people."""
+        """Post a review if the report has one or jobs comment on lines; return why that is impossible, for people to
+        read.
+        """
         notes = notes_of(report, change)
         if not how.get("review") and not notes:
             return ""
@@ -129,14 +133,14 @@ class GiteaTeller(ChangeReporter):
         review: dict[str, Any] = {"event": event, "body": text, "commit_id": change.commit}
         try:
             await self.review(key, path, report, {**review, "comments": notes} if notes else review)
-        # Gitea fails as a whole at one comment on a line that it
-        # does not know; without the comments, the vote still counts.
+        # One comment on a line that Gitea does not know makes the
+        # entire review fail; without the comments, the vote still counts.
         except (Rejected, ForgeServerError) as error:
             if not notes:
                 raise
             if how.get("review"):
                 await self.review(key, path, report, review)
-            return f"What jobs say of lines could not be written: {error}"
+            return f"The jobs' comments on lines could not be posted: {error}"
         return ""
 
 
@@ -149,7 +153,7 @@ def notes_of(report: QueueReport, change: Change) -> list[dict[str, Any]]:
             line = one.range.start_line if one.range is not None else one.line
             if line > 0:
                 level = f"**{one.level}**: " if one.level else ""
-                found[path, line, f"{level}{inert(visible(one.message)[:NOTE_MAX]) or '(nothing is said)'}"] = None
+                found[path, line, f"{level}{inert(visible(one.message)[:NOTE_MAX]) or '(no message)'}"] = None
     return [{"path": path, "new_position": line, "body": text} for path, line, text in [*found][:NOTES_MAX]]
 
 
@@ -170,27 +174,27 @@ class GiteaLander:
                 "merge-mode to merge, squash-merge or rebase"
             )
         try:
-            # Before the change is read: if it was merged in between,
-            # the next lines see that, and not a branch that has moved.
+            # Read the head before the change: if it is merged in between,
+            # the next lines see that, instead of a branch that has moved.
             head = await self._branches.head(change.project, change.branch)
             there = await self._there(change)
             if there["merged"]:
                 return await self._merged(work, change, there) or forge.NotLanded(
-                    f"it is merged already, of another head or into another branch than {change.branch}"
+                    f"it is merged already, with another head or into another branch than {change.branch}"
                 )
             if not forge.is_tested_on(work, change, head):
                 return forge.NotLanded(
-                    f"{change.branch} is at {head[:12] or 'no commit'}, where this was not tested", moved=True
+                    f"{change.branch} is at {head[:12] or 'no commit'}, on which this was not tested", moved=True
                 )
             base = str(there["base"]["ref"])
             if base != change.branch:
-                return forge.NotLanded(f"it was tested on {change.branch}, and is for {base} by now")
+                return forge.NotLanded(f"it was tested on {change.branch}, but is for {base} now")
             return await self._merge(work, change, method)
         except (NotThere, ForgeDenied) as error:
             return forge.NotLanded(f"Gitea does not merge it: {error}")
-        # Even reading was refused, so nothing is known: better to wait than to call the change unmergeable.
+        # Gitea refuses even to read it, so nothing is known: wait rather than call the change unmergeable.
         except Rejected as error:
-            raise forge.ReporterAway(f"{change.key} cannot be asked for: {error}") from error
+            raise forge.ReporterAway(f"{change.key} cannot be read: {error}") from error
 
     async def _there(self, change: Change) -> Any:
         path = f"/repos/{self._client.account.short(change.project)}/pulls/{change.number}"
@@ -212,7 +216,7 @@ class GiteaLander:
             return await self._refused(work, change, error)
         self._patience.forget(_head_of(change))
         there = await self._there(change)
-        # Merged differently: the author chose another target branch at the last moment.
+        # `_merged` returns None if the author chose another target branch at the last moment.
         return await self._merged(work, change, there) or forge.MergeLanded(differs=bool(there["merged"]))
 
     async def _refused(
@@ -225,7 +229,7 @@ class GiteaLander:
         reason = " ".join(str(error).split())
         if there["head"]["sha"] != change.commit:
             return forge.NotLanded(
-                f"Gitea does not merge it: its head is no more {change.commit[:12]}, which was tested"
+                f"Gitea does not merge it: its head is no longer {change.commit[:12]}, which was tested"
             )
         if there["state"] != "open":
             return forge.NotLanded("Gitea does not merge it: it is closed")
@@ -233,8 +237,8 @@ class GiteaLander:
             if self._patience.lasts(_head_of(change)):
                 raise forge.ReportPutOff(f"Gitea has not worked out whether it can be merged: {reason}")
             return forge.NotLanded(
-                f"Gitea does not merge it: for {PATIENCE_S:.0f} s it has said that it conflicts with {change.branch}, "
-                f"or that this is still worked out: {reason}"
+                f"Gitea does not merge it: for {PATIENCE_S:.0f} s it has reported a conflict with {change.branch}, "
+                f"or that it is still checking: {reason}"
             )
         return forge.NotLanded(f"Gitea does not merge it: {reason}{_advice(error, reason)}")
 
@@ -251,7 +255,7 @@ class GiteaLander:
 
 
 def _head_of(change: Change) -> str:
-    """Return what is waited for: the change with its head."""
+    """Return the key under which to wait for a merge: the change with its head."""
     return f"{change.key} {change.commit}"
 
 

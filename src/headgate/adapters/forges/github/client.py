@@ -30,7 +30,7 @@ VERSION = "2022-11-28"
 """Version of the REST API."""
 
 REFUSED_S = 300.0
-"""Pause after GitHub refused every token."""
+"""Pause after GitHub refuses every token."""
 _OURS = ("installation ", "token of ")
 """Prefixes of the names of keys that represent Headgate itself at projects."""
 
@@ -86,14 +86,15 @@ def account(name: str, options: Mapping[str, str], key: str = "") -> GitHubAccou
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
         raise UserError(f"server: {server!r} is not a host name; write it as github.example.com")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        raise UserError("server: http:// is only taken for this machine, as tokens go over it; leave it out")
+        raise UserError("server: http:// is allowed only for this machine, as it sends tokens unencrypted; omit it")
     app_id = options.get("app_id", "")
     if bool(app_id) != bool(options.get("app_key")):
-        raise UserError("it needs both app_id and app_key, or neither")
+        raise UserError("app_id and app_key belong together: set both, or neither")
     if app_id and not app_id.isdecimal():
         raise UserError(f"app_id: {app_id!r} is not a number; it is on the page of the app's settings")
     if app_id and not re.search("-----BEGIN (RSA )?PRIVATE KEY-----", key):
-        raise UserError(f"app_key: {options['app_key']} is not a private key in PEM; the app's settings make one")
+        why = "is not a private key in PEM format; create one in the app's settings"
+        raise UserError(f"app_key: {options['app_key']} {why}")
     return GitHubAccount(
         name,
         f"{parts.scheme}://{parts.netloc}",
@@ -123,12 +124,12 @@ class GitHubClient(rest.Rest):
         """Returns a replacement for a key that GitHub refused, or None if there is none."""
 
     def headers(self, key: rest.ForgeKey) -> Mapping[str, str]:
-        """See `Rest`."""
+        """Return the headers that authenticate a call; see `Rest`."""
         headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": VERSION}
         return {**headers, "Authorization": f"Bearer {key.token}"} if key.token else headers
 
     def taken(self, answer: rest.Heard, budget: CallBudget) -> Any:
-        """See `Rest`."""
+        """Return the content of an answer, or raise what its status means; see `Rest`."""
         try:
             return super().taken(answer, budget)
         except rest.ForgeDenied as error:
@@ -150,8 +151,9 @@ class GitHubClient(rest.Rest):
             raise self._away(key, error) from error
 
     async def _renewed(self, key: rest.ForgeKey, error: GitHubUnauthorized) -> rest.ForgeKey:
-        """Return a replacement for a key that was refused early. Raise ReporterAway; for other keys, such as the app's
-        own, GitHubUnauthorized."""
+        """Return a replacement for a key that GitHub refused before it expired. Raise ReporterAway if there is none;
+        for other
+        keys, such as the app's own, raise GitHubUnauthorized."""
         if self.renew is None or not key.who.startswith(_OURS):
             raise error
         fresh = await self.renew(key)
@@ -163,7 +165,10 @@ class GitHubClient(rest.Rest):
         return ReporterAway(f"{self.account.host} refuses the {key.who}: {error}", REFUSED_S, alone=True)
 
     async def query(self, key: rest.ForgeKey, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
-        """Return the data of a GraphQL query; parts that we may not see are None. Raise as `get`."""
+        """Return the data of a GraphQL query; parts that our account may not see are None.
+
+        Raise the errors of `get`.
+        """
         budget, project = self.budget(key, "graphql"), f"{variables.get('owner', '')}/{variables.get('name', '')}"
         self.may(budget, key, urgent, project, "graphql")
         self.calls["graphql"] += 1
@@ -190,7 +195,7 @@ class GitHubClient(rest.Rest):
         data = response.get("data") if isinstance(response, dict) else None
         if not isinstance(data, dict):
             raise rest.Rejected(
-                answer.status, "; ".join(str(e.get("message", "")) for e in errors) or "it said no data"
+                answer.status, "; ".join(str(e.get("message", "")) for e in errors) or "the answer has no data"
             )
         # Partial data is used: an account that may not see one part still sees the rest.
         for error in errors[:3]:
@@ -221,7 +226,7 @@ class Tokens:
         self._granted: dict[int, Mapping[str, str]] = {}
         """Installation -> permissions of the app there, from GitHub's last answer."""
         self._asking: dict[str, asyncio.Lock] = {}
-        client.renew = self.anew
+        client.renew = self.replacement
         self.slug = ""
         self.login = ""
         """Login of the account that owns the personal token."""
@@ -229,8 +234,8 @@ class Tokens:
     def app_key(self) -> rest.ForgeKey:
         """Return the key of the app itself."""
         account, now_s = self._client.account, int(self._now_s())
-        # GitHub rejects a token from the future, so a clock that is slightly
-        # fast is allowed for. The whole life of such a token may be ten minutes.
+        # GitHub rejects a token from the future, so backdate it in case our clock is
+        # fast. From `iat` to `exp`, such a token may live for at most ten minutes.
         claims = {"iat": now_s - SKEW_S, "exp": now_s + JWT_LIFE_S, "iss": account.app_id}
         try:
             token = jwt.encode(claims, account.app_key, algorithm="RS256")
@@ -252,7 +257,7 @@ class Tokens:
                     return rest.ForgeKey(f"token of {account.name}", account.api_token)
                 slug = self.slug or f"with the id {account.app_id}"
                 raise GitHubAppNotInstalled(
-                    f"the app {slug} is not installed at {project}: its owner installs it there"
+                    f"the app {slug} is not installed at {project}: its owner must install it there"
                 )
             return await self._token(project, installation)
 
@@ -268,7 +273,7 @@ class Tokens:
                 self._absent.pop(next(iter(self._absent)))
             return None
         except rest.ForgeDenied as error:
-            raise GitHubAppNotInstalled(f"the app is not let in: {error}; look at app_id and app_key") from error
+            raise GitHubAppNotInstalled(f"GitHub rejects the app: {error}; check app_id and app_key") from error
         self.slug = str(answer.content.get("app_slug") or self.slug)
         found = int(answer.content["id"])
         self._installed[project] = found
@@ -294,7 +299,8 @@ class Tokens:
         return key
 
     def reads_rules(self, project: str) -> bool:
-        """Tell whether classic branch protection may be read; GitHub hides it from accounts without the permission. An
+        """Tell whether the app may read classic branch protection; GitHub hides it from accounts without the
+        permission. An
         unknown permission counts as granted."""
         granted = self._granted.get(self._installed.get(project, 0), {})
         return not granted or "administration" in granted
@@ -305,8 +311,8 @@ class Tokens:
         if installation is not None:
             self._tokens.pop(installation, None)
 
-    async def anew(self, key: rest.ForgeKey) -> rest.ForgeKey | None:
-        """Return a replacement for an installation's refused key; None if there is none."""
+    async def replacement(self, key: rest.ForgeKey) -> rest.ForgeKey | None:
+        """Return a new key for an installation whose key GitHub refuses; None if there is none."""
         project = next((one for one, id in self._installed.items() if key.who == f"installation {id}"), None)
         if project is None:
             return None

@@ -1,4 +1,4 @@
-"""Connect to a GitHub, as the settings describe it: see `ports.forge.Forge`."""
+"""Connect to a GitHub that the settings describe; see `ports.forge.Forge`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Deliveries:
         query: Query = {"per_page": FAILED_MAX, "status": "failure"}
         failed = (await self._client.get(key, path, query, urgent=False)).content
         fresh = [one for one in failed if str(one["guid"]) not in self._failed]
-        # Only what the log still shows is remembered, so this does not grow.
+        # Remember only what the log still shows, so that the set does not grow.
         self._failed = {str(one["guid"]) for one in failed}
         us = frozenset(await self._tokens.us())
         for one in sorted(fresh, key=lambda one: ms(one["delivered_at"])):
@@ -116,7 +116,7 @@ class GitHubForge:
         self._lander = GitHubLander(client, tokens, BranchReader(engine, self.name))
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """See `ports.forge.Watch`."""
+        """Set the projects to watch; see `ports.forge.Watch`."""
         self._watching.look_at(projects)
 
     def sightings(
@@ -125,18 +125,18 @@ class GitHubForge:
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        """See `ports.forge.Watch`."""
+        """Yield what is new at the watched projects; see `ports.forge.Watch`."""
         return self._watching.sightings(known, heads, refs)
 
     def stir(self, hint: Hint) -> None:
-        """See `ports.forge.Forge`."""
+        """Look soon at the place of a hint; see `ports.forge.Forge`."""
         self._watching.stir(hint)
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
-        """See `ports.forge.Forge`."""
+        """Verify a delivery and return its hint; see `ports.forge.Forge`."""
         known, account = self._watching.looks_at, self._client.account
-        # Before anything is learned from the body: a forged delivery
-        # could otherwise name an app whose deeds count as ours.
+        # Verify before reading the slug from the body: a forged delivery could
+        # otherwise name an app, and Headgate would ignore that app's events as its own.
         verified(account, headers, body)
         if not self._tokens.slug:
             self._tokens.slug = our_slug(account, headers, body)
@@ -145,13 +145,13 @@ class GitHubForge:
         return hint(account, us, known, headers, body)
 
     def named(self, url: str) -> str:
-        """See `ports.forge.Forge`."""
+        """Return the key of the change at a URL; see `ports.forge.Forge`."""
         account = self._client.account
         found = _PULL.fullmatch(account.below(url))
         return numbered(account.canonical(found[1]), str(int(found[2]))) if found is not None else ""
 
     async def look_up(self, key: str) -> ChangeState | None:
-        """See `ports.forge.Forge`."""
+        """Return the current state of a change from the forge; see `ports.forge.Forge`."""
         project, _, number = key.rpartition("#")
         short = self._client.account.short(project)
         if not number.isdecimal() or short == project:
@@ -169,21 +169,21 @@ class GitHubForge:
             raise ReportPutOff(f"{key} cannot be looked up: {error}") from error
 
     async def report(self, outgoing: OutboxMessage) -> None:
-        """See `ports.forge.Forge`."""
+        """Report to the people at a change; see `ports.forge.Forge`."""
         try:
             await self._teller.tell(outgoing)
         except GitHubAppNotInstalled as error:
             raise ReportRefused(str(error)) from error
 
     async def conclude(self, change: Change, commit: str) -> None:
-        """See `ports.forge.Shows`."""
+        """End a change that a push has landed; see `ports.forge.Shows`."""
         try:
             await self._teller.conclude(change, commit)
         except GitHubAppNotInstalled as error:
             raise ReportRefused(str(error)) from error
 
     async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
-        """See `ports.forge.Forge`."""
+        """Merge a change at the forge; see `ports.forge.Forge`."""
         return await self._lander.land(work, part)
 
     async def close(self) -> None:
@@ -192,7 +192,7 @@ class GitHubForge:
 
 
 def connect(given: DriverOptions) -> Connected:
-    """Return the forge, which has sent nothing yet. Raise UserError."""
+    """Return the connection to the forge, without calling it yet. Raise UserError."""
     options = dict(given.options)
     for option in ("app_key", "sshkey"):
         if option in options:

@@ -1,7 +1,7 @@
-"""Verify deliveries of webhooks, and read where they say something happened.
+"""Verify deliveries of webhooks, and read where something happened.
 
-Nothing else of a delivery is believed: GitHub is asked.  One about what Headgate did itself, or about what nobody
-needs, is not even a hint, so that it costs no call.
+Headgate believes nothing else in a delivery, and queries GitHub instead. A delivery about Headgate's own action, or
+about an irrelevant event, is ignored, so that it costs no call.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def verified(account: GitHubAccount, headers: Mapping[str, str], body: bytes) ->
     """Return the event and the delivery's id of a genuine delivery.  Raise Misdelivered."""
     # An empty secret would make a valid signature computable by anybody.
     if not account.webhook_token:
-        raise Misdelivered(f"[connection {account.name}] has no webhook_token: no delivery is taken", 403)
+        raise Misdelivered(f"[connection {account.name}] has no webhook_token, so it refuses all deliveries", 403)
     if len(body) > BODY_MAX_BYTES:
         raise Misdelivered(f"the delivery has more than {BODY_MAX_BYTES} bytes", 413)
     signature = headers.get("x-hub-signature-256", "")
@@ -126,7 +126,7 @@ def verified(account: GitHubAccount, headers: Mapping[str, str], body: bytes) ->
             "the delivery is not signed with SHA-256 (X-Hub-Signature-256): set the secret of the webhook"
         )
     wanted = "sha256=" + hmac.new(account.webhook_token.encode(), body, hashlib.sha256).hexdigest()
-    # In constant time, and on bytes: for non-ASCII text compare_digest raises TypeError.
+    # Compare in constant time, and as bytes: for non-ASCII strings compare_digest raises TypeError.
     if not hmac.compare_digest(signature.encode("utf-8", "replace"), wanted.encode()):
         raise Misdelivered("the signature is wrong: the secret of the webhook is not the webhook_token of the settings")
     event, guid = headers.get("x-github-event", ""), headers.get("x-github-delivery", "")
@@ -138,7 +138,7 @@ def verified(account: GitHubAccount, headers: Mapping[str, str], body: bytes) ->
 def hint(
     account: GitHubAccount, us: frozenset[str], known: Callable[[str], bool], headers: Mapping[str, str], body: bytes
 ) -> Hint | Ignored:
-    """Return the place of the event of a delivery. `us`: logins and slugs that Headgate writes as; `known`: whether a
+    """Return where the event of a delivery happened. `us`: logins and slugs that Headgate writes as; `known`: whether a
     project, by canonical name, is watched. Raise Misdelivered."""
     event, guid = verified(account, headers, body)
     return place(account, us, known, event, guid, unfolded(headers, body))
@@ -147,25 +147,25 @@ def hint(
 def place(
     account: GitHubAccount, us: frozenset[str], known: Callable[[str], bool], event: str, guid: str, body: bytes
 ) -> Hint | Ignored:
-    """Return the place of the event of a genuine delivery. Raise Misdelivered."""
+    """Return where the event of a verified delivery happened. Raise Misdelivered."""
     if event == "ping":
         return Ignored("it is a ping; the webhook works")
     if event not in _ACTIONS:
-        return Ignored(f"nothing follows from {event[:100]}")
+        return Ignored(f"{event[:100]} is not relevant")
     delivery = _read(event, body)
     wanted = _ACTIONS[event]
     if wanted is not None and delivery.action not in wanted:
-        return Ignored(f"nothing follows from {event} {delivery.action[:100]}")
+        return Ignored(f"{event} {delivery.action[:100]} is not relevant")
     if delivery.repository is None or not _NAME.fullmatch(delivery.repository.full_name):
         return Ignored(f"{event} names no repository")
     project = account.canonical(delivery.repository.full_name)
     if not known(project):
         return Ignored(f"{project} is in no tenant")
-    # Before `_ours`, which would drop it: the run that has the button is our own.
+    # This precedes `_ours`, which would drop it: the run that has the button is our own.
     if delivery.action == "requested_action":
         return _ordered(account, guid, project, delivery)
     if _ours(event, delivery, us):
-        return Ignored("Headgate did it itself")
+        return Ignored("Headgate caused it itself")
     return _named(event, guid, project, delivery, us)
 
 
@@ -173,7 +173,7 @@ def _read(event: str, body: bytes) -> _Delivery:
     try:
         return _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Misdelivered(f"the delivery is not in the form of {event}: {error}", 400) from error
+        raise Misdelivered(f"the delivery is not a valid {event} event: {error}", 400) from error
 
 
 def our_slug(account: GitHubAccount, headers: Mapping[str, str], body: bytes) -> str:
@@ -187,8 +187,8 @@ def our_slug(account: GitHubAccount, headers: Mapping[str, str], body: bytes) ->
 
 
 def _ours(event: str, delivery: _Delivery, us: frozenset[str]) -> bool:
-    """Return whether the delivery only reports what Headgate wrote. Its own merges and pushes must be seen
-    nevertheless."""
+    """Return whether the delivery only reports what Headgate wrote. Headgate's own merges and pushes do not count: they
+    must lead to a query."""
     if event in ("check_run", "check_suite"):
         run = delivery.check_run or delivery.check_suite
         mine = run is not None and run.app is not None and (run.app.slug or "") in us
@@ -201,26 +201,28 @@ def _ours(event: str, delivery: _Delivery, us: frozenset[str]) -> bool:
 
 
 def _ordered(account: GitHubAccount, guid: str, project: str, delivery: _Delivery) -> Hint | Ignored:
-    """Return the request of somebody who used a button; their permission is checked later. GitHub notifies only the app
+    """Return the request of a person who used a button; the permission is checked later. GitHub notifies only the app
     of a run, and only that app knows the run's change."""
     run, wanted = delivery.check_run, delivery.requested_action
     if run is None or run.app is None or not account.app_id or str(run.app.id) != account.app_id:
-        return Ignored("it is a button of somebody else")
+        return Ignored("the button belongs to another app")
     if wanted is None or wanted.identifier != ABORT:
-        return Ignored("it is not a button of Headgate's")
+        return Ignored("the button is not one of Headgate's")
     try:
         target = msgspec.json.decode(run.external_id or "", type=Meant)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Ignored("the check run does not say what it is of")
+        return Ignored("the check run does not name its change")
     if not (target.event and target.change.isdecimal() and len(target.change) < 10 and delivery.sender.login):
-        return Ignored("the check run does not say which item it is of")
+        return Ignored("the check run does not name its item")
     order = ButtonOrder(delivery.sender.login, target.tenant, target.pipeline, target.event)
     return Hint(guid, project, target.change, order=order)
 
 
 def _named(event: str, guid: str, project: str, delivery: _Delivery, us: frozenset[str]) -> Hint | Ignored:
-    """Return a hint. A number with a commit means that Headgate merged the change, and that the gate is about to record
-    that."""
+    """Return a hint.
+
+    A number with a commit means that Headgate merged the change, and that the gate will soon record it.
+    """
     if event == "issue_comment" and (delivery.issue is None or delivery.issue.pull_request is None):
         return Ignored("it is a comment on an issue")
     change = delivery.pull_request or delivery.issue
@@ -235,8 +237,8 @@ def _named(event: str, guid: str, project: str, delivery: _Delivery, us: frozens
         return Hint(guid, project, commit=commit) if _SHA.fullmatch(commit) else Ignored("it names no commit")
     if event in ("push", "create", "delete"):
         ref = delivery.ref or ""
-        # `create` and `delete` give the short name of a ref, and a push with its full name comes along.
+        # `create` and `delete` only give the short name of a ref, but GitHub also sends a push with the full name.
         if ref.startswith("refs/") or event == "push":
             return Hint(guid, project, ref=ref[:1_000])
-        return Ignored("a push says the same")
+        return Ignored("a push event covers it")
     return Hint(guid, project)

@@ -1,4 +1,4 @@
-"""Look at GitHub: at what is open, and at the state of each pull request with the rules of its branch."""
+"""Query a GitHub: its open pull requests, and the state of each with the rules of its branch."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ query($owner: String!, $name: String!, $after: String) {
 }
 """
 """GraphQL query for branches."""
-_HOLDS = "what was known before holds; where nothing was, every branch counts as protected and none as locked"
+_HOLDS = "the last known answer stays valid; without one, every branch counts as protected and none as locked"
 
 HIDDEN = (
-    "the app may not read classic rules of branches: its owner grants it Administration: read, and who installed it "
-    "accepts; until then what they ask for is only known when GitHub refuses to merge, and which "
-    "branches are protected is not"
+    "the app may not read classic branch protection: its owner must grant it Administration: read, and whoever "
+    "installed it must accept; until then Headgate learns the required statuses and reviews only when GitHub refuses "
+    "to merge, and does not know which branches are protected"
 )
 WORDS = Words("pull request", ForgeEvent("pull_request", "closed"), ForgeEvent("push"))
 PASSES = frozenset({"success", "neutral", "skipped"})
@@ -51,9 +51,10 @@ BYPASSES = frozenset({"always", "pull_requests_only", "exempt"})
 
 
 async def protection(client: GitHubClient, key: ForgeKey, project: str) -> tuple[Protection | None, str]:
-    """Return GitHub's protections of the branches of `project` (owner/name), and, for people, what GitHub does not
-    provide: earlier values hold for that. A ruleset protects a branch but never locks it, since Headgate may be allowed
-    to bypass it. Raise as `GitHubClient.query`, or NotThere."""
+    """Return GitHub's protections of the branches of `project` (owner/name), and a message about what GitHub does not
+    provide, for which the last known answer stays valid. A ruleset protects a branch but never locks it, since
+    Headgate may be allowed to bypass it. Raise NotThere, or the errors of
+    `GitHubClient.query`."""
     owner, _, name = project.partition("/")
     protected, locked, after = set[str](), set[str](), None
     for _ in range(PAGES_MAX):
@@ -72,12 +73,12 @@ async def protection(client: GitHubClient, key: ForgeKey, project: str) -> tuple
         if not refs["pageInfo"]["hasNextPage"]:
             return Protection(frozenset(protected), frozenset(locked)), ""
         after = str(refs["pageInfo"]["endCursor"])
-    return None, f"it has more than {PAGES_MAX * 100} branches, too many to ask which are protected: {_HOLDS}"
+    return None, f"it has more than {PAGES_MAX * 100} branches, too many to read their protection: {_HOLDS}"
 
 
 @dataclass(slots=True)
 class GitHubSource:
-    """See `forges.watch.Source`."""
+    """Read projects of one GitHub; see `forges.watch.Source`."""
 
     client: GitHubClient
     tokens: Tokens
@@ -94,7 +95,7 @@ class GitHubSource:
         full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
-        """See `forges.watch.Source`."""
+        """Start a look at one project; see `forges.watch.Source`."""
         key = await self.tokens.of(self.client.account.short(project))
         asking = GitHubProjectPoll(self.client, self.stands, key, await self.tokens.us(), project)
         at = self.client.account.name
@@ -105,13 +106,13 @@ class GitHubSource:
         return look
 
     def refused(self, project: str) -> None:
-        """See `forges.watch.Source`."""
+        """Discard refused credentials; see `forges.watch.Source`."""
         self.tokens.forget(self.client.account.short(project))
 
 
 @dataclass(slots=True)
 class GitHubProjectPoll:
-    """See `forges.poll.Asking`."""
+    """Query one project of a GitHub; see `forges.poll.Asking`."""
 
     client: GitHubClient
     stands: GitHubStands
@@ -124,10 +125,10 @@ class GitHubProjectPoll:
     """Whether our account may see classic branch protection."""
 
     async def opened(self, known: Mapping[int, ChangeState]) -> Mapping[int, bool]:
-        """See `forges.poll.Asking`."""
+        """Return the numbers of open changes, and whether each has moved; see `forges.poll.Asking`."""
         path = f"/repos/{self.client.account.short(self.project)}/pulls"
         found: dict[int, bool] = {}
-        # By creation, because an order by update would shift changes between pages while they are read.
+        # Sort by creation: sorted by update, changes would shift between pages while they are read.
         query: Query = {"state": "open", "sort": "created", "direction": "asc"}
         async for page in self.client.pages(self.key, path, query, urgent=False):
             found |= {int(one["number"]): _differs(one, known.get(int(one["number"]))) for one in page}
@@ -136,7 +137,7 @@ class GitHubProjectPoll:
     async def one(
         self, number: int, was: ChangeState | None, heads: Mapping[str, str], *, first: bool, urgent: bool
     ) -> Found | None:
-        """See `forges.poll.Asking`."""
+        """Return the state of one change and its new events; see `forges.poll.Asking`."""
         project = self.client.account.short(self.project)
         pull = await look(self.client, self.key, project, number, urgent=urgent)
         if was is None and pull.state != "OPEN":
@@ -145,18 +146,18 @@ class GitHubProjectPoll:
         return await self.stands.of(self.key, self.project, pull, was, self.us, heads, first=first)
 
     async def protection(self) -> Guarded:
-        """See `forges.poll.ProjectLook`."""
+        """Return which branches are protected; see `forges.poll.ProjectLook`."""
         if not self.reads_rules:
             return None, ""
         return await protection(self.client, self.key, self.client.account.short(self.project))
 
     async def may_write(self, who: str) -> bool:
-        """See `forges.poll.ProjectLook`."""
+        """Tell whether a person may write; see `forges.poll.ProjectLook`."""
         project = self.client.account.short(self.project)
         return await self.stands.permission(self.key, project, who) in ("write", "admin")
 
     def forget_rules(self) -> None:
-        """See `forges.poll.Asking`."""
+        """Discard the cached rules; see `forges.poll.Asking`."""
         self.stands.forget_rules()
 
 
@@ -178,7 +179,7 @@ class GitHubStands(ChangeStateReader[GitHubPull]):
     async def details(
         self, key: ForgeKey, pull: GitHubPull, us: Collection[str], mark: ReportMark, files: Collection[str] | None
     ) -> Details:
-        """See `ChangeStateReader`."""
+        """Return the details of a pull request; see `ChangeStateReader`."""
         votes = tuple([await self._vote(key, pull, vote) for vote in pull.votes])
         rules = None
         if pull.state == "OPEN":
@@ -200,7 +201,7 @@ class GitHubStands(ChangeStateReader[GitHubPull]):
 
     async def _vote(self, key: ForgeKey, pull: GitHubPull, vote: Vote) -> Vote:
         pushes = {one.who.name: one.pushes for one in (*pull.reviews, *pull.opinions)}.get(vote.who.name, False)
-        # Saves a call for each stranger: people who cannot push have no permission worth asking for.
+        # This saves a call for each stranger: people who cannot push have no permission worth querying.
         may = await self.permission(key, pull.project, vote.who.name) if pushes else "read"
         return structs.replace(vote, who=structs.replace(vote.who, permission=may or "write"))
 
@@ -220,7 +221,7 @@ class GitHubStands(ChangeStateReader[GitHubPull]):
         return known
 
     def forget_rules(self) -> None:
-        """See `ChangeStateReader`."""
+        """Discard the cached rules; see `ChangeStateReader`."""
         self._bypasses.clear()
 
 
@@ -240,12 +241,12 @@ def rule_book(pull: GitHubPull, us: Collection[str], bypassed: Collection[int] =
     if pull.merge_state == "BLOCKED" and not named and not pull.as_admin and not pull.rules_shown:
         return None  # the missing status may be the one that the gate will set
     if pull.merge_state == "BLOCKED" and not named and not pull.as_admin:
-        found.append(Rule("is blocked by a rule of GitHub that it does not name: its page says which", False))
+        found.append(Rule("is blocked by a rule that GitHub does not name: see the page of the change", False))
     return tuple(found)
 
 
 def lacking(pull: GitHubPull, us: Collection[str]) -> set[int]:
-    """Return the ids of the rulesets with unmet rules, for which to find out whether we may bypass them."""
+    """Return the ids of the rulesets with unmet rules, so that the caller can find out which of them we may bypass."""
     return {
         rule["repositoryRuleset"]["databaseId"]
         for rule in pull.rules or ()
@@ -296,10 +297,10 @@ def _of_ruleset(pull: GitHubPull, rule: Mapping[str, Any]) -> Iterator[Rule]:
         case "REQUIRED_SIGNATURES":
             yield _signatures(pull)
         case "MERGE_QUEUE":
-            text = "needs to go through GitHub's own merge queue: take that rule away, or let Headgate bypass it"
+            text = "needs to go through GitHub's own merge queue: remove that rule, or let Headgate bypass it"
             yield Rule(text, False)
         case "UPDATE":
-            yield Rule(f"needs the branch {pull.base} to be one that may be updated", False)
+            yield Rule(f"needs the branch {pull.base} to permit updates", False)
 
 
 def _checks(pull: GitHubPull, wanted: Collection[str]) -> Iterator[Rule]:
@@ -318,7 +319,7 @@ def _checks(pull: GitHubPull, wanted: Collection[str]) -> Iterator[Rule]:
 
 
 def _strict(pull: GitHubPull) -> Rule:
-    text = f"needs to have the newest commit of {pull.base}, which a gate makes needless: let Headgate bypass that rule"
+    text = f"needs to contain the newest commit of {pull.base}; a gate makes that rule needless: let Headgate bypass it"
     return Rule(text, None if pull.merge_state == "UNKNOWN" else pull.merge_state != "BEHIND")
 
 

@@ -1,4 +1,4 @@
-"""Read one pull request from GitHub in one query, and turn it into what all forges have in common."""
+"""Read one pull request from GitHub with one query, and convert it to the form that all forges share."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from headgate.adapters.forges.pulls import AnyPull, ProgramReport, PullAction, P
 from headgate.adapters.forges.rest import ForgeKey, NotThere, Rejected
 from headgate.config.forges.facts import ForgeAccount, ProgramStatus, Vote
 
-# A thousand statuses and as many threads; what lies beyond is not read.
+# Ten pages hold a thousand statuses and as many threads; the rest is not read.
 PAGES_MAX = 10
 READS_MAX = 3
-"""Most attempts to read all pages before the head moves."""
+"""Most attempts to read all pages, each of which fails if the head moves meanwhile."""
 QUERY = """
 query($owner: String!, $name: String!, $number: Int!, $contexts: String, $threads: String) {
   repository(owner: $owner, name: $name) {
@@ -128,12 +128,12 @@ class GitHubPull(AnyPull):
 
     @property
     def approved(self) -> bool:
-        """See `AnyPull`."""
+        """Tell whether the change is approved; see `AnyPull`."""
         return self.decision == "APPROVED"
 
     @property
     def votes(self) -> tuple[Vote, ...]:
-        """See `AnyPull`."""
+        """Return the votes that count; see `AnyPull`."""
         return newest_of_each(self.reviews, self.opinions)
 
 
@@ -147,7 +147,7 @@ async def look(client: GitHubClient, key: ForgeKey, project: str, number: int, *
 
 
 async def _read(client: GitHubClient, key: ForgeKey, project: str, number: int, urgent: bool) -> GitHubPull | None:
-    """Return the pull request; None if its head moves between two pages, which are then of two patchsets."""
+    """Return the pull request; None if its head moves between two pages, which then describe two patchsets."""
     owner, _, name = project.partition("/")
     cursors: dict[str, str | None] = {"contexts": None, "threads": None}
     found: GitHubPull | None = None
@@ -160,7 +160,7 @@ async def _read(client: GitHubClient, key: ForgeKey, project: str, number: int, 
         try:
             page = _pull(str(repository["nameWithOwner"]), pull)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
+            raise Rejected(200, f"its answer has an unexpected form: {error!r}"[:300]) from error
         if found is not None and found.head != page.head:
             return None
         found = page if found is None else _joined(found, page, cursors)
@@ -235,7 +235,7 @@ def _deed(timeline_item: Mapping[str, Any]) -> PullAction:
 
 
 def login(actor: Mapping[str, Any] | None) -> str:
-    """Return the login of an account as REST has it; for a deleted account, GitHub's ghost."""
+    """Return the login of an account, as REST writes it; for a deleted account, GitHub's `ghost`."""
     if actor is None:
         return "ghost"
     # REST writes `dependabot[bot]` where GraphQL writes `dependabot`; people configure the former.
@@ -271,7 +271,7 @@ def _report(context: Mapping[str, Any]) -> ProgramReport:
     suite, ended = context["checkSuite"], context["completedAt"]
     slug = (suite["app"] or {}).get("slug", "") if suite else ""
     state = (context["conclusion"] or context["status"]).lower()
-    # Nothing states a request for another run: its trace is a queued suite whose run still has its old result.
+    # GitHub has no field for a requested rerun; it shows as a queued suite whose run still has its old result.
     again = bool(suite) and suite["status"] == "QUEUED" and context["status"] == "COMPLETED"
     status = ProgramStatus(slug, context["name"], state, check=True, url=context["detailsUrl"] or "")
     return ProgramReport(status, ms(ended) if ended else 0, again)

@@ -1,4 +1,4 @@
-"""Report on a pull request at GitHub, and merge it as it was tested."""
+"""Report on a pull request at GitHub, and merge it in the state that was tested."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ METHODS = {
 }
 """Merge mode of the test -> GitHub's method with the same result."""
 _NOT_READY = ("base branch was modified", "try the merge again", "in progress")
-"""Parts of GitHub's answers while it works out whether a change can be merged."""
-_HIDDEN = "; what its rules ask for cannot be told, as the app lacks a permission: administration: read"
+"""Parts of GitHub's answers while it checks whether a change can be merged."""
+_HIDDEN = "; Headgate cannot read the rules in force, as the app lacks a permission: administration: read"
 MESSAGE_MAX = 60_000
 """Length to which the message of a merge commit is cut."""
 
@@ -62,15 +62,15 @@ class GitHubTeller(ChangeReporter):
         """Repository, commit and name -> lock, which lasts as long as somebody holds it or waits for it."""
 
     def short(self, project: str) -> str:
-        """See `ChangeReporter`."""
+        """Return the forge's name of a project; see `ChangeReporter`."""
         return self._client.account.short(project)
 
     def advice(self, error: Exception) -> str:
-        """See `ChangeReporter`."""
+        """Return advice about a refusal; see `ChangeReporter`."""
         return _advice(error)
 
     async def all(self, key: ForgeKey, repo: str, change: Change, report: QueueReport, how: Mapping[str, Any]) -> None:
-        """See `ChangeReporter`."""
+        """Perform all actions of the reporter; see `ChangeReporter`."""
         name = f"{report.tenant}/{report.pipeline}"
         if how.get("status"):
             await self.status(key, repo, change, report, name, how)
@@ -102,9 +102,9 @@ class GitHubTeller(ChangeReporter):
     # --- the check run
 
     async def _check(self, key: ForgeKey, repo: str, change: Change, report: QueueReport, name: str, value: str) -> str:
-        """Create or update the check run of this pipeline; return why that is impossible, for people."""
+        """Create or update the check run of this pipeline; return why that is impossible, for people to read."""
         run = check_run(report, name, change, value, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
-        if self._client.account.webhook_token:  # without webhooks, Headgate does not learn that a button is used
+        if self._client.account.webhook_token:  # without webhooks, Headgate does not learn that somebody uses a button
             run["actions"] = [] if value in CONCLUDED else [button(report.pipeline)]
         batches = list(_batches(notes_of(report, change)))
         output = {"title": run["output"]["title"], "summary": run["output"]["summary"]}
@@ -122,7 +122,7 @@ class GitHubTeller(ChangeReporter):
                 self.remember("run", f"{repo} {change.commit}", name, id)
                 if value in CONCLUDED:
                     self._ended(id)
-                # GitHub appends the annotations of each request to those that the run has.
+                # GitHub appends the annotations of each request to those that the run already has.
                 for batch in batches[1:]:
                     more = {"output": {**output, "annotations": batch}}
                     await self._client.write("PATCH", key, f"{repo}/check-runs/{id}", more)
@@ -131,7 +131,9 @@ class GitHubTeller(ChangeReporter):
         return ""
 
     async def _own_run(self, key: ForgeKey, repo: str, commit: str, name: str, *, ends: bool) -> int | None:
-        """Return our run to update. A completed run stays as it is, unless the same result is reported again."""
+        """Return our run to update, or None to create one. Only a report that completes a run (`ends`) updates one
+        that is
+        completed already."""
         known = self.known.get(("run", f"{repo} {commit}", name))
         if known is not None:
             return known if ends or ("ended", str(known), "") not in self.known else None
@@ -152,7 +154,7 @@ class GitHubTeller(ChangeReporter):
         pages = self._client.pages(key, f"{repo}/commits/{commit}/check-runs", query)
         found = [one async for page in pages for one in page["check_runs"]]
         self.remember("asked", f"{repo} {commit}", "", 0)
-        # The newest run comes first in the list; remembered last, it is the one that counts.
+        # The newest run comes first in the list; remember it last, so that it replaces older ones.
         for one in reversed(found):
             self.remember("run", f"{repo} {commit}", str(one["name"]), int(one["id"]))
             if one["status"] == "completed":
@@ -208,7 +210,7 @@ def _annotation(path: str, one: Any) -> dict[str, Any] | None:
         "start_line": start,
         "end_line": end,
         "annotation_level": LEVELS.get(one.level or "", "warning"),
-        "message": message or "(nothing is said)",
+        "message": message or "(no message)",
     }
     if one.range is not None and start == end:
         note |= {"start_column": one.range.start_character + 1, "end_column": one.range.end_character + 1}
@@ -222,7 +224,10 @@ def _batches(notes: Sequence[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any
 
 def _advice(error: Exception) -> str:
     if "Resource not accessible" in str(error):
-        return " (the app lacks a permission: its owner grants it in the app's settings, and who installed it accepts)"
+        return (
+            " (the app lacks a permission: its owner must grant it in the app's settings, and whoever installed the "
+            "app must accept)"
+        )
     if "You must authenticate via a GitHub App" in str(error):
         return " (check runs need an app: set app_id and app_key, or report a status instead)"
     return ""
@@ -250,17 +255,17 @@ class GitHubLander:
             head = await self._branches.head(change.project, change.branch)
             if not forge.is_tested_on(work, change, head):
                 return await self._merged(key, project, work, change) or forge.NotLanded(
-                    f"{change.branch} is at {head[:12] or 'no commit'}, where this was not tested", moved=True
+                    f"{change.branch} is at {head[:12] or 'no commit'}, on which this was not tested", moved=True
                 )
             base = await self._base(key, project, change)
             if base != change.branch:
-                return forge.NotLanded(f"it was tested on {change.branch}, and is for {base} by now")
+                return forge.NotLanded(f"it was tested on {change.branch}, but is for {base} now")
             return await self._merge(key, project, work, change, method)
         except (GitHubAppNotInstalled, NotThere) as error:
             return forge.NotLanded(f"GitHub does not merge it: {error}")
 
     async def _base(self, key: ForgeKey, project: str, change: Change) -> str:
-        """Return the present target branch: the author may choose another one, and GitHub merges there."""
+        """Return the current target branch: the author may choose another one, and GitHub merges there."""
         pull = (await self._client.get(key, f"/repos/{project}/pulls/{change.number}")).content
         return str(pull["base"]["ref"])
 
@@ -290,7 +295,7 @@ class GitHubLander:
         reason = " ".join(str(error).split())
         if isinstance(error, Rejected) and error.status == 409:
             return forge.NotLanded(
-                f"GitHub does not merge it: its head is no more {change.commit[:12]}, which was tested"
+                f"GitHub does not merge it: its head is no longer {change.commit[:12]}, which was tested"
             )
         if isinstance(error, Rejected) and error.status == 405 and any(one in reason.lower() for one in _NOT_READY):
             raise forge.ReportPutOff(f"GitHub has not worked out whether it can be merged: {reason}") from error
@@ -325,9 +330,9 @@ def _message(change: Change, method: str) -> dict[str, str]:
 def _merge_advice(reason: str) -> str:
     low = reason.lower()
     if "resource not accessible" in low:
-        return "; the app lacks a permission: contents: write, and workflows: write where it changes .github/workflows"
+        return "; the app lacks a permission: contents: write, and workflows: write for changes of .github/workflows"
     if "merge queue" in low:
-        return "; take the rule of GitHub's merge queue away, or let Headgate bypass it"
+        return "; remove the rule of GitHub's merge queue, or let Headgate bypass it"
     if "not allowed on this repository" in low:
         return "; allow it in the repository's settings, or set the project's merge-mode to one that is allowed"
     return ""

@@ -1,4 +1,4 @@
-"""Read a connection to GitLab from the settings, call its API, and ask who may do what there."""
+"""Read a connection to GitLab from the settings, call its API, and look up people's permissions there."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def account(name: str, options: Mapping[str, str]) -> GitLabAccount:
     web = _web(options, server)
     clone = options.get("cloneurl") or web
     if not options.get("api_token"):
-        raise UserError("it needs an api_token: a token of an account of its own, with the scope api")
+        raise UserError("api_token is missing: set it to a token, with the scope api, of an account of Headgate's own")
     return GitLabAccount(
         name,
         web,
@@ -100,7 +100,8 @@ def _web(options: Mapping[str, str], server: str) -> str:
     if parts.username or parts.password:
         raise UserError(f"{option}: leave name and password out; the token is api_token")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        raise UserError(f"{option}: http:// is only taken for this machine, as tokens go over it; use https://")
+        why = "http:// is allowed only for this machine, as it sends tokens unencrypted"
+        raise UserError(f"{option}: {why}; use https://")
     return web.rstrip("/")
 
 
@@ -112,9 +113,7 @@ def _signing_key(token: str) -> bytes:
             raise ValueError(token)
         return base64.b64decode(token.removeprefix(SIGNING), validate=True)
     except (ValueError, binascii.Error):
-        raise UserError(
-            f"webhook_signing_token: it is not a signing token: GitLab shows one that begins with {SIGNING}"
-        ) from None
+        raise UserError(f"webhook_signing_token: this is not a signing token; GitLab's begin with {SIGNING}") from None
 
 
 class GitLabUnauthorized(rest.ForgeDenied):
@@ -133,12 +132,12 @@ class GitLabClient(rest.Rest):
         """One account serves all projects."""
 
     def headers(self, key: rest.ForgeKey) -> Mapping[str, str]:
-        """See `Rest`."""
+        """Return the headers that authenticate a call; see `Rest`."""
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         return {**headers, "Authorization": f"Bearer {key.token}"}
 
     def taken(self, answer: rest.Heard, budget: CallBudget) -> Any:
-        """See `Rest`."""
+        """Return the content of an answer, or raise what its status means; see `Rest`."""
         headers = {
             **answer.headers,
             **{new: answer.headers[old] for old, new in _LIMITS.items() if old in answer.headers},
@@ -150,12 +149,13 @@ class GitLabClient(rest.Rest):
             if answer.status != 401:
                 raise
             raise GitLabUnauthorized(
-                f"{error} (is the api_token of [connection {self.account.name}] a good one?)"
+                f"{error} (is the api_token of [connection {self.account.name}] valid?)"
             ) from error
 
     async def change(self, method: str, project: str, path: str, content: Mapping[str, Any]) -> rest.ForgeResponse:
-        """Write to a project (canonical name), even if it was renamed: GitLab redirects reads, but not writes. Raise as
-        `get`."""
+        """Write to a project (canonical name), even if it was renamed: GitLab redirects reads, but not writes. Raise
+        the
+        errors of `get`."""
         place = self.account.path(project)
         try:
             return await self.write(method, self.key, place + path, content)
@@ -167,7 +167,7 @@ class GitLabClient(rest.Rest):
 
 
 class People:
-    """Know the people of one GitLab."""
+    """Look up the people of one GitLab, and their permissions."""
 
     def __init__(self, client: GitLabClient, now_s: Callable[[], float] = time.time) -> None:
         self._client, self._now_s = client, now_s
@@ -210,7 +210,7 @@ class People:
         config = {f"http.{account.clone}/.followRedirects": "false"}
         if not account.verify_ssl:
             config[f"http.{account.clone}/.sslVerify"] = "false"
-        # The operator's own credentials are in the address; a header of ours would be sent beside them.
+        # The address contains the operator's own credentials; git would send our header in addition to them.
         if urlsplit(account.clone).username:
             return config
         basic = base64.b64encode(f"{account.api_token_name}:{account.api_token}".encode()).decode()
@@ -218,7 +218,7 @@ class People:
 
 
 def word(membership: Mapping[str, object]) -> str:
-    """Return the permission of a membership; an inactive one gives none."""
+    """Return the permission that a membership gives; an inactive one gives none."""
     level = membership.get("access_level")
     if not isinstance(level, int) or level < GUEST or membership.get("state", "active") != "active":
         return "none"

@@ -1,4 +1,4 @@
-"""Connect to a GitLab, and verify the deliveries of its webhooks: see `ports.forge.Forge`."""
+"""Connect to a GitLab, and verify the deliveries of its webhooks; see `ports.forge.Forge`."""
 
 from __future__ import annotations
 
@@ -79,15 +79,15 @@ class GitLabForge(RestDriver):
         super().__init__(client.account, client, watching, self._own, GitLabLander(client, engine))
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
-        """See `ports.forge.Forge`."""
+        """Verify a delivery and return its hint; see `ports.forge.Forge`."""
         return hint(self._client.account, self._people.name, self._watching.looks_at, headers, body, self._now_s())
 
     async def conclude(self, change: Change, commit: str) -> None:
-        """See `ports.forge.Shows`."""
+        """End a change that a push has landed; see `ports.forge.Shows`."""
         await self._own.conclude(change, commit)
 
     async def now(self, project: str, number: int) -> ChangeState:
-        """See `RestDriver`."""
+        """Return the current state of a change; see `RestDriver`."""
         request = await look(self._client, project, number)
         change_state, _ = await self._stands.of(request, None, await self._people.us(), {}, first=True)
         return change_state
@@ -121,13 +121,13 @@ class _MergeRequest(msgspec.Struct, frozen=True):
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """Hold what every delivery may contain; deliveries of groups lack it."""
+    """Hold the kind of a delivery; deliveries of groups have none."""
 
     object_kind: str | None = ""
 
 
 class _Delivery(_Kind, frozen=True):
-    """Hold what is read of a relevant delivery; others have other forms."""
+    """Hold what Headgate reads of a relevant delivery; other kinds have other fields."""
 
     project: _Project = _Project()
     user: _User | None = None
@@ -140,10 +140,10 @@ _KIND, _DECODER = msgspec.json.Decoder(_Kind), msgspec.json.Decoder(_Delivery)
 
 
 def verified(account: GitLabAccount, headers: Mapping[str, str], body: bytes, now_s: float) -> str:
-    """Return the id of a genuine delivery: with the token, and signed where a signing key is known.  Raise
+    """Return the id of a genuine delivery: it has the token, and is signed if there is a signing key.  Raise
     Misdelivered."""
     if not account.webhook_token and not account.signing_key:
-        raise Misdelivered(f"[connection {account.name}] has no webhook_token: no delivery is taken", 403)
+        raise Misdelivered(f"[connection {account.name}] has no webhook_token, so it refuses all deliveries", 403)
     if len(body) > BODY_MAX_BYTES:
         raise Misdelivered(f"the delivery has more than {BODY_MAX_BYTES} bytes", 413)
     if account.webhook_token:
@@ -158,7 +158,7 @@ def verified(account: GitLabAccount, headers: Mapping[str, str], body: bytes, no
     if account.signing_key:
         _signed(account.signing_key, headers, body, now_s)
     if id and not _ID.fullmatch(id):
-        raise Misdelivered("the id of the delivery has another form", 400)
+        raise Misdelivered("the id of the delivery is invalid", 400)
     # Older GitLabs send no id; a repeated delivery has the same body and thus becomes the same hint.
     return id or derived("gitlab", hashlib.sha256(body).hexdigest())
 
@@ -174,7 +174,7 @@ def _signed(key: bytes, headers: Mapping[str, str], body: bytes, now_s: float) -
         raise Misdelivered(
             "the signature is wrong: the signing token of the webhook is not the webhook_signing_token of the settings"
         )
-    # Only after the signature, so that strangers learn nothing about our clock.
+    # Check the time after the signature, so that strangers learn nothing about our clock.
     if not _AT.fullmatch(at) or abs(now_s - int(at)) > SKEW_S:
         raise Misdelivered("the delivery was signed too long ago, or the clocks differ by more than five minutes")
 
@@ -187,20 +187,20 @@ def hint(
     body: bytes,
     now_s: float,
 ) -> Hint | Ignored:
-    """Return the place of the event of a delivery. `us`: our account, empty while unknown; `known`: whether a project,
-    by canonical name, is watched. Raise Misdelivered.
+    """Return where the event of a delivery happened. `us`: our account, empty while unknown; `known`: whether a
+    project, by canonical name, is watched. Raise Misdelivered.
 
-    Nothing else of a delivery is believed: GitLab is asked. A delivery that says what Headgate did itself, or what
-    nobody wants to know, is not even a hint, so that it costs no call.
+    Headgate believes nothing else in a delivery, and queries GitLab instead. A delivery about Headgate's own action, or
+    about an irrelevant event, is ignored, so that it costs no call.
     """
     id = verified(account, headers, body, now_s)
     try:
         kind = _KIND.decode(body).object_kind or "an event of another kind"
         if kind not in _KINDS:
-            return Ignored(f"nothing follows from {kind[:100]}")
+            return Ignored(f"{kind[:100]} is not relevant")
         delivery = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Misdelivered(f"the delivery is not in the form of GitLab: {error}", 400) from error
+        raise Misdelivered(f"the delivery is not in GitLab's format: {error}", 400) from error
     path = delivery.project.path_with_namespace
     if not _PATH.fullmatch(path):
         return Ignored(f"{kind} names no project")
@@ -217,9 +217,9 @@ def _place(id: str, project: str, delivery: _Delivery, ours: bool) -> Hint | Ign
             return _of_request(id, project, attributes, ours)
         case "note":
             if attributes.noteable_type != "MergeRequest" or delivery.merge_request is None:
-                return Ignored("it is a comment on something else than a merge request")
+                return Ignored("it is a comment on something other than a merge request")
             if ours or attributes.system:
-                return Ignored("Headgate said it itself" if ours else "nobody said it")
+                return Ignored("Headgate wrote it itself" if ours else "no person wrote it")
             if delivery.merge_request.state not in ("opened", "locked"):
                 return Ignored("the change is closed")
             return _numbered(id, project, delivery.merge_request.iid)
@@ -234,17 +234,19 @@ def _place(id: str, project: str, delivery: _Delivery, ours: bool) -> Hint | Ign
 
 
 def _of_request(id: str, project: str, what: _Attributes, ours: bool) -> Hint | Ignored:
-    """Return a hint. A number with a commit means that Headgate merged the request, and that the gate is about to
-    record that."""
+    """Return a hint.
+
+    A number with a commit means that Headgate merged the request, and that the gate will soon record it.
+    """
     action = what.action or ""
     if action not in _ACTIONS:
-        return Ignored(f"nothing follows from merge_request {action[:100]}")
+        return Ignored(f"merge_request {action[:100]} is not relevant")
     if ours and action == "merge":
         merged = what.merge_commit_sha or what.squash_commit_sha or ""
         # The zeros stand for an unknown merge commit: a number with any commit means that we merged it.
         return _numbered(id, project, what.iid, merged if _SHA.fullmatch(merged) else "0" * 40)
     if ours and action not in ("close", "reopen"):
-        return Ignored("Headgate did it itself")
+        return Ignored("Headgate caused it itself")
     if what.state not in ("opened", "locked") and action == "update":
         return Ignored("the change is closed")
     return _numbered(id, project, what.iid)
@@ -255,7 +257,7 @@ def _numbered(id: str, project: str, iid: int, commit: str = "") -> Hint | Ignor
 
 
 def connect(given: DriverOptions) -> Connected:
-    """Return the forge, which has sent nothing yet. Raise UserError."""
+    """Return the connection to the forge, without calling it yet. Raise UserError."""
     options = dict(given.options)
     if "sshkey" in options:
         options["sshkey"] = str((given.directory / options["sshkey"]).expanduser())

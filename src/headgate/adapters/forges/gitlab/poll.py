@@ -1,7 +1,7 @@
-"""Look at GitLab: at what is open, at the state of each merge request, and at what happened to it.
+"""Query a GitLab: its open merge requests, the state of each, and what happened to it.
 
-A missed delivery loses nothing, because what it announced shows as a difference. The mark remembers what no state
-shows: the last comment that was reported, and the time of the last update.
+A missed delivery loses nothing: the next query finds the difference. The mark records what no state shows: the last
+comment that was reported, and the time of the last update.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class GitLabChangeStateReader:
                 return None
             return few((await files(mirror, head, {request.head}))[request.head])
         except (GitError, OSError, pygit2.GitError):
-            return None  # the merge repeats the request
+            return None  # the merge fetches again and reports the problem
 
     async def _with_permission(self, request: GitLabMergeRequest, event: TriggerEvent) -> TriggerEvent:
         happening = event.happening
@@ -117,7 +117,7 @@ class GitLabChangeStateReader:
 
 def _details(request: GitLabMergeRequest, us: Collection[str], was: Details | None) -> Details:
     mark = marked(request, GitLabMark.of(was.mark if was is not None else ""))
-    # Approvals and threads are not read of a closed one (`look`), so what was known of them stays.
+    # `look` does not read the approvals and threads of a closed merge request, so keep the last known ones.
     if request.state not in OPEN:
         return replace(was or Details(), us=tuple(us), state=request.state.upper(), mark=mark.text)
     votes = (Vote(ForgeAccount(one.who.name), "review", "approved", one.at_ms) for one in request.approvals)
@@ -137,7 +137,7 @@ def _details(request: GitLabMergeRequest, us: Collection[str], was: Details | No
 
 @dataclass(frozen=True, slots=True)
 class GitLabMark:
-    """Mark how far events were derived."""
+    """Mark up to where events were derived."""
 
     updated: str = ""
     remark: int = 0
@@ -168,8 +168,10 @@ def events(
     *,
     first: bool,
 ) -> Iterator[TriggerEvent]:
-    """Yield the events. `us`: our account, whose own actions are not reported; `first`: whether this is the first look
-    at the project."""
+    """Yield the events.
+
+    `us`: our account, whose own actions are not reported; `first`: whether this is the first query of the project.
+    """
     change = now.change
     before = was.details or _NOTHING if was is not None else _NOTHING
 
@@ -177,7 +179,8 @@ def events(
         id = derived(change.key, happening.event, happening.action, *(str(one) for one in what))
         return TriggerEvent(kind, change, id, at_ms, fresh, happening=happening)
 
-    # The gate has landed it and says so here. GitLab's own news of the merge would be a second event for one merge.
+    # The gate has landed the change, and `untold` requests the event of the merge. Return
+    # then, as GitLab's own report of the merge would be a second event for the same merge.
     if was is not None and was.untold:
         yield tell(EventKind.MERGED, ForgeEvent(EVENT, "merged"), "landed", change.commit)
         return
@@ -217,13 +220,13 @@ def _activity(
     if added or removed:
         yield ForgeEvent(EVENT, "labeled", added=added, removed=removed), (*added, "-", *removed, request.updated)
     known = {vote.who.name: vote.since_ms for vote in before.votes or ()}
-    # By time as well as by name, so that an approval withdrawn and given again between two looks is found.
+    # Compare times as well as names, to find an approval that was withdrawn and given again between two queries.
     fresh = [one.who.name for one in request.approvals if known.get(one.who.name) != one.at_ms]
     fresh = [name for name in fresh if name not in us]
     gone = known.keys() - {one.who.name for one in request.approvals} - us
     if request.approved and fresh:
         yield ForgeEvent(EVENT, "approved", ForgeAccount(fresh[-1])), (request.head, *fresh, request.updated)
-    # Approvals that a push took away are no act of a person.
+    # An approval that a push removes is not withdrawn by a person, hence `same`.
     elif before.approved and not request.approved and gone and same:
         yield ForgeEvent(EVENT, "unapproved"), (request.head, *sorted(gone), request.updated)
     for remark in request.remarks:
@@ -233,7 +236,7 @@ def _activity(
 
 @dataclass(slots=True)
 class GitLabSource:
-    """See `forges.watch.Source`."""
+    """Read projects of one GitLab; see `forges.watch.Source`."""
 
     client: GitLabClient
     people: People
@@ -250,7 +253,7 @@ class GitLabSource:
         full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
-        """See `forges.watch.Source`."""
+        """Start a look at one project; see `forges.watch.Source`."""
         asking = GitLabProjectPoll(self.client, self.stands, await self.people.us(), project)
         connection = self.client.account.name
         look = ProjectLook(asking, connection, self.engine, names, project, known, hints, full, again)
@@ -258,13 +261,15 @@ class GitLabSource:
         return look
 
     def refused(self, project: str) -> None:
-        """See `forges.watch.Source`: check whether the token is still valid, which git's errors do not show clearly."""
+        """Forget our account, so that the next query checks the token, whose state git's errors do not show clearly;
+        see
+        `forges.watch.Source`."""
         self.people.name = ""
 
 
 @dataclass(slots=True)
 class GitLabProjectPoll:
-    """See `forges.poll.Asking`."""
+    """Query one project of a GitLab; see `forges.poll.Asking`."""
 
     client: GitLabClient
     stands: GitLabChangeStateReader
@@ -274,10 +279,10 @@ class GitLabProjectPoll:
     words: Words = WORDS
 
     async def opened(self, known: Mapping[int, ChangeState]) -> Mapping[int, bool]:
-        """See `forges.poll.Asking`."""
+        """Return the numbers of open changes, and whether each has moved; see `forges.poll.Asking`."""
         path = f"{self.client.account.path(self.project)}/merge_requests"
         found: dict[int, bool] = {}
-        # By creation, because an order by update would shift changes between pages while they are read.
+        # Sort by creation: sorted by update, changes would shift between pages while they are read.
         query: Query = {"state": "opened", "order_by": "created_at", "sort": "asc"}
         async for page in self.client.pages(self.client.key, path, query, urgent=False):
             found |= listed(page, "iid", known, _differs)
@@ -286,8 +291,8 @@ class GitLabProjectPoll:
     async def one(
         self, number: int, was: ChangeState | None, heads: Mapping[str, str], *, first: bool, urgent: bool
     ) -> Found | None:
-        """See `forges.poll.Asking`."""
-        # 1 rather than 0 for a known change without comments: it is not the first look, so more pages are read.
+        """Return the state of one change and its new events; see `forges.poll.Asking`."""
+        # A known change without comments gets 1: unlike 0, it makes `look` read more pages than at the first query.
         after = max(GitLabMark.of(was.details.mark).remark, 1) if was is not None and was.details is not None else 0
         request = await look(self.client, self.project, number, after, urgent=urgent)
         if was is None and request.state not in OPEN:
@@ -295,23 +300,26 @@ class GitLabProjectPoll:
         return await self.stands.of(request, was, self.us, heads, first=first)
 
     async def protection(self) -> Guarded:
-        """See `forges.poll.ProjectLook`: the list of branches contains the protection of each; none is locked."""
+        """Return the protected branches, from the list of branches; see `forges.poll.ProjectLook`.
+
+        GitLab locks none.
+        """
         found: set[str] = set()
         path = f"{self.client.account.path(self.project)}/repository/branches"
         try:
             async for page in self.client.pages(self.client.key, path, urgent=False, complete=True):
                 found |= {str(one["name"]) for one in page if one["protected"]}
         except ListTooLong:
-            return None, "it has too many branches to ask which are protected: what was known before holds"
+            return None, "it has too many branches to read their protection: the last known answer stays valid"
         return Protection(frozenset(found), frozenset()), ""
 
     def forget_rules(self) -> None:
-        """See `forges.poll.Asking`: GitLab applies the rules itself in each answer."""
+        """Do nothing: GitLab applies the rules itself in each answer; see `forges.poll.Asking`."""
 
 
 def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
-    """Tell whether a request is necessary; it is for each merge request that lacks something, which may be a pipeline,
-    whose changes do not update any time."""
+    """Tell whether to query a merge request. One that lacks something is always queried: it may lack a pipeline, and
+    `updated_at` does not change with the state of a pipeline."""
     if known is None or not known.open or known.details is None or known.change.commit != there["sha"]:
         return True
     return bool(known.details.rules) or GitLabMark.of(known.details.mark).updated != there["updated_at"]

@@ -1,7 +1,7 @@
-"""Report on a merge request, and merge it as it was tested.
+"""Report on a merge request, and merge it in the state that was tested.
 
-A repeated report changes nothing: GitLab refuses a status that is set already, an approval that is given already and
-the withdrawal of one that is not; our comment is looked for before another one is made, unless this process made it.
+A repeated report changes nothing. GitLab refuses to set the same status or approval again, and to withdraw a missing
+approval. Our own comment is edited: unless this process made it, it is searched for first.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ SQUASHES = {
 }
 """Merge mode of the test -> whether GitLab squashes the commits."""
 TOKEN_AGAIN_S = 60.0
-"""Pause after GitLab refused a token, in which the operator may provide another one."""
+"""Pause after GitLab refuses a token; meanwhile the operator may provide another one."""
 MergeRequestData = Mapping[str, Any]
 
 
 class GitLabStatusPlace(NamedTuple):
-    """Locate a status: it belongs to the pipeline of the head, which lies in the project that the head comes from."""
+    """Locate a status: it belongs to the pipeline of the head, in the project that the head comes from."""
 
     project: str
-    """Project as it stands in the paths of calls: `/projects/1`."""
+    """Project as in the paths of calls: `/projects/1`."""
     ref: str
     pipeline: int = 0
     fallback: str = ""
-    """The project of the merge request, where we can certainly write; empty if it is the same project."""
+    """The project of the merge request, where our account can write; empty if it is the same project."""
 
 
 class GitLabReporter:
@@ -62,19 +62,20 @@ class GitLabReporter:
     def __init__(self, client: GitLabClient, people: People) -> None:
         self._client, self._people = client, people
         self._notes: OrderedDict[tuple[str, str], int] = OrderedDict()
-        """(path of a merge request, mark) -> id of our note; an entry with an empty mark says that our notes there are
-        known."""
+        """(path of a merge request, mark) -> id of our note; an entry with an empty mark means that all our notes
+        there are known.
+        """
 
     async def tell(self, outgoing: OutboxMessage) -> None:
         """Perform the reporter's actions. Raise ReporterAway, ReportRefused."""
         change, how = outgoing.change, outgoing.how
-        assert change is not None, "what is told at a forge is told of a change"
-        with _refused(change, "does not take the report"):
+        assert change is not None, "a report to a forge is about a change"
+        with _refused(change, "does not accept the report"):
             await self._all(change, outgoing.report, how)
 
     async def conclude(self, change: Change, commit: str) -> None:
         """Close a merge request that landed by a push and is still open. Raise ReporterAway, ReportRefused."""
-        with _refused(change, f"does not close what has landed as {commit[:12]}"):
+        with _refused(change, f"does not close the merge request that landed as {commit[:12]}"):
             place = f"/merge_requests/{change.number}"
             await self._client.change("PUT", change.project, place, {"state_event": "close"})
 
@@ -121,7 +122,7 @@ class GitLabReporter:
         try:
             await self._client.write("POST", self._client.key, path, content)
         except Rejected as error:
-            # A report that is repeated after a lost answer finds the status set, and that is success.
+            # A report that is repeated after a lost answer finds the status already set, which is success.
             if error.status != 400 or _SET_ALREADY not in str(error).lower():
                 raise
 
@@ -134,7 +135,7 @@ class GitLabReporter:
         source = f"/projects/{int(home)}" if home else here
         fallback = here if source != here else ""
         pipeline = merge_request.get("head_pipeline") or {}
-        # A status outside of the head's pipeline would open a second
+        # A status outside the head's pipeline would open a second
         # pipeline, and GitLab would still wait for the first.
         if pipeline.get("sha") == change.commit and pipeline.get("id") and pipeline.get("ref"):
             at = f"/projects/{int(pipeline.get('project_id') or merge_request['project_id'])}"
@@ -144,7 +145,10 @@ class GitLabReporter:
     # --- the approval
 
     async def _approval(self, change: Change, approves: bool) -> None:
-        """Set the approval. GitLab rejects an approval that is set already, which is no error; nor is a newer head."""
+        """Set the approval.
+
+        It is no error if GitLab refuses because the approval is set already, or because the head moved.
+        """
         path = f"/merge_requests/{change.number}"
         if not approves:
             with suppress(NotThere):
@@ -156,7 +160,7 @@ class GitLabReporter:
             if error.status != 409:
                 raise
         except GitLabUnauthorized:
-            # It has our approval already, or we may not approve: the answer does not tell which.
+            # The change has our approval already, or we may not approve: the answer does not distinguish them.
             place = f"{self._client.account.path(change.project)}{path}/approvals"
             if not (await self._client.get(self._client.key, place)).content.get("user_has_approved"):
                 raise ReportRefused(f"{change.project}: our account may not approve {change.id}") from None
@@ -211,9 +215,9 @@ def _refused(change: Change, what: str) -> Iterator[None]:
     try:
         yield
     except NotThere as error:
-        raise ReportRefused(f"{change.project} has no {change.id} any more: {error}") from error
+        raise ReportRefused(f"{change.project} no longer has {change.id}: {error}") from error
     except GitLabUnauthorized as error:
-        raise ReporterAway(f"GitLab does not let us in: {error}", TOKEN_AGAIN_S) from error
+        raise ReporterAway(f"GitLab rejects our token: {error}", TOKEN_AGAIN_S) from error
     except (ForgeDenied, Rejected) as error:
         raise ReportRefused(f"{change.project}: GitLab {what}: {error}") from error
 
@@ -238,13 +242,13 @@ class GitLabLander:
                 return done
             head = await self._branches.head(change.project, change.branch)
             if not forge.is_tested_on(work, change, head):
-                why = f"{change.branch} is at {head[:12] or 'no commit'}, where this was not tested"
+                why = f"{change.branch} is at {head[:12] or 'no commit'}, on which this was not tested"
                 return forge.NotLanded(why, moved=True)
             return await self._merge(work, change, squash=SQUASHES[mode])
         except NotThere as error:
             return forge.NotLanded(f"GitLab does not merge it: {error}")
         except GitLabUnauthorized as error:
-            raise ReporterAway(f"GitLab does not let us in: {error}", TOKEN_AGAIN_S) from error
+            raise ReporterAway(f"GitLab rejects our token: {error}", TOKEN_AGAIN_S) from error
         except (ForgeDenied, Rejected) as error:
             return forge.NotLanded(f"GitLab does not merge it: {error}")
 
@@ -260,10 +264,10 @@ class GitLabLander:
         None: try to merge."""
         state, sha, target = merge_request["state"], merge_request["sha"], merge_request["target_branch"]
         if target != change.branch:
-            return forge.NotLanded(f"it was tested on {change.branch}, and is for {target} by now")
+            return forge.NotLanded(f"it was tested on {change.branch}, but is for {target} now")
         if sha != change.commit:
             return forge.NotLanded(
-                f"GitLab does not merge it: its head is no more {change.commit[:12]}, which was tested"
+                f"GitLab does not merge it: its head is no longer {change.commit[:12]}, which was tested"
             )
         if state == "merged":
             return await self._landed(work, change, merge_request)
@@ -285,17 +289,17 @@ class GitLabLander:
             return done
         except (ForgeDenied, Rejected) as error:
             return await self._refused(work, change, error)
-        # GitLab may answer while it still merges; the courier asks again.
+        # GitLab may answer while it is still merging; the courier calls again.
         if merge_request["state"] != "merged":
             raise forge.ReportPutOff(
-                f"GitLab has taken the order to merge, and {change.key} is {merge_request['state']}"
+                f"GitLab accepted the request to merge, but {change.key} is {merge_request['state']}"
             )
         return await self._landed(work, change, merge_request)
 
     async def _refused(
         self, work: LandRequest, change: Change, error: ForgeDenied | Rejected
     ) -> forge.MergeLanded | forge.NotLanded:
-        """Return the meaning of a refusal: GitLab gives hardly any reason."""
+        """Find out why GitLab refuses to merge, since its answer hardly gives a reason."""
         done = await self._done(work, change, await self._now(change))
         if done is not None:
             return done

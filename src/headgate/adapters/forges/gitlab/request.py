@@ -1,4 +1,4 @@
-"""Read one merge request as GitLab has it now, and what it still lacks."""
+"""Read one merge request from GitLab, and what it still lacks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from headgate.config.forges.facts import ProgramStatus, Rule
 NOTE_PAGES_MAX = 10
 LABELS_MAX, APPROVALS_MAX = 100, 100
 JOBS_MAX = 500
-"""Most jobs that are read of a pipeline: it runs in the author's fork and may have any number of jobs."""
+"""Most jobs of a pipeline that are read: it runs in the author's fork and may have any number of jobs."""
 LONG_NOTES = 5
-"""Notes in one answer: as many as fit if each has the greatest length."""
+"""Notes in one answer if some are long: this many fit, even if each has the greatest length."""
 NOTES_AT_FIRST = 1
 """Pages of comments that are read when no comment is known yet."""
 CI = frozenset({"ci_must_pass", "ci_still_running"})
 """Statuses in which only the pipeline is missing."""
 WAITS = frozenset({"checking", "unchecked", "preparing", "approvals_syncing", "cannot_be_merged_recheck"})
-"""Statuses while GitLab still works out the status."""
+"""Statuses while GitLab is still computing the status."""
 
 _PASSES = frozenset({"success", "skipped"})
 _UNDER_WAY = frozenset({"created", "waiting_for_resource", "preparing", "pending", "running", "scheduled"})
@@ -40,8 +40,8 @@ _WORDS = {
     "security_policy_violations": "needs the security policies of the project to be met; its page names them",
     "security_policy_pipeline_check": "needs the pipelines of the project's security policies to pass",
     "status_checks_must_pass": "needs its external status checks to pass; its page names them",
-    "merge_time": "is not to be merged before the time that its page names",
-    "title_regex": "needs a title of the form that the project asks for",
+    "merge_time": "may not be merged before the time that its page names",
+    "title_regex": "needs a title in the form that the project requires",
     "commits_status": "needs its branch, which is gone or has no commits of its own",
     "broken_status": "needs its branch, which is gone or has no commits of its own",
 }
@@ -96,7 +96,7 @@ class GitLabMergeRequest:
     head: str
     target: str
     base: str
-    """Commit that GitLab compares the head with; empty until GitLab has worked it out."""
+    """Commit that GitLab compares the head with; empty until GitLab has computed it."""
     author: GitLabUser
     status: str
     """`detailed_merge_status`, or its equivalent for the `merge_status` of an older GitLab."""
@@ -126,10 +126,10 @@ async def look(
     path = f"{client.account.path(project)}/merge_requests/{number}"
     merge_request = (await client.get(client.key, path, urgent=urgent)).content
     try:
-        if not merge_request["sha"]:  # it stays so if its branch is deleted at once
+        if not merge_request["sha"]:  # this is permanent if the branch was deleted at once
             if merge_request["state"] != "opened":
                 raise NotThere(f"{project}!{number} has no commits")
-            raise Rejected(200, f"{project}!{number}: GitLab has not taken in its commits yet")
+            raise Rejected(200, f"{project}!{number}: GitLab has not processed its commits yet")
         approvals, remarks, jobs = dict[str, Any](), tuple[Remark, ...](), tuple[Job, ...]()
         if merge_request["state"] == "opened":
             approvals = (await client.get(client.key, f"{path}/approvals", urgent=urgent)).content
@@ -139,12 +139,13 @@ async def look(
                 jobs = await _jobs(client, project, merge_request, urgent)
         return _request(project, merge_request, approvals, remarks, jobs)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
+        raise Rejected(200, f"its answer has an unexpected form: {error!r}"[:300]) from error
 
 
 async def _remarks(client: GitLabClient, path: str, after: int, urgent: bool) -> tuple[Remark, ...]:
-    """Return the newest comments down to the last known one: strangers can neither push any of them off, nor block the
-    change with long ones."""
+    """Return the newest comments down to the last known one. A flood of comments hides none of them, and long
+    comments do
+    not block the change."""
     try:
         return await _newest(client, path, after, urgent, 100)
     except ResponseTooLarge:
@@ -181,7 +182,7 @@ async def _jobs(client: GitLabClient, project: str, merge_request: Mapping[str, 
             if len(found) >= JOBS_MAX:  # GitLab itself counts all jobs
                 break
     except (NotThere, ForgeDenied):
-        # The fork's pipeline is hidden from us, but its overall state comes with the merge request.
+        # We may not see the fork's pipeline, but the merge request contains its overall state.
         state = str(pipeline.get("status") or "failed")
         return (Job(ProgramStatus("", f"its pipeline in the fork, which is {state}", state), False),)
     return tuple(found[:JOBS_MAX])
@@ -230,7 +231,7 @@ def _request(
 
 
 def _of_old(merge_request: Mapping[str, Any]) -> str:
-    """Translate the answer of a GitLab before 15.6 into a newer one's words."""
+    """Translate the answer of a GitLab before 15.6 into the statuses of newer ones."""
     word = str(merge_request["merge_status"])
     if merge_request.get("blocking_discussions_resolved") is False:
         return "discussions_not_resolved"
@@ -267,14 +268,14 @@ def rule_book(request: GitLabMergeRequest) -> tuple[Rule, ...]:
         left = request.approvals_left or 1
         return (Rule(f"needs {left} more approval{'s' if left > 1 else ''}", False),)
     if word == "need_rebase":
-        advice = "a gate makes that needless: let the project make merge commits (Settings, Merge requests)"
+        advice = "a gate makes that needless: let the project use merge commits (Settings, Merge requests)"
         return (Rule(f"needs to be on the newest commit of {request.target}; {advice}", False),)
     return (Rule(_WORDS.get(word, f"cannot be merged: GitLab says {word}"), False),)
 
 
 def _pipeline(request: GitLabMergeRequest) -> Rule:
     if not request.jobs:
-        return Rule("needs a pipeline that passes; the first status makes one", None)
+        return Rule("needs a pipeline that passes; the first status creates one", None)
     states = {one.status.name: one.status.state for one in request.jobs if not one.may_fail}
     missing = tuple(sorted(name for name, state in states.items() if state not in _PASSES))
     text = f"needs its pipeline to pass{': ' if missing else ''}{', '.join(missing)}"

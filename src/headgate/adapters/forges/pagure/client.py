@@ -28,14 +28,15 @@ PAGE = 20
 _ABOUT = re.compile(r"/((?:fork/[^/?]+/)?(?:[^/?]+/)?[^/?]+?)/(?:pull-requests?|c|options|webhook)(?:[/?]|$)")
 """Matches the beginning of a call's path, with the project that it is about."""
 REFUSED_S = 60.0
-"""Pause after the forge refused the token, until somebody provides another one."""
+"""Pause after the forge refuses the token; until somebody provides another one, calls cannot succeed."""
 TOKEN_AGAIN_S = 60.0
-"""Shortest interval between two requests for the same token, which somebody may have replaced."""
+"""Shortest interval between two requests for the same token, since somebody may have replaced it."""
 KNOWN_MAX = 4_096
 """Most projects whose tokens are cached."""
 REQUESTS_MAX = 60
-"""Most requests for tokens in TOKEN_AGAIN_S, since deliveries may name any project, and some processes know no
-projects."""
+"""Most requests for tokens in TOKEN_AGAIN_S, since deliveries may name any project, and some processes do not know
+the projects.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,9 @@ class PagureAccount(OnTheWeb):
     app_name: str = "Zuul"
     """Prefix of the names of its flags."""
     webhook_token: str = field(default="", repr=False)
-    """Token of projects that are not listed in `webhook_tokens`; empty: Headgate requests their tokens from Pagure."""
+    """Token of the projects that are not listed in `webhook_tokens`; empty: Headgate requests their tokens from
+    Pagure.
+    """
     webhook_tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Name of a project -> its webhook token."""
     sshkey: str = ""
@@ -63,7 +66,7 @@ class PagureAccount(OnTheWeb):
         return f"{self.web}/api/0"
 
     def canonical(self, short: str) -> str:
-        """See `OnTheWeb`: also accepts a fork as Pagure's pages name it."""
+        """Return the canonical name of a project, also for a fork as Pagure's pages name it; see `OnTheWeb`."""
         name = f"{_FORKS}{short.removeprefix(_FORK)}" if short.startswith(_FORK) else short
         return f"{self.canonical_hostname}/{name}"
 
@@ -77,7 +80,9 @@ def account(name: str, options: Mapping[str, str]) -> PagureAccount:
     server = options.get("server") or PUBLIC
     web = address("baseurl", options.get("baseurl") or (server if "://" in server else f"https://{server}"))
     if not options.get("api_token"):
-        raise UserError("it needs api_token: a token of the account that Headgate has there, of all projects")
+        raise UserError(
+            "api_token is missing: set it to a token of Headgate's account there that is valid for all projects"
+        )
     host = host_of(options.get("server") or web)
     clone = options.get("cloneurl") or (f"ssh://git@{host_of(web)}" if options.get("sshkey") else web)
     if clone.startswith(("http://", "https://")):
@@ -98,8 +103,7 @@ def account(name: str, options: Mapping[str, str]) -> PagureAccount:
 
 
 def _tokens(text: str) -> tuple[str, Mapping[str, str]]:
-    """Return the token of all projects, and those of single projects: `TOKEN`, or `PROJECT=TOKEN` as often as
-    needed."""
+    """Return the token of all projects (`TOKEN`), and those of single projects (`PROJECT=TOKEN`, possibly repeated)."""
     everywhere, own = "", dict[str, str]()
     for part in re.split(r"[,\s]+", text.strip()):
         project, between, token = part.partition("=")
@@ -131,19 +135,19 @@ class PagureClient(rest.Rest):
         """Login of the account; empty while unknown."""
 
     def headers(self, key: rest.ForgeKey) -> Mapping[str, str]:
-        """See `Rest`."""
+        """Return the headers that authenticate a call; see `Rest`."""
         form = "application/x-www-form-urlencoded"
         return {"Accept": "application/json", "Content-Type": form, "Authorization": f"token {key.token}"}
 
     def encoded(self, content: Any) -> bytes:
-        """See `Rest`: Pagure reads forms."""
+        """Return the body of a request as a form, which Pagure requires; see `Rest`."""
         return urlencode(content).encode()
 
     def taken(self, answer: rest.Heard, budget: CallBudget) -> Any:
-        """See `Rest`."""
+        """Return the content of an answer, or raise what its status means; see `Rest`."""
         body = answer.body if answer.status < 400 else rest.in_one_form(answer.body)
         if answer.status == 500:
-            raise rest.ForgeServerError(f"{self.account.host} fails inside (500); its log says why", rest.AGAIN_S)
+            raise rest.ForgeServerError(f"{self.account.host} has an internal error (500); see its log", rest.AGAIN_S)
         try:
             return super().taken(rest.Heard(answer.status, answer.headers, body), budget)
         except rest.ForgeDenied as error:
@@ -152,7 +156,7 @@ class PagureClient(rest.Rest):
             raise PagureUnauthorized(str(error)) from error
 
     def about(self, url: str) -> str:
-        """See `Rest`."""
+        """Return the project that a call concerns; see `Rest`."""
         found = _ABOUT.match(url.removeprefix(self.account.api))
         return found[1] if found is not None else ""
 
@@ -161,7 +165,10 @@ class PagureClient(rest.Rest):
         return self.account.path(short)
 
     async def requests(self, path: str, query: rest.Query) -> AsyncIterator[Any]:
-        """Yield a list of pull requests, page by page; one that is too long to be read is left out. Raise as `get`."""
+        """Yield a list of pull requests, page by page; one that is too long to read is left out.
+
+        Raise the errors of `get`.
+        """
         for page in range(1, rest.PAGES_MAX + 1):
             try:
                 content = (
@@ -178,14 +185,14 @@ class PagureClient(rest.Rest):
                 return
 
     async def _one_by_one(self, path: str, query: rest.Query, page: int) -> tuple[list[Any], int]:
-        """Return the pull requests of a page that is too long as a whole, and the number of pages."""
+        """Return the pull requests of a page that is too long to read at once, and the number of pages."""
         found, pages = list[Any](), page
         for one in range((page - 1) * PAGE + 1, page * PAGE + 1):
             try:
                 content = (await self.get(self.key, path, {**query, "per_page": 1, "page": one}, urgent=False)).content
             except rest.ResponseTooLarge:
-                # Nothing is known of the pages behind an entry that is too
-                # long even alone; one more is assumed, so reading goes on.
+                # An entry that is too long even alone does not show how many
+                # pages follow; assume one more, so that reading continues.
                 pages = max(pages, one // PAGE + 1)
                 continue
             found += content["requests"]
@@ -198,22 +205,23 @@ class PagureClient(rest.Rest):
     # --- credentials
 
     async def of(self, _project: str) -> rest.ForgeKey:
-        """See `reporter.ForgeIdentity`: one account serves all projects."""
+        """Return the key for calls; see `reporter.ForgeIdentity`. One account serves all projects."""
         return self.key
 
     async def us(self) -> tuple[str, ...]:
-        """See `reporter.ForgeIdentity`."""
+        """Return the accounts that Headgate writes as; see `reporter.ForgeIdentity`."""
         if not self.login:
             self.login = str((await self.write("POST", self.key, "/-/whoami", {})).content["username"])
         return (self.login,)
 
     async def let_in(self) -> None:
-        """Find out whether the token is refused for every call. Raise ReporterAway if so: then all calls wait for a new
+        """Check whether Pagure refuses the token for every call. Raise ReporterAway if so, so that all calls wait for
+        a new
         one."""
         try:
             await self.write("POST", self.key, "/-/whoami", {})
         except rest.ForgeDenied as error:
-            raise ReporterAway(f"{self.account.host} refuses the api_token: make another one", REFUSED_S) from error
+            raise ReporterAway(f"{self.account.host} refuses the api_token: create another one", REFUSED_S) from error
 
     async def git(self, _project: str) -> Mapping[str, str]:
         """Return git's settings for access to the server; public repositories are read without a token."""
@@ -247,32 +255,32 @@ class PagureSecrets:
             return False
         until_s, _ = self._requests.get(project, (0.0, ""))
         full = len(self._lately) == REQUESTS_MAX and now_s - self._lately[0] < TOKEN_AGAIN_S
-        # The bound is for names that strangers make up; a project that had a token may always be asked about again.
+        # The bound is for names that strangers make up; for a project that had a token, it does not apply.
         return now_s >= until_s and not (full and project not in self._known)
 
     def why(self, project: str) -> str:
-        """Return why the token of a project is unknown, for people; empty if it is known, or was not requested."""
+        """Return why the token of a project is unknown; empty if it is known, or was not requested."""
         return "" if project in self._known else self._requests.get(project, (0.0, ""))[1]
 
     async def ask(self, project: str) -> None:
         """Request the token from Pagure. `why` gives the reason of a failure."""
         now_s, why = self._client.now_s(), ""
         self._lately.append(now_s)
-        # Before the call, so that deliveries that arrive meanwhile do not ask as well.
-        self._keep(self._requests, project, (now_s + TOKEN_AGAIN_S, "its token is being asked for"))
+        # Record the request before the call, so that deliveries that arrive meanwhile do not request it too.
+        self._keep(self._requests, project, (now_s + TOKEN_AGAIN_S, "Headgate is requesting its token"))
         wait_s = TOKEN_AGAIN_S
         try:
             path = f"{self._client.project(project)}/webhook/token"
             content = (await self._client.get(self._client.key, path)).content
             self._keep(self._known, project, str(content["webhook"]["token"]))
-            await self._client.us()  # events that our account causes are no hints
+            await self._client.us()  # so that `hint` can ignore events that our account causes
         except (rest.ForgeDenied, rest.NotThere) as error:
             why = (
-                f"Pagure does not tell the token of the webhooks of this project: {error}; give the api_token the ACL "
-                "to modify projects, and its account the project, or write the token into the settings (webhook_token)"
+                f"Pagure does not reveal the webhook token of this project: {error}; give the api_token the ACL to "
+                "modify projects, and give its account access to the project, or set webhook_token in the settings"
             )
         except (ReporterAway, rest.Rejected, LookupError, TypeError) as error:
-            why = f"Pagure cannot be asked for the token of the webhooks of this project: {error}"[:300]
+            why = f"Headgate cannot request the webhook token of this project: {error}"[:300]
             wait_s = error.wait_s if isinstance(error, ReporterAway) else TOKEN_AGAIN_S
         self._keep(self._requests, project, (now_s + wait_s, why))
 

@@ -1,4 +1,4 @@
-"""Connect to a Pagure, and verify the deliveries of its webhooks: see `ports.forge.Forge`."""
+"""Connect to a Pagure, and verify the deliveries of its webhooks; see `ports.forge.Forge`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _ID = re.compile(r"[0-9A-Za-z-]{1,100}")
 _REPORTS = re.compile(r"pull-request\.(comment|flag|tag|assigned|initial_comment)\..*")
 """Events about comments, flags, tags and assignees of a change."""
 _ENDS = ("pull-request.closed", "pull-request.reopened")
-_WRONG = "the signature is wrong, or the project is none that is tested here"
+# One message for both reasons, so that strangers cannot find out which projects are tested here.
+_WRONG = "the signature is wrong, or the project is not tested here"
 
 
 class PagureForge(RestDriver):
@@ -49,12 +50,12 @@ class PagureForge(RestDriver):
         super().__init__(client.account, client, watching, PagureTeller(client), lander)
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored | Unsure:
-        """See `ports.forge.Forge`."""
+        """Verify a delivery and return its hint; see `ports.forge.Forge`."""
         us = frozenset(filter(None, (self._client.login,)))
         return hint(self._client.account, self._secrets, us, self._watching.looks_at, headers, body)
 
     async def now(self, project: str, number: int) -> ChangeState:
-        """See `RestDriver`."""
+        """Return the current state of a change; see `RestDriver`."""
         pull = await look(self._client, self._client.account.short(project), number)
         us, none = await self._client.us(), dict[str, str]()
         change_state, _ = await self._stands.of(self._client.key, project, pull, None, us, none, first=True)
@@ -100,12 +101,12 @@ def hint(
     headers: Mapping[str, str],
     body: bytes,
 ) -> Hint | Ignored | Unsure:
-    """Return the place of the event of a delivery; Unsure if the project's token is not known yet. `us`: logins that
+    """Return where the event of a delivery happened; Unsure if the project's token is not known yet. `us`: logins that
     Headgate writes as; `known`: whether a project, by canonical name, is watched. Raise Misdelivered.
 
-    Each project signs with a token of its own, which Pagure makes and shows to the project's administrators. So a
-    delivery counts for the project whose token signs it, whatever it contains. Nothing else of it is believed: Pagure
-    is asked.
+    Each project signs with a token of its own, which Pagure creates and shows to the project's administrators. So a
+    delivery counts for the project whose token signs it, whatever it contains. Headgate believes nothing else in a
+    delivery, and queries Pagure instead.
     """
     if len(body) > BODY_MAX_BYTES:
         raise Misdelivered(f"the delivery has more than {BODY_MAX_BYTES} bytes", 413)
@@ -117,15 +118,15 @@ def hint(
         raise Misdelivered(_WRONG)
     tokens = secrets.of(short)
     if not any(_is_signed(token, body, *signed) for token in tokens):
-        # A wrong signature may mean that the token was replaced, and asking
-        # again settles it; the pauses bound the calls that strangers can cause.
+        # A wrong signature may mean that the token was replaced, so request it
+        # again; the pauses bound the calls that strangers can cause.
         if secrets.may_ask(short):
             return Unsure(lambda: secrets.ask(short))
         raise Misdelivered(secrets.why(short) or _WRONG)
     try:
         delivery = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Misdelivered(f"the delivery is not in the form of Pagure: {error}", 400) from error
+        raise Misdelivered(f"the delivery is not in Pagure's format: {error}", 400) from error
     id = delivery.msg_id if _ID.fullmatch(delivery.msg_id) else derived("pagure", hashlib.sha256(body).hexdigest())
     return _place(id, project, delivery, us)
 
@@ -152,17 +153,19 @@ def _place(id: str, project: str, delivery: _Delivery, us: Collection[str]) -> H
         return Hint(id, project, ref=ref[:1000]) if ref else Ignored(f"{topic[:100]} names no ref")
     if topic.startswith("project."):  # its options or permissions
         return Hint(id, project)
-    return Ignored(f"nothing follows from {topic[:100]}")
+    return Ignored(f"{topic[:100]} is not relevant")
 
 
 def _of_change(id: str, project: str, delivery: _Delivery, ours: bool) -> Hint | Ignored:
-    """Return a hint. A number with a commit means that Headgate merged the change, and that the gate is about to record
-    that."""
+    """Return a hint.
+
+    A number with a commit means that Headgate merged the change, and that the gate will soon record it.
+    """
     topic, change = delivery.topic, delivery.msg.change
     if change is None or not 0 < change.id < 10**9:
         return Ignored(f"{topic[:100]} names no pull request")
     if ours and _REPORTS.fullmatch(topic):
-        return Ignored("Headgate did it itself")
+        return Ignored("Headgate caused it itself")
     if topic not in _ENDS and change.status not in ("", "Open"):
         return Ignored("the change is closed")
     merged = topic == "pull-request.closed" and (delivery.msg.merged or change.status == "Merged")
@@ -171,7 +174,7 @@ def _of_change(id: str, project: str, delivery: _Delivery, ours: bool) -> Hint |
 
 
 def connect(given: DriverOptions) -> Connected:
-    """Return the forge, which has sent nothing yet. Raise UserError."""
+    """Return the connection to the forge, without calling it yet. Raise UserError."""
     options = dict(given.options)
     if "sshkey" in options:
         options["sshkey"] = str((given.directory / options["sshkey"]).expanduser())

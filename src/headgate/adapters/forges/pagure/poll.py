@@ -1,4 +1,4 @@
-"""Look at a Pagure: at what is open, and at the state of one pull request after the other."""
+"""Query a Pagure: its open pull requests, and the state of each."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ SCORE, ASSIGNEE = "Minimum_score_to_merge_pull-request", "Only_assignee_can_merg
 SIGNED, STRAIGHT = "Enforce_signed-off_commits_in_pull-request", "disable_non_fast-forward_merges"
 """Options of a project that decide what may be merged."""
 VOTERS_MAX = 50
-"""Most voters whose permissions are requested; those who commented last come first."""
+"""Most voters whose permissions are read; those who commented last come first."""
 GROUPS_MAX = 20
-"""Most groups of a project whose members are requested."""
+"""Most groups of a project whose members are read."""
 COMMITS_MAX = 200
 """Most commits of a change that are checked for sign-offs."""
 HEAD_CHARS = 12
@@ -48,13 +48,13 @@ SPOKEN = Spoken(
 
 @dataclass(slots=True)
 class PagureSource:
-    """See `forges.watch.Source`."""
+    """Read projects of one Pagure; see `forges.watch.Source`."""
 
     client: PagureClient
     engine: Callable[[], GitEngine]
     stands: PagureStands
     turns: dict[str, int] = field(default_factory=dict)
-    """Project -> number of the last change that was looked at in turn."""
+    """Project -> number of the last unmoved change that was read in turn."""
 
     async def look(
         self,
@@ -66,20 +66,20 @@ class PagureSource:
         full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
-        """See `forges.watch.Source`."""
+        """Start a look at one project; see `forges.watch.Source`."""
         asking = PagureProjectPoll(self.client, self.stands, await self.client.us(), project, self.turns)
         at = self.client.account.name
         return ProjectLook(asking, at, self.engine, names, project, known, hints, full, again)
 
     def refused(self, project: str) -> None:
-        """See `forges.watch.Source`."""
-        # Forces a question with the token at the next look, which tells whether it is still valid.
+        """Discard refused credentials; see `forges.watch.Source`."""
+        # The next query then requests the login, which shows whether the token is still valid.
         self.client.login = ""
 
 
 @dataclass(slots=True)
 class PagureProjectPoll:
-    """See `forges.poll.Asking`."""
+    """Query one project of a Pagure; see `forges.poll.Asking`."""
 
     client: PagureClient
     stands: PagureStands
@@ -90,8 +90,9 @@ class PagureProjectPoll:
     words: Words = WORDS
 
     async def opened(self, known: Mapping[int, ChangeState]) -> Mapping[int, bool]:
-        """See `forges.poll.Asking`. New flags and options do not show in the list, and Pagure does not repeat failed
-        deliveries."""
+        """Return the open changes and, in turn, some unmoved ones; see `forges.poll.Asking`. New flags and options do
+        not show
+        in the list, and Pagure does not repeat failed deliveries."""
         path = f"{self.client.project(self.client.account.short(self.project))}/pull-requests"
         found: dict[int, bool] = {}
         async for page in self.client.requests(path, {"status": "Open"}):
@@ -101,25 +102,25 @@ class PagureProjectPoll:
     async def one(
         self, number: int, was: ChangeState | None, heads: Mapping[str, str], *, first: bool, urgent: bool
     ) -> Found | None:
-        """See `forges.poll.Asking`."""
+        """Return the state of one change and its new events; see `forges.poll.Asking`."""
         pull = await look(self.client, self.client.account.short(self.project), number, urgent=urgent)
         if was is None and pull.state != "OPEN":
             return None
         return await self.stands.of(self.client.key, self.project, pull, was, self.us, heads, first=first)
 
     def forget_rules(self) -> None:
-        """See `forges.poll.Asking`."""
+        """Discard the cached rules; see `forges.poll.Asking`."""
         self.stands.forget_rules()
 
 
 def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
-    """Tell whether a request is necessary."""
+    """Tell whether the change must be queried."""
     if known is None or not known.open or known.details is None or known.change.commit != there["commit_stop"]:
         return True
     details = known.details
     return bool(
         ReportMark.of(details.mark).updated != moment(there)
-        # A view of its page changes this status without moving the time of the last update.
+        # Viewing its page changes this status without changing the time of the last update.
         or details.mergeable is not MERGES.get(str(there.get("cached_merge_status")))
         or details.approved is not there.get("threshold_reached")
     )
@@ -128,8 +129,9 @@ def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
 def rule_book(
     pull: PagurePull, options: Mapping[str, Any], us: Collection[str], signed: bool | None
 ) -> tuple[Rule, ...]:
-    """Return the rules in force. `options`: of the project, empty if they may not be seen; `signed`: whether all
-    commits are signed off. There is no rule about our account's permission to merge: Pagure does not list the
+    """Return the rules in force. `options`: those of the project, empty if our account may not see them; `signed`:
+    whether all commits are signed off. There is no rule about our account's permission to merge: Pagure does not list
+    the
     administrators of the whole site."""
     return tuple(_rules(pull, options, us, signed))
 
@@ -137,14 +139,18 @@ def rule_book(
 def _rules(pull: PagurePull, options: Mapping[str, Any], us: Collection[str], signed: bool | None) -> Iterator[Rule]:
     if pull.reached is not None:
         wanted = f" of {options[SCORE]}" if SCORE in options else ""
-        yield Rule(f"needs the score{wanted} that its project asks for", pull.reached)
+        yield Rule(f"needs the score{wanted} that its project requires", pull.reached)
     if options.get(ASSIGNEE):
         assigned = f"is assigned to {pull.assignee}" if pull.assignee else "is assigned to nobody"
-        yield Rule(f"needs to be assigned to {_of(us)}, as only assignees merge there, and {assigned}", _is(pull, us))
+        yield Rule(
+            f"needs to be assigned to {_of(us)}, as only assignees may merge there, and {assigned}", _is(pull, us)
+        )
     if options.get(SIGNED):
         yield Rule("needs a line Signed-off-by in each of its commits", signed)
     if options.get(STRAIGHT):
-        text = f"needs to have the newest commit of {pull.base}, which a gate makes needless: take that option away"
+        text = (
+            f"needs to contain the newest commit of {pull.base}; a gate makes that rule needless: disable that option"
+        )
         yield Rule(text, {"FFORWARD": True, "MERGE": False}.get(pull.merges))
     if pull.merges == "NO_CHANGE":
         yield Rule(f"needs commits that {pull.base} does not have", False)
@@ -182,12 +188,13 @@ class PagureStands(ChangeStateReader[PagurePull]):
         *,
         first: bool,
     ) -> Found:
-        """See `ChangeStateReader`. Comments and reports from before new commits do not count for these, whether or not
-        Pagure announces the new commits."""
+        """Return the state of a change and its new events; see `ChangeStateReader`. Comments and reports on former
+        commits do
+        not count for new commits, whether or not Pagure announces the new commits."""
         mark = ReportMark.of(was.details.mark if was is not None and was.details is not None else "")
         moved = was is not None and was.change.commit != pull.head
         # Pagure attaches neither comments nor votes to commits, so
-        # all that was known before a new head is considered old.
+        # those that were known before a new head count as old.
         floor = max(pull.floor, mark.floor, mark.remark if moved else 0, mark.review if moved else 0)
         reports = tuple(one for one in pull.reports if _is_of(one, pull, us))
         return await super().of(key, project, replace(pull, floor=floor, reports=reports), was, us, heads, first=first)
@@ -195,7 +202,7 @@ class PagureStands(ChangeStateReader[PagurePull]):
     async def details(
         self, key: ForgeKey, pull: PagurePull, us: Collection[str], mark: ReportMark, files: Collection[str] | None
     ) -> Details:
-        """See `ChangeStateReader`."""
+        """Return the details of a pull request; see `ChangeStateReader`."""
         rules = None
         if pull.state == "OPEN":
             options = await self._cached(self._options, pull.project, self._ask_options, {})
@@ -246,7 +253,7 @@ class PagureStands(ChangeStateReader[PagurePull]):
     # --- options and people of a project
 
     async def permission(self, key: ForgeKey, project: str, login: str) -> str:
-        """See `ChangeStateReader`: Pagure returns the permissions of all people at once."""
+        """Return what a person may do in a project; see `ChangeStateReader`. Pagure returns all permissions at once."""
         known = await self._cached(self._people, project, self._ask_people, None)
         return known.get(login, "read") if known is not None and login else ""
 
@@ -257,7 +264,7 @@ class PagureStands(ChangeStateReader[PagurePull]):
         ask: Callable[[str], Awaitable[T]],
         hidden: T,
     ) -> T:
-        """Return the cached answer about a project; `hidden`: the answer if we may not see it."""
+        """Return the cached answer about a project; `hidden`: the answer to assume if our account may not see it."""
         until_s, known = cache.get(project, (0.0, hidden))
         if until_s <= self._now_s():
             try:
@@ -288,14 +295,15 @@ class PagureStands(ChangeStateReader[PagurePull]):
         return found
 
     def forget_rules(self) -> None:
-        """See `ChangeStateReader`."""
+        """Discard the cached rules; see `ChangeStateReader`."""
         self._options.clear()
         self._people.clear()
 
 
 def _is_of(one: Any, pull: PagurePull, us: Collection[str]) -> bool:
-    """Tell whether a flag belongs to the present commits: the text of ours shows that, others must be newer by a second
-    or more."""
+    """Tell whether a flag belongs to the current commits: our flags contain the commit, others must be at least a
+    second
+    newer than the commits."""
     if one.status.who in us:
         return f"({pull.head[:HEAD_CHARS]})" in one.text
     return bool(one.at_ms > pull.renewed_ms)

@@ -1,4 +1,4 @@
-"""Read one pull request from Pagure in two calls, and turn it into what all forges have in common."""
+"""Read one pull request from Pagure with two calls, and convert it to the form that all forges share."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from headgate.config.forges.facts import ForgeAccount, ProgramStatus, Vote
 
 UP, DOWN = ":thumbsup:", ":thumbsdown:"
 _METADATA = "**metadata update from"
-"""Prefix of Pagure's own comments about assignees and tags; its other comments are about new commits or the end."""
+"""Prefix of Pagure's own comments about assignees and tags; its other comments report new commits or the end."""
 MERGES = {"FFORWARD": True, "MERGE": True, "CONFLICTS": False}
 """Pagure's cached merge status -> whether the change can be merged; a query does not refresh that status."""
 _VALUES = {"thumbsup": 1, "thumbsdown": -1}
 
 
 class PagureFlag(ProgramReport, frozen=True):
-    """Represent what a program reports; Pagure does not say for which commit."""
+    """Represent what a program reports; Pagure does not store for which commit."""
 
     text: str = ""
 
@@ -46,17 +46,17 @@ class PagurePull(AnyPull):
 
     @property
     def message(self) -> str:
-        """See `AnyPull`: footers stand in the initial comment."""
+        """Return the text that contains footers: the initial comment; see `AnyPull`."""
         return self.body or self.title
 
     @property
     def approved(self) -> bool:
-        """See `AnyPull`."""
+        """Tell whether the change is approved; see `AnyPull`."""
         return self.reached is True
 
     @property
     def votes(self) -> tuple[Vote, ...]:
-        """See `AnyPull`: the last vote of each person on these commits."""
+        """Return the last vote of each person on these commits; see `AnyPull`."""
         return newest_of_each([one for one in self.reviews if one.id > self.floor])
 
     @property
@@ -73,7 +73,7 @@ async def look(client: PagureClient, project: str, number: int, *, urgent: bool 
     try:
         return _pull(project, client.account.web, pull, flags["flags"] or [])
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise Rejected(200, f"what it says of it has another form: {error!r}"[:300]) from error
+        raise Rejected(200, f"its answer has an unexpected form: {error!r}"[:300]) from error
 
 
 def _pull(project: str, web: str, pull: Mapping[str, Any], flags: list[Any]) -> PagurePull:
@@ -114,8 +114,8 @@ def _pull(project: str, web: str, pull: Mapping[str, Any], flags: list[Any]) -> 
 
 
 def moment(pull: Mapping[str, Any]) -> str:
-    """Return the time of the last update of a pull request or an entry of a list. Pagure's times have whole seconds,
-    within which it may be closed, reopened and edited: so its state is part of the result."""
+    """Return the time of the last update of a pull request or an entry of a list, with a digest of its state: Pagure's
+    times have whole seconds, and a change may be closed, reopened and edited within one."""
     newest = max((int(one["id"]) for one in pull["comments"] or ()), default=0)
     words = [str(pull.get(name)) for name in ("status", "title", "initial_comment", "tags", "branch")]
     return f"{pull.get('last_updated') or pull['updated_on']}.{derived(*words, str(newest))[:8]}"

@@ -1,4 +1,4 @@
-"""Report on a pull request at Pagure, and merge it as it was tested."""
+"""Report on a pull request at Pagure, and merge it in the state that was tested."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VOTE = re.compile(r"([+-])(?=1)")
 _THUMB = re.compile(r":(?=thumbs(?:up|down):)")
 
 MODES = ("merge", "merge-resolve", "merge-recursive", "merge-ort")
-"""Pagure makes merge commits, and fast-forwards where that suffices: the tree is the same in either case."""
+"""Modes that Pagure can imitate: it merges, or fast-forwards if that suffices, with the same tree."""
 PATIENCE_S = 120.0
 """How long a merge may take at Pagure, which hands it to a worker."""
 CONFLICTS = "CONFLICTS"
@@ -39,21 +39,21 @@ class PagureTeller(ChangeReporter):
         self._client = client
 
     def short(self, project: str) -> str:
-        """See `ChangeReporter`."""
+        """Return the forge's name of a project; see `ChangeReporter`."""
         return self._client.account.short(project)
 
     def place(self, project: str) -> str:
-        """See `ChangeReporter`."""
+        """Return the API's path of a project; see `ChangeReporter`."""
         return self._client.project(project)
 
     def advice(self, error: Exception) -> str:
-        """See `ChangeReporter`."""
+        """Return advice about a refusal; see `ChangeReporter`."""
         if isinstance(error, PagureUnauthorized):
             return " (give the api_token the ACLs to flag and to comment on pull requests, and to flag commits)"
         return " (let the account of its api_token write there)" if isinstance(error, ForgeDenied) else ""
 
     async def all(self, key: ForgeKey, repo: str, change: Change, report: QueueReport, how: Mapping[str, Any]) -> None:
-        """See `ChangeReporter`."""
+        """Perform all actions of the reporter; see `ChangeReporter`."""
         try:
             if how.get("status"):
                 await self._flag(key, repo, change, report, how)
@@ -94,8 +94,9 @@ class PagureTeller(ChangeReporter):
 
 
 def voteless(text: str) -> str:
-    """Return a text without votes, whatever jobs say: Pagure counts `+1` or `-1` anywhere, even in a date or a URL, and
-    thumbs as votes of the author."""
+    """Return a text that casts no vote, whatever jobs write: Pagure counts `+1` or `-1` anywhere, even in a date or a
+    URL,
+    and thumbs as votes of the author."""
     parts, at = list[str](), 0
     for found in ADDRESS.finditer(text):
         parts += [_apart(text[at : found.start()]), _VOTE.sub(lambda sign: f"%{ord(sign[1]):02X}", found[0])]
@@ -108,7 +109,10 @@ def _apart(text: str) -> str:
 
 
 class PagureLander:
-    """Merge at one Pagure. It merges whatever the head is by then, so the result is compared with what was tested."""
+    """Merge at one Pagure.
+
+    Pagure merges whatever the current head is, so the result is compared with what was tested.
+    """
 
     def __init__(self, client: PagureClient, branches: BranchReader) -> None:
         self._client, self._branches = client, branches
@@ -128,20 +132,20 @@ class PagureLander:
             if done is not None:
                 return done
             if not forge.is_tested_on(work, change, head):
-                why = f"{change.branch} is at {head[:12] or 'no commit'}, where this was not tested"
+                why = f"{change.branch} is at {head[:12] or 'no commit'}, on which this was not tested"
                 return forge.NotLanded(why, moved=True)
             return await self._merge(work, change)
         except NotThere as error:
             return forge.NotLanded(f"Pagure does not merge it: {error}")
         except PagureUnauthorized as error:
-            # Pagure answers alike for an invalid token and for a
-            # missing right; this raises if the token itself is refused.
+            # Pagure gives the same answer for an invalid token and for a
+            # missing right; this raises if it refuses the token itself.
             await self._client.let_in()
             return forge.NotLanded(f"Pagure does not merge it: {error}; {_advice(error)}")
         except ForgeDenied as error:
             return forge.NotLanded(f"Pagure does not merge it: {error}; {_advice(error)}")
         except Rejected as error:
-            raise forge.ReporterAway(f"{change.key} cannot be asked for: {error}") from error
+            raise forge.ReporterAway(f"{change.key} cannot be read: {error}") from error
 
     async def _there(self, change: Change) -> Any:
         return (await self._client.get(self._client.key, self._path(change))).content
@@ -150,19 +154,19 @@ class PagureLander:
         return f"{self._client.project(self._client.account.short(change.project))}/pull-request/{change.number}"
 
     async def _done(self, work: LandRequest, change: Change, there: Any) -> forge.MergeLanded | forge.NotLanded | None:
-        """Return the result, or why the change cannot be merged as it was tested; None: try to merge."""
+        """Return the result, or why the change cannot be merged as tested; None: try to merge."""
         status, head, branch = there["status"], there["commit_stop"], there["branch"]
         if status == "Merged":
             if (head, branch) != (change.commit, change.branch):
                 return forge.NotLanded(
-                    f"it is merged already, of another head or into another branch than {change.branch}"
+                    f"it is merged already, with another head or into another branch than {change.branch}"
                 )
             return await self._landed(work, change)
         if branch != change.branch:
-            return forge.NotLanded(f"it was tested on {change.branch}, and is for {branch} by now")
+            return forge.NotLanded(f"it was tested on {change.branch}, but is for {branch} now")
         if head != change.commit:
             return forge.NotLanded(
-                f"Pagure does not merge it: its head is no more {change.commit[:12]}, which was tested"
+                f"Pagure does not merge it: its head is no longer {change.commit[:12]}, which was tested"
             )
         return forge.NotLanded("Pagure does not merge it: it is closed") if status != "Open" else None
 
@@ -170,7 +174,7 @@ class PagureLander:
         try:
             await self._client.write("POST", self._client.key, f"{self._path(change)}/merge", {})
         except forge.ReporterAway:
-            # It may be merged although no answer came; and Pagure fails with a server error at conflicts.
+            # It may be merged although no answer came. Pagure also answers conflicts with a server error.
             there = await self._there(change)
             done = await self._done(work, change, there)
             if done is None and there.get("cached_merge_status") != CONFLICTS:
@@ -189,15 +193,15 @@ class PagureLander:
         key, there = f"{change.key} {change.commit}", await self._there(change)
         if there["status"] == "Merged":
             self._patience.forget(key)
-            # Another head was merged, or another branch was the target: the author pushed at the last moment.
+            # Otherwise Pagure merged another head or into another branch: the author acted at the last moment.
             same = (there["commit_stop"], there["branch"]) == (change.commit, change.branch)
             return await self._landed(work, change) if same else forge.MergeLanded(differs=True)
         done = await self._done(work, change, there)
         if done is None and self._patience.lasts(key):
-            raise forge.ReportPutOff("Pagure has taken the merge, and has not done it yet")
+            raise forge.ReportPutOff("Pagure has accepted the merge, but has not performed it yet")
         return done or forge.NotLanded(
-            f"Pagure says that it merges it, and for {PATIENCE_S:.0f} s does not: its worker is not at work, or the "
-            "project takes fast-forwards alone (take that option away)"
+            f"Pagure accepted the merge, but has not performed it within {PATIENCE_S:.0f} s: its worker is down, or "
+            "the project allows only fast-forwards (disable that option)"
         )
 
     async def _landed(self, work: LandRequest, change: Change) -> forge.MergeLanded:
@@ -205,7 +209,7 @@ class PagureLander:
         commit = await self._branches.merge_of(change.project, change.branch, change.commit)
         wanted = forge.tested_tree(work, change)
         if not commit or not wanted:
-            # A merge that cannot be found in the branch counts as different, so that people look at it.
+            # A merge that is not found in the branch counts as different, so that people check it.
             return forge.MergeLanded(commit, differs=bool(wanted))
         return forge.MergeLanded(
             commit, differs=await self._branches.tree(change.project, change.branch, commit) != wanted
@@ -215,9 +219,9 @@ class PagureLander:
 def _advice(error: Exception) -> str:
     low = str(error).lower()
     if "assign" in low:
-        return "assign it to Headgate's account, or let others than assignees merge (the project's options)"
+        return "assign it to Headgate's account, or allow people other than assignees to merge (the project's options)"
     if "score" in low or "review" in low:
-        return "it needs the score that the project asks for"
+        return "it needs the score that the project requires"
     if isinstance(error, PagureUnauthorized):
         return "give the api_token the ACL to merge pull requests"
     if isinstance(error, ForgeDenied):

@@ -1,1 +1,1 @@
-"""Look at a repository: names, comparisons, and when to look."""
+"""Observe a repository: the names of its refs, comparisons, and when to poll."""

@@ -1,4 +1,4 @@
-"""Compare a repository once with what is known of it."""
+"""Compare a repository once with its last known state."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
 """Limits on message and footers; the middle of a longer message is left out."""
 OWNER_MAX_CHARS = 200
 RECHECKS_MAX = 100
-"""Most changes that one look enqueues for another test; the next look begins at once."""
+"""Most rechecks that one poll enqueues; the next poll begins at once."""
 FRESH_MAX = 5_000
-"""Most new proposals in one look; the next look begins at once."""
+"""Most new proposals in one poll; the next poll begins at once."""
 
 
 class Look:
-    """Look at a repository once."""
+    """Poll a repository once."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Look:
         known: Mapping[str, ChangeState],
         misfits: Misfits,
     ) -> None:
-        """Prepare a look; `known` has the change states of this project."""
+        """Prepare a poll; `known` has the change states of this project."""
         self._connection, self._project, self._mirror, self._names = connection, project, mirror, names
         self._refs, self._known, self.misfits = refs, known, misfits
         self._heads = {ref: commit for ref, commit in refs.items() if ref.startswith(HEADS)}
@@ -63,18 +63,18 @@ class Look:
         self._change_states: list[ChangeState] = []
         self._events: list[TriggerEvent] = []
         self.doubts: set[tuple[str, str]] = set()
-        """Key and commit of changes that are reported as landed but still proposed, which need another look."""
+        """Key and commit of changes that are reported as landed but still proposed, which need another poll."""
         self._stacked: dict[str, Stacked] = {}
-        """Key of a proposal for a branch whose history was read -> the changes that it is built on."""
+        """Key of a proposal whose branch's history was read -> the changes that it is built on."""
         self._statements = RefStatements(refs, int(time.time() * 1000))
         self.answered: dict[str, str] = {}
-        """Refs that requested another test and whose event is recorded -> their commits."""
+        """Refs that requested a recheck and whose event is recorded -> their commits."""
         self.orphans: dict[str, str] = {}
-        """Refs that approve something nobody has proposed -> their commits."""
+        """Refs that approve something that is not proposed -> their commits."""
         self.late = False
-        """Whether to look again, because something moved meanwhile or could not be read."""
+        """Whether to poll again, because something moved meanwhile or could not be read."""
         self.more = False
-        """Whether to look again at once, because there is more than one look takes."""
+        """Whether to poll again at once, because there is more than one poll handles."""
 
     async def compare(
         self,
@@ -83,18 +83,18 @@ class Look:
         doubted: set[tuple[str, str]],
         answered: Mapping[str, str],
     ) -> Sighting | None:
-        """Return the news; None if there are none. `seen`: earlier commits of refs that are no branches; `answered`: as
-        in earlier looks. Raises GitError, OSError."""
+        """Return what is new; None if nothing is. `seen`: earlier commits of refs that are not branches; `answered`: as
+        returned by earlier polls. Raise GitError, OSError."""
         fresh = await asyncio.to_thread(self._name)
         old = old_heads or {}
         moved_heads = {ref: commit for ref, commit in self._heads.items() if old.get(ref) != commit}
-        # One fetch for everything that is new; each separate fetch would be another process and connection.
+        # Fetch everything that is new at once; each separate fetch would need another process and connection.
         gone = await self._mirror.bring({**{FOR + name: self._refs[FOR + name] for name in fresh}, **moved_heads})
-        self._not_had(gone, old)
+        self._note_unfetched(gone, old)
         fresh = [name for name in fresh if self._refs[FOR + name] not in gone and self._has_head(name)]
         fresh = await self._not_landed(fresh, doubted)
         await self._closed()
-        # Before `_describe`, which writes the bases found here into the new changes.
+        # This precedes `_describe`, which writes the bases found here into the new changes.
         await self._graph(fresh, moved_heads)
         described = await self._describe(fresh)
         await asyncio.to_thread(self._changes, described)
@@ -124,14 +124,14 @@ class Look:
             self._tell(EventKind.REF_UPDATED, change, change.old_commit)
         return found.now
 
-    def _not_had(self, gone: Set[str], old: Mapping[str, str]) -> None:
-        """Note what could not be fetched; a branch concerned keeps its last known state."""
+    def _note_unfetched(self, gone: Set[str], old: Mapping[str, str]) -> None:
+        """Note which commits could not be fetched; an affected branch keeps its last known state."""
         self.late = self.late or bool(gone)
         for ref in [ref for ref, commit in self._heads.items() if commit in gone]:
             as_it_was(old, ref, self._heads)
         for ref, commit in self._refs.items() if gone else ():
             if commit in gone and (why := self._mirror.refusals.why(commit)):
-                self.misfits.add(ref, f"what it names cannot be had: {why}")
+                self.misfits.add(ref, f"its commit cannot be fetched: {why}")
 
     def _lingering(self) -> frozenset[str]:
         known = ((key, self._known.get(key)) for key in map(self._key, self._proposed))
@@ -140,7 +140,7 @@ class Look:
     # --- proposals
 
     def _name(self) -> list[str]:
-        """Return the names of new changes, as many as one look covers."""
+        """Return the names of new changes, as many as one poll covers."""
         for ref in self._refs:
             if not ref.startswith(FOR):
                 continue
@@ -174,9 +174,10 @@ class Look:
         return known.change.commit == self._refs[FOR + name]
 
     async def _not_landed(self, fresh: list[str], doubted: set[tuple[str, str]]) -> list[str]:
-        """Return the changes without those that have landed and whose refs are only waiting to be deleted: their
-        refs are older than what is known, or the remote refuses the deletion. What is still proposed at the next
-        look is proposed again."""
+        """Return the changes without those that have landed and whose refs only wait to be deleted: the listing is
+        older than the known state, or the remote refuses the deletion. A change that is still proposed at the next
+        poll counts as proposed
+        again."""
         found = []
         for name in fresh:
             key, commit = self._key(name), self._refs[FOR + name]
@@ -188,14 +189,16 @@ class Look:
             elif (key, commit) in doubted:
                 found.append(name)
             else:
-                # The branch was reset, or the listing is older than the landing; only a second look can tell which.
+                # The branch was reset, or the listing is older than the landing; only another poll can tell which.
                 self.doubts.add((key, commit))
                 self.late = True
         return found
 
     async def _graph(self, fresh: Collection[str], moved_heads: Collection[str]) -> None:
-        """Determine how the proposals for a branch depend on each other, where that may have changed. Raise
-        GitError."""
+        """Determine how the proposals for each branch depend on each other, if that may have changed.
+
+        Raise GitError.
+        """
         open_ = {name for name in self._proposed if self._has_head(name) and self._is_known(name)} | set(fresh)
         stirred = {self._proposed[name][0] for name in fresh} | {ref.removeprefix(HEADS) for ref in moved_heads}
         stirred |= {s.change.branch for s in self._known.values() if s.open and s.change.ref not in self._refs}
@@ -221,8 +224,9 @@ class Look:
         return await asyncio.to_thread(all_of_them)
 
     def _described(self, name: str, paths: tuple[str, ...] | None) -> Change:
-        """Describe the change, or only name it if its commit is missing or damaged: then its author learns that it
-        cannot be merged."""
+        """Describe the change. If its commit is missing or damaged, only name it, so that the merge fails and the
+        author
+        learns the reason."""
         commit = self._refs[FOR + name]
         branch, topic = self._proposed[name]
         try:
@@ -256,7 +260,7 @@ class Look:
         arrived = self._stacked.get(self._key(name), Stacked()).arrived
         statements = self._statements.of(name, self._refs[FOR + name], known)
         if described is None:
-            # Neither new nor as known: its commit could not be fetched, or it has landed and its ref is still there.
+            # Its commit could not be fetched, or it has landed and its ref still exists.
             if known is None or not self._is_known(name):
                 return
             described = self._with_needs(name, known.change)
@@ -277,8 +281,9 @@ class Look:
             self._tell(EventKind.APPROVED, described, "")
 
     def _again(self, answered: Mapping[str, str]) -> None:
-        """Report changes for which a recheck was requested as if they were new: pipelines handle them as they did
-        then."""
+        """Report changes for which a recheck was requested as if they were new, so that pipelines handle them the
+        same way.
+        """
         now = {s.change.key: s for s in (*self._known.values(), *self._change_states)}
         reported = {event.change.key for event in self._events if event.kind is EventKind.PROPOSED}
         for ref, commit in self._refs.items():
@@ -287,7 +292,7 @@ class Look:
                 continue
             change_state = now.get(self._key(name)) if name in self._proposed else None
             if change_state is None or not change_state.open:
-                self.misfits.add(ref, f"there is no such change to be tested again; propose it: push to {FOR}{name}")
+                self.misfits.add(ref, f"there is no such change to test again; propose it: push to {FOR}{name}")
                 continue
             if len(self.answered) >= RECHECKS_MAX:
                 self.more = True
@@ -299,7 +304,7 @@ class Look:
                     self._tell(EventKind.APPROVED, change_state.change, ref)
 
     def _with_needs(self, name: str, change: Change) -> Change:
-        """Add the changes that the change is built on, and those that its footers mean with the present branches."""
+        """Add the changes that the change is built on, and those that its footers name, given the current branches."""
         bases, stale, _ = self._stacked.get(change.key, Stacked(change.bases, change.stale))
         if not change.needs and not change.unresolved and not bases:
             return change
@@ -310,8 +315,9 @@ class Look:
     # --- refs that are gone
 
     async def _closed(self) -> None:
-        """Close changes whose ref is gone: landed if their branch has them, abandoned if not. If their branch is
-        gone too, they are proposed again if it returns."""
+        """Close changes whose ref is gone: as landed if their branch contains them, otherwise as abandoned. Close
+        changes
+        whose branch is gone, too; if it returns, they count as proposed again."""
         refs = {FOR + name for name in self._proposed}
         gone = [s.change for s in self._known.values() if s.open and s.change.ref not in refs]
         landed: set[str] = set()
@@ -327,7 +333,7 @@ class Look:
             kind = EventKind.MERGED if change.key in landed else EventKind.ABANDONED
             self._tell(kind, change, change.commit)
         for change_state in self._known.values():
-            # The gate has recorded the landing, and its event is still due: one commit tells it and clears the mark.
+            # The gate has recorded the landing, but its event is still due: one commit reports it and clears the mark.
             if change_state.untold:
                 self._change_states.append(replace(change_state, untold=False))
                 self._tell(EventKind.MERGED, change_state.change, change_state.change.commit)
@@ -349,7 +355,8 @@ class Look:
             as_commits = {c.key: landed_as(notes.get(c.commit, ""), c.branch) for c in rest}
             landed = set(as_commits.values()) - {""}
             has = await contained(self._mirror, head, landed - await self._mirror.missing(landed))
-            # The note alone proves nothing, since others may push notes: the branch must have the commit it names.
+            # The note alone proves nothing, since others may push notes: the branch must contain the commit that it
+            # names.
             found |= {key for key, commit in as_commits.items() if commit in has}
         return found
 
@@ -361,20 +368,20 @@ class Look:
 
     def _tell(self, kind: EventKind, change: Change, before: str, *, fresh: bool = False) -> None:
         at_ms = int(time.time() * 1000)
-        # The time is part of the id: a change that is withdrawn and proposed again at the same commit is another event.
+        # The id contains the time, since withdrawing a change and proposing it again at the same commit is a new event.
         id = derived(kind, self._project, change.ref, before, change.commit, str(at_ms))
         self._events.append(TriggerEvent(kind, change, id, at_ms, fresh))
 
 
 def _owner(author: str) -> str:
-    """Return name and address, in printable form."""
+    """Return the name and address of an author in printable form."""
     shown = "".join(c if c.isprintable() else "\ufffd" for c in author)
     name, end, _ = shown.rpartition(">")
     return (name + end)[-OWNER_MAX_CHARS:]
 
 
 def _cut(message: str) -> str:
-    """Cut a message, because it is stored many times; its footers at the end stay."""
+    """Shorten a message, because it is stored many times; keep the footers at its end."""
     if len(message) <= MESSAGE_MAX_CHARS:
         return message
     return f"{message[: MESSAGE_MAX_CHARS - FOOTERS_MAX_CHARS]}\n[…]\n{message[-FOOTERS_MAX_CHARS:]}"

@@ -1,4 +1,4 @@
-"""Find which refs have moved since they were last seen, and doubt a listing that may be incomplete."""
+"""Find which refs have moved since the last poll, and doubt a listing that may be incomplete."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from headgate.gate.rules.refs import NAME_MAX_BYTES, update
 from headgate.gate.state.change import HEADS, TAGS, ZEROS, Change, ChangeState
 
 HEADS_MOVED_MAX = 40
-"""Most moved branches that one look reports, in one commit; the next look begins at once."""
+"""Most moved branches that one poll reports, in one commit; the next poll begins at once."""
 REFS_MOVED_MAX = 500
-"""Most refs that one look reports; the next look begins at once."""
+"""Most refs that one poll reports; the next poll begins at once."""
 SEEN_MAX = 200_000
 """Most refs of one repository that are read, tags first."""
 DOUBTED_S = 5.0
 """Pause before a listing that is in doubt is read again."""
 LOST_MIN = 20
-"""Refs that may disappear at once before the listing is in doubt."""
+"""Refs that must disappear at once before a listing is in doubt."""
 _WATCHED = (HEADS, TAGS, FOR, APPROVED, APPROVALS, VETOES)
 
 
 class MovedHeads(NamedTuple):
-    """Hold how the branches of a project differ from what was seen."""
+    """Hold how the branches of a project differ from the last poll."""
 
     now: dict[str, str]
     """All branches; those whose move is not reported yet have their earlier commits."""
@@ -40,7 +40,7 @@ class MovedHeads(NamedTuple):
 async def moved_heads(
     connection: str, project: str, mirror: MirrorRepository, old: Mapping[str, str], now: Mapping[str, str]
 ) -> MovedHeads:
-    """Return the moves to report. The new commits must be here, as far as they can be fetched. Raise GitError."""
+    """Return the moves to report. Requires that all new commits that can be fetched are here. Raise GitError."""
     moved = sorted(ref for ref in {*old, *now} if old.get(ref) != now.get(ref))
     shown = {**now}
     for ref in moved[HEADS_MOVED_MAX:]:
@@ -54,7 +54,7 @@ async def moved_heads(
     updates = []
     for ref in reported:
         before, after = old.get(ref, ZEROS), shown.get(ref, ZEROS)
-        # `pairs` has one entry for each new commit: of two branches that moved to the same one, one has unknown files.
+        # `pairs` has one entry for each new commit: if two branches move to the same commit, one has unknown files.
         both = pairs.get(after) == before
         updates.append(
             Change(
@@ -79,30 +79,30 @@ def as_it_was(old: Mapping[str, str], ref: str, heads: dict[str, str]) -> None:
 
 
 class MovedRefs(NamedTuple):
-    """Hold how the refs of a project differ from what was seen."""
+    """Hold how the refs of a project differ from the last poll."""
 
     now: dict[str, str]
-    """Refs that differ -> what they name now; empty if the ref is gone."""
+    """Refs that differ -> the object that they name now; empty if the ref is gone."""
     updates: tuple[Change, ...]
     more: bool
     """Whether further refs have moved."""
 
 
 def watched(refs: Mapping[str, str], misfits: Misfits) -> dict[str, str]:
-    """Return the refs that are neither branches nor Headgate's own; unusable ones are reported."""
+    """Return the refs that are neither branches nor Headgate's own; add unusable ones to `misfits`."""
     found = dict[str, str]()
     for ref, object in refs.items():
         if ref.startswith((HEADS, *OURS)):
             continue
         if not ref.isprintable():
-            misfits.add(ref, "there is in its name what cannot be shown; it starts nothing")
+            misfits.add(ref, "its name has characters that cannot be shown; it starts nothing")
         elif len(ref.encode()) > NAME_MAX_BYTES:
             misfits.add(ref, f"its name has more than {NAME_MAX_BYTES} bytes; it starts nothing")
         else:
             found[ref] = object
     if len(found) <= SEEN_MAX:
         return found
-    # A fixed order keeps the same refs in view at each look; otherwise refs would appear to come and go.
+    # A fixed order selects the same refs at each poll; otherwise refs would appear to come and go.
     ordered = sorted(found, key=lambda ref: (not ref.startswith(TAGS), ref))
     for ref in ordered[SEEN_MAX:]:
         misfits.add(ref, f"there are more than {SEEN_MAX:,} refs besides branches; it starts nothing")
@@ -112,9 +112,11 @@ def watched(refs: Mapping[str, str], misfits: Misfits) -> dict[str, str]:
 def moved_refs(
     connection: str, project: str, seen: Mapping[str, str] | None, now: Mapping[str, str]
 ) -> MovedRefs | None:
-    """Return the moves to report; None if nothing moved. At the first look at a project (`seen` is None) nothing is
-    reported."""
-    # A project that is added to a tenant has thousands of old tags, none of which is news.
+    """Return the moves to report; None if nothing moved.
+
+    The first poll of a project (`seen` is None) reports nothing.
+    """
+    # A project that is added to a tenant may have thousands of old tags, none of which is new.
     if seen is None:
         return MovedRefs(dict(now), (), False)
     differ = sorted(ref for ref in {*seen, *now} if seen.get(ref) != now.get(ref))
@@ -128,8 +130,9 @@ def moved_refs(
 def as_before(
     listing: Listing, old: Mapping[str, str], known: Mapping[str, ChangeState]
 ) -> tuple[dict[str, str], Misfits]:
-    """Return the refs, with the earlier value of each that cannot be read, and report those. `old`: branches, and all
-    other watched refs."""
+    """Return the refs, with the earlier values of those that cannot be read, and a report of these. `old`: branches,
+    and
+    all other watched refs."""
     refs, misfits = dict(listing.refs), Misfits()
     unreadable = {ref: why for ref, why in listing.unreadable.items() if ref.startswith(_WATCHED) or ref in old}
     for ref, why in unreadable.items():
@@ -154,8 +157,8 @@ def _is_branch(ref: str) -> bool:
 
 
 class Doubt:
-    """Verify the listings of one repository. A ref that is missing counts as deleted only when git itself confirms
-    it some time later."""
+    """Verify the listings of one repository. If very many refs disappear at once, they count as deleted only when git
+    itself confirms it some time later."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
@@ -165,7 +168,7 @@ class Doubt:
     async def of(
         self, remote: Remote, refs: Mapping[str, str], old: Mapping[str, str], known: Mapping[str, ChangeState]
     ) -> bool:
-        """Return whether to look again before the listing is accepted. Raise RemoteError."""
+        """Return whether to read the listing again before accepting it. Raise RemoteError."""
         expected = set(old) | {change_state.change.ref for change_state in known.values() if change_state.open}
         lost = expected - refs.keys()
         no_branches = any(map(_is_branch, old)) and not any(map(_is_branch, refs))
@@ -175,10 +178,10 @@ class Doubt:
         now_s = self._now_s()
         if not self._in_doubt:
             self._in_doubt, self._since_s = True, now_s
-        # git itself reads them once more, so that an error of our own reader cannot close changes.
+        # Let git itself read them once more, so that an error of our own reader cannot close changes.
         elif now_s - self._since_s >= DOUBTED_S and not lost & (await remote.listing_by_git()).refs.keys():
             self._in_doubt, self.problem = False, ""
             return False
-        finding = "no branch any more" if no_branches else f"{len(lost)} of {len(expected)} refs no more"
-        self.problem = f"it shows {finding}; it is looked at again before that is believed"
+        finding = "has no branches any longer" if no_branches else f"lacks {len(lost)} of {len(expected)} known refs"
+        self.problem = f"it {finding}; Headgate reads it again before it accepts that"
         return True

@@ -1,4 +1,4 @@
-"""Read what the names of refs say: changes, people's statements on them, and refs that mean nothing.
+"""Parse the names of refs: changes, people's statements on them, and unusable refs.
 
 Branches and topics may both have slashes: the branch of `<branch>/<topic>` is the longest one that exists.
 """
@@ -15,16 +15,16 @@ from headgate.gate.state.change import ChangeState
 
 HEADS, FOR, APPROVED, RECHECK = "refs/heads/", "refs/for/", "refs/approved/", "refs/recheck/"
 APPROVALS, VETOES, PROPOSERS = "refs/approvals/", "refs/vetoes/", "refs/proposers/"
-"""Below each follows a person, then `<branch>/<topic>`; the server checks the person's name."""
+"""A person follows, then `<branch>/<topic>`; the server checks the person's name."""
 TOPIC_LEVELS_MAX, TOPIC_MAX_BYTES = 20, 200
 """The same limits as in the hook, which refuses pushes of other topics."""
 SHOWN_MAX = 5
-"""Most refs that are named for one reason."""
+"""Most refs that a message names for one reason."""
 REASONS_MAX = 5
 NAME_MAX_CHARS = 300
 PEOPLE_MAX = 100
-"""Most people with a statement on one change; those of further people are ignored."""
-APPROVES_NOTHING = "it approves what nobody has proposed"
+"""Most people whose statements on one change count; those of further people are ignored."""
+APPROVES_NOTHING = "it approves a change that nobody has proposed"
 
 
 def statement_of(ref: str, kind: str) -> tuple[str, str] | None:
@@ -34,7 +34,7 @@ def statement_of(ref: str, kind: str) -> tuple[str, str] | None:
 
 
 class Names:
-    """Name changes of the projects of one connection, by the branches last seen."""
+    """Find the changes that names mean in the projects of one connection, given the branches of the last poll."""
 
     def __init__(self, projects: Iterable[TenantProject]) -> None:
         self._projects = {name: p.project for p in projects for name in (p.name, p.project)}
@@ -55,29 +55,28 @@ class Names:
             }
 
     def misfit(self, project: str, name: str) -> str:
-        """Return, for people, why `refs/for/<name>` proposes nothing and what to do, or an empty string if it does
-        propose a change."""
+        """Return a message why `refs/for/<name>` proposes nothing and what to do; empty if it does propose a change."""
         branch, topic = self.split(project, name)
         if not topic and name in self._above.get(project, ()):
             return (
-                "with it there, nothing can be proposed below this name; remove it (git push <url> :<this ref>) and "
+                "while this ref exists, nothing can be proposed below it; remove it (git push <url> :<this ref>) and "
                 f"push to {FOR}<branch>/<topic>"
             )
         if not topic:
-            return f"for no branch that is there; push to {FOR}<branch>/<topic>"
+            return f"it names no existing branch; push to {FOR}<branch>/<topic>"
         if not name.isprintable():
-            return "there is in its name what cannot be shown; choose another topic"
+            return "its name has characters that cannot be shown; choose another topic"
         if topic.count("/") >= TOPIC_LEVELS_MAX or len(topic.encode()) > TOPIC_MAX_BYTES:
             return f"a topic has at most {TOPIC_LEVELS_MAX} levels and {TOPIC_MAX_BYTES} bytes; choose a shorter one"
         if any(f"{project}/{branch}/{topic}".startswith(f"{other}/") for other in self._within.get(project, ())):
-            return "read with its project it is the name of a change of another project; choose another topic"
+            return "together with its project, this is the name of a change of another project; choose another topic"
         return ""
 
     def split(self, project: str, name: str) -> tuple[str, str]:
         """Return branch and topic of `<branch>/<topic>`, or two empty strings if there is no such branch or no
         topic."""
         parts, branches = name.split("/"), self._branches.get(project, frozenset())
-        # From the longest: with branches `a` and `a/b`, the name `a/b/c` is topic `c` of `a/b`.
+        # Try the longest branch first: with branches `a` and `a/b`, the name `a/b/c` is topic `c` of `a/b`.
         for cut in range(len(parts) - 1, 0, -1):
             branch, topic = "/".join(parts[:cut]), "/".join(parts[cut:])
             if branch in branches:
@@ -85,7 +84,9 @@ class Names:
         return "", ""
 
     def needs(self, message: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the keys of the changes that the footers name, and the footers that name no branch of our projects."""
+        """Return the keys of the changes that the footers name, and the footers that name no branch of these
+        projects.
+        """
         keys = [(footer, self._key(footer.strip("/"))) for footer in footers(message)]
         found = dict.fromkeys(key for _, key in keys if key)
         return tuple(found), tuple(dict.fromkeys(footer for footer, key in keys if not key))
@@ -111,7 +112,7 @@ class Misfits:
 
     @property
     def text(self) -> str:
-        """Describe the unusable refs; the text is empty if there are none."""
+        """Describe the unusable refs; empty if there are none."""
         reasons = [_reason(why, refs) for why, refs in list(self._refs.items())[:REASONS_MAX]]
         more = sum(map(len, list(self._refs.values())[REASONS_MAX:]))
         return "\n".join([*reasons, *([f"{more} more refs cannot be used for other reasons"] if more else [])])
@@ -153,11 +154,11 @@ class RefStatements:
     def _since(self, kind: str, name: str, known: Collection[Word]) -> tuple[Word, ...]:
         first = {(word.ref, word.commit): word for word in known}
         words = sorted(self._words[kind].get(name, ()), key=lambda word: word.ref)[:PEOPLE_MAX]
-        # Only an unmoved statement keeps its time: a vote on a new patchset is a new vote.
+        # A statement keeps its time only while it does not move: a vote on a new patchset is a new vote.
         return tuple(first.get((word.ref, word.commit), word) for word in words)
 
     def lost(self, proposed: Collection[str], misfits: Misfits) -> None:
-        """Name the statements that belong to no proposal."""
+        """Add the statements that belong to no proposal to `misfits`."""
         for kind in (APPROVALS, VETOES):
             for name, words in self._words[kind].items():
                 for word in words if name not in proposed else ():
@@ -176,8 +177,8 @@ def gained(now: ChangeState, before: ChangeState | None) -> bool:
 def orphans(
     refs: Mapping[str, str], project: str, names: Names, now: Iterable[ChangeState], misfits: Misfits
 ) -> dict[str, str]:
-    """Return the refs that approve nothing, with their commits, except for landed changes; `misfits` collects them for
-    people. `now`: known changes, the latest last."""
+    """Return the refs that approve nothing, with their commits, except for landed changes, and add them to `misfits`.
+    `now`: known changes, the latest last."""
     found: dict[str, str] = {}
     known = {change_state.change.key: change_state for change_state in now}
     for ref, commit in refs.items():
@@ -186,7 +187,7 @@ def orphans(
             continue
         branch, topic = names.split(project, name)
         landed_state = known.get(f"{project}/{branch}/{topic}")
-        # Its approval may outlive the landing where the server lets nobody delete refs.
+        # If the server allows nobody to delete refs, the approval outlives the landing.
         if landed_state is not None and landed_state.landed and landed_state.change.commit == commit:
             continue
         found[ref] = commit

@@ -1,4 +1,4 @@
-"""Decide when to look at a repository: when its refs change, at hints, and once there is a place for the look."""
+"""Decide when to poll a repository: when its refs change, at hints, and once there is a place for the poll."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ log = logging.getLogger("headgate.git")
 CHECK_S = 2.0
 """Interval between two checks whether the set of repositories has changed."""
 STEP_MS, DEBOUNCE_MS = 10, 30
-"""How long a repository must be quiet before it is looked at, and the longest wait for that."""
-UNTOLD_S = 1.0
-"""Pause of the watch after a change that cannot be reported, so that somebody who makes many of them slows
-only themselves."""
+"""How long a repository must be quiet before it is polled, and the longest wait for that."""
+UNREPORTABLE_S = 1.0
+"""Pause of the watch after a change that cannot be reported, which bounds the load that many of them cause."""
 _REFS = ("refs", "reftable")
 _NOTES = "refs/notes/"
 REST_S = 1.0
-"""Shortest interval between the beginnings of two looks that hints request."""
+"""Shortest interval between the starts of two polls that hints request."""
 SLOW_S = 5.0
-"""Time after which a look that is still running gives its place to the next one."""
+"""Time after which a poll that is still running gives its place to the next one."""
 SLOW_MAX = 100
-"""Most looks that go on without a place."""
+"""Most polls that continue without a place."""
 
 GitDirs = Callable[[], Mapping[str, Path]]
 _Identity = tuple[Path, int, int, int]
@@ -37,8 +36,8 @@ _Identity = tuple[Path, int, int, int]
 async def watch(git_dirs: GitDirs, stir: Callable[[str], None], retry_s: float) -> None:
     """Call `stir` with each project whose refs may have changed, or that appeared or vanished.
 
-    `git_dirs` says which repositories there are now, project -> git directory.  Where watching is impossible they are
-    all stirred every `retry_s` seconds.
+    `git_dirs` returns the current repositories, project -> git directory.  If watching is impossible, `stir` is
+    called for all of them every `retry_s` seconds.
     """
     seen: dict[str, _Identity] = {}
     unwatched = False
@@ -51,15 +50,17 @@ async def watch(git_dirs: GitDirs, stir: Callable[[str], None], retry_s: float) 
         try:
             await _until_others(current, git_dirs, stir)
         except ExceptionGroup as error:  # the watcher cannot report a name that is not UTF-8
-            log.info("an unknown change was reported, looking at all repositories: %s", error.exceptions[0])
+            log.info(
+                "the watch reports a change that cannot be read; polling all repositories: %s", error.exceptions[0]
+            )
             for project in current:
                 stir(project)
-            await asyncio.sleep(UNTOLD_S)
+            await asyncio.sleep(UNREPORTABLE_S)
         except (OSError, RuntimeError) as error:
             if await asyncio.to_thread(lambda: _identities(git_dirs())) != current:
                 continue  # a repository has just disappeared
             if not unwatched:
-                log.warning("repositories cannot be watched, looking every %.0f s instead: %s", retry_s, error)
+                log.warning("repositories cannot be watched, polling every %.0f s instead: %s", retry_s, error)
             unwatched = True
             await asyncio.sleep(retry_s)
             for project in current:
@@ -67,8 +68,10 @@ async def watch(git_dirs: GitDirs, stir: Callable[[str], None], retry_s: float) 
 
 
 def _identities(dirs: Mapping[str, Path]) -> dict[str, _Identity]:
-    """Identify directories. A new directory at the same place differs even if its number is the same: its configuration
-    shows that."""
+    """Identify directories.
+
+    A new directory at the same path may reuse the inode number, but its file `config` is newer.
+    """
     found = {}
     for project, path in dirs.items():
         try:
@@ -96,13 +99,13 @@ async def _until_others(current: Mapping[str, _Identity], git_dirs: GitDirs, sti
                 stir(project)
 
     async def check() -> None:
-        for project in current:  # a look finds what changed before the watch began
+        for project in current:  # a poll finds what changed before the watch began
             stir(project)
 
         def now() -> Mapping[str, _Identity]:
             return _identities(git_dirs())
 
-        while await asyncio.to_thread(now) == current:  # noqa: ASYNC110  # nothing tells that a directory is another one
+        while await asyncio.to_thread(now) == current:  # noqa: ASYNC110  # no event reports a replaced directory
             await asyncio.sleep(CHECK_S)
         others.set()
 
@@ -110,8 +113,9 @@ async def _until_others(current: Mapping[str, _Identity], git_dirs: GitDirs, sti
 
 
 def _stirred(projects: Mapping[str, str], found: Iterable[tuple[Change, str]]) -> set[str]:
-    """Return the projects with changes that a look handles. Notes with results are read when their change is gone,
-    and most notes are our own."""
+    """Return the projects with changes that a poll handles. Ignore notes: those with results are read once their
+    change is
+    gone, and most notes are our own."""
     stirred = set()
     for _, path in found:
         for git_dir in map(str, Path(path).parents):
@@ -121,24 +125,24 @@ def _stirred(projects: Mapping[str, str], found: Iterable[tuple[Change, str]]) -
 
 
 def _settled(change: Change, path: str) -> bool:
-    """Return whether the path shows a finished change: a ref is locked before it changes, and has changed once the
-    lock is gone, even if it is packed."""
+    """Return whether the path shows a finished change: git locks a ref before it changes it, and removing the lock
+    completes the change, even of a packed ref."""
     return change is Change.deleted or not path.endswith(".lock")
 
 
 class Hinted:
-    """Collect hints. A look answers the hints that came before it started; later ones wait for the next."""
+    """Collect hints. A poll answers the hints that arrived before it started; later ones wait for the next poll."""
 
     def __init__(self, rest_s: float = REST_S) -> None:
         self._rest_s, self._ids = rest_s, list[str]()
         self._from: float | None = None
-        """When the last look began, by the loop's clock; None before the first."""
+        """When the last poll began, by the loop's clock; None before the first."""
         self._later: asyncio.TimerHandle | None = None
 
     def add(self, id: str, stirred: asyncio.Event | None) -> None:
-        """Set `stirred` once it is time to look; None: a look will follow anyway."""
+        """Add a hint. Set `stirred` once it is time to poll; None: a poll will follow anyway."""
         self._ids.append(id)
-        # A timer is running already; its look will answer this hint as well.
+        # A timer is already running; its poll will answer this hint as well.
         if stirred is None or self._later is not None:
             return
         loop = asyncio.get_running_loop()
@@ -148,7 +152,7 @@ class Hinted:
             self._later = loop.call_at(self._from + self._rest_s, stirred.set)
 
     def taken(self) -> tuple[str, ...]:
-        """Return the hints that the look which begins now answers."""
+        """Return the hints that the poll which begins now answers."""
         self._from = asyncio.get_running_loop().time()
         if self._later is not None:
             self._later.cancel()
@@ -158,7 +162,7 @@ class Hinted:
 
 
 class LookPlaces:
-    """Limit how many looks run at once; a slow one gives its place to the next, and goes on without one."""
+    """Limit how many polls run at once; a slow one gives its place to the next, and continues without one."""
 
     def __init__(self, most: int, slow_s: float = SLOW_S, slow_max: int = SLOW_MAX) -> None:
         self._free, self._slow_s, self._slow_max = asyncio.Semaphore(most), slow_s, slow_max
@@ -172,7 +176,7 @@ class LookPlaces:
 
         def give() -> None:
             nonlocal given
-            # Bounded, so that a server that hangs does not collect unlimited processes.
+            # The bound keeps a server that hangs from collecting unlimited processes.
             if self._slow < self._slow_max:
                 given = True
                 self._slow += 1

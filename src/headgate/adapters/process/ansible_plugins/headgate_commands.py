@@ -1,7 +1,7 @@
-"""Run commands in the container of the build: the client of `confinement/server`, standard library only.
+"""Run commands in the container of the build: the client of `confinement/server`, with the standard library only.
 
-As a program it is what `rsync` starts in the place of ssh: `headgate_commands.py [-u BECOME] [-l USER] HOST WORD...`.
-What comes from the container is bytes, and nothing in it is believed.
+As a program, `rsync` starts it instead of ssh: `headgate_commands.py [-u BECOME] [-l USER] HOST WORD...`.  The
+container's output is untrusted bytes.
 """
 
 import contextlib
@@ -22,16 +22,17 @@ RETRY_INTERVAL_S = 0.02
 
 
 class Gone(Exception):
-    """The container is not there, or not any more.  The text is for people."""
+    """Report that the container does not exist or has ended; the message is for people."""
 
 
 class Refused(Exception):
-    """The command was not started.  The text is for people."""
+    """Report that the command was not started; the message is for people."""
 
 
 def run(command, user, output, errors, source=None):
-    """Return its exit status.  `output` and `errors` take what it says; `source` is a descriptor with its input.
-    Raises Gone, Refused, and what the two raise."""
+    """Run a command, and return its exit status. `output` and `errors` receive its output; `source` is a descriptor
+    with
+    its input. Raise Gone, Refused, and the errors of these two functions."""
     with contextlib.closing(_connected()) as connection:
         connection.settimeout(START_MAX_S)
         try:
@@ -48,7 +49,7 @@ def run(command, user, output, errors, source=None):
 
 
 def _connected():
-    """Waits for the socket, which is made while the playbook is started."""
+    """Wait for the socket, which is created while the playbook starts, and connect to it."""
     end_s = time.monotonic() + START_MAX_S
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -58,14 +59,14 @@ def _connected():
             return connection
         except OSError as error:
             connection.close()
-            # Any other error means a socket that is there and does not answer, which waiting does not change.
+            # Any other error means that the socket exists but does not answer; waiting does not help then.
             if not isinstance(error, FileNotFoundError) or time.monotonic() > end_s:
                 raise Gone(f"the container of this job cannot be reached: {error.strerror or error}") from error
             time.sleep(RETRY_INTERVAL_S)
 
 
 def _exchange(connection, output, errors, source):
-    # A thread, since the server stops reading input while the command does, and output must go on meanwhile.
+    # Use a thread: the server stops reading input while the command does, but output must continue meanwhile.
     feeding = threading.Thread(target=_feed, args=(connection, source), daemon=True)
     feeding.start()
     try:
@@ -83,7 +84,7 @@ def _exchange(connection, output, errors, source):
 
 
 def _feed(connection, source):
-    """Send input, and that it ends, unless nobody takes any more."""
+    """Send the input and its end, until the receiver closes the connection."""
     with contextlib.suppress(OSError):
         while source is not None and (chunk := os.read(source, CHUNK_SIZE_BYTES)):
             _send(connection, b"i", chunk)
@@ -136,5 +137,5 @@ def _writes(fd):
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
-    # Without waiting for the feeding thread, which may block in a read of standard input for ever.
+    # Do not wait for the feeding thread, which may block in a read of standard input forever.
     os._exit(code & 255)

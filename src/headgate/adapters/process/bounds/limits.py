@@ -1,7 +1,7 @@
 """Limit how much one build may use, and have the kernel count and enforce it with control groups.
 
-Control groups are those of version 2 where a group is ours to divide (`Delegate=yes` of a systemd unit, or an
-ancestor that we may write to), else the controllers of version 1 that are mounted and can be written.
+Version 2 of control groups is used if Headgate may divide a group (`Delegate=yes` of a systemd unit, or a writable
+ancestor), otherwise the controllers of version 1 that are mounted and writable.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 NO_CORE_BYTES = 1
-"""Size of core dumps: with 0 the kernel still passes them to a program that /proc/sys/kernel/core_pattern names."""
+"""Size limit of core dumps: with 0, the kernel still passes them to a program in /proc/sys/kernel/core_pattern."""
 PREFIX = "headgate-"
 _SELF = "headgate"
-"""Group for the processes of a delegated unit, since a group with subgroups may hold no processes itself."""
+"""Subgroup for the processes of a delegated unit, since a group with controlled subgroups may not have processes."""
 MACHINE_SHARE = 0.9
 """Share of the machine's memory for all builds together; the rest is for Headgate and its neighbours."""
 BUILDS_PART = {"cpu.weight": "50", "cpu.shares": "512"}
-"""Processor weight of all builds together: half of Headgate's own, whose answers many wait for. Builds take all
-processor time that nobody else needs."""
+"""Processor weight of all builds together: half of Headgate's own, since many people wait for its answers. Builds get
+all processor time that nothing else needs."""
 PART_MIN, PART = 2, 1_000
-"""Processor weight of all builds of one project together, at least and at most."""
+"""Minimum weight of one build's group, and the weight that all groups of one project share."""
 _CONTROLLERS = ("memory", "pids", "cpu")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# A sweep that interferes takes milliseconds and then leaves a group of a living executor alone.
+# An interfering sweep takes milliseconds, and then leaves the group of a living executor alone.
 LOCK_TRIES_MAX = 5
 KILL_ROUNDS_MAX = 200
 KILL_LOOK_INTERVAL_S = 0.01
-"""Interval between two looks at killed processes, which need a moment to end and may fork meanwhile."""
+"""Interval between two checks of killed processes, which need a moment to end and may fork meanwhile."""
 
 
 class Exceeded(Exception):
-    """Report that a build has reached a limit; the text says which."""
+    """Report that a build has reached a limit; the message names the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class ProcessBounds:
 
     @property
     def crowded(self) -> str:
-        """Return the message about a build that may start no further process."""
+        """Return the message for a build that may not start another process."""
         return f"limit of {self.processes_max} processes reached"
 
     def resources(self) -> dict[str, int]:
@@ -107,18 +107,20 @@ class Group:
         return bool(current) and int(current) >= self.bounds.processes_max
 
     def starved(self) -> str:
-        """Return the limit of memory, for people, if the kernel had to kill a process for it; else an empty text."""
+        """Return a message about the memory limit if the kernel killed a process because of it; otherwise an empty
+        string.
+        """
         memory = self._of("memory")
         events = {**_table(memory / "memory.events"), **_table(memory / "memory.oom_control")}
         return f"memory limit of {of_bytes(self.bounds.memory_max_bytes)} reached" if events.get("oom_kill") else ""
 
     def refused(self) -> int | None:
-        """Return how many processes and threads the kernel refused to start; None if it does not count them."""
+        """Return how many processes and threads the kernel refused to start; None if it does not count that."""
         return _table(self._of("pids") / "pids.events").get("max")
 
     def weigh(self, part: int) -> None:
         """Set the processor weight of the group, relative to other groups."""
-        # One of the two exists; writing to the other is skipped.
+        # Only one of the two files exists; `_write` skips the other.
         for file in ("cpu.weight", "cpu.shares"):
             _write(self._of("cpu") / file, str(part))
 
@@ -140,7 +142,7 @@ class Groups:
     parents: Mapping[str, Path] = field(default_factory=dict)
     """Controller -> parent directory of the groups of builds."""
     held: tuple[int, ...] = ()
-    """Descriptors of locks on these directories, which show other processes that this one lives."""
+    """Descriptors of locks on these directories, which show other processes that this process is alive."""
 
     @staticmethod
     def found(mounts: Sequence[str] | None = None, memberships: Sequence[str] | None = None) -> Groups:
@@ -150,7 +152,7 @@ class Groups:
         memberships = _text(Path("/proc/self/cgroup")).splitlines() if memberships is None else memberships
         parents: dict[str, Path] = {}
         name, locks = f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}", list[int]()
-        # Version 2 first: on a machine with both, a controller that it has is missing from version 1.
+        # Try version 2 first: on a machine with both, a controller of version 2 is missing in version 1.
         for controllers, place in sorted(_places(mounts, memberships), key=lambda found: bool(found[0])):
             wanted = [one for one in _CONTROLLERS if one in (controllers or _CONTROLLERS) and one not in parents]
             if wanted and (found := _parent(place, name, wanted, version_2=not controllers)):
@@ -190,21 +192,22 @@ class Groups:
 
 
 def share(groups: Sequence[Group]) -> None:
-    """Divide one part of the processors equally."""
+    """Divide one share of the processors equally."""
     for group in groups:
         group.weigh(max(PART_MIN, PART // len(groups)))
 
 
 def _limits(bounds: ProcessBounds) -> dict[str, list[tuple[str, str]]]:
-    """Return the files of each controller and their new content, for both versions; files of the other version do not
-    exist."""
+    """Return the files of each controller and their new content, for both versions; `_write` skips the files of the
+    other
+    version."""
     memory, processes = str(bounds.memory_max_bytes), str(bounds.processes_max)
     return {
         "memory": [
-            # Without swap, which would slow down the whole machine. The group is killed as a whole: a build that lost
-            # one process would fail later, and for no visible reason.
+            # Allow no swap, which would slow down the entire machine. Kill the entire group: a build that lost one
+            # process would fail later, without a visible reason.
             ("memory.max", memory), ("memory.swap.max", "0"), ("memory.oom.group", "1"),
-            # In this order: the kernel refuses a limit with swap below the one without.
+            # The order matters: the kernel refuses a limit with swap that is below the one without.
             ("memory.limit_in_bytes", memory), ("memory.memsw.limit_in_bytes", memory),
         ],
         "pids": [("pids.max", processes)],
@@ -212,7 +215,7 @@ def _limits(bounds: ProcessBounds) -> dict[str, list[tuple[str, str]]]:
 
 
 def _places(mounts: Sequence[str], memberships: Sequence[str]) -> Iterator[tuple[frozenset[str], Path]]:
-    """Yield the controllers, none for version 2, and the group of this process."""
+    """Yield each hierarchy's controllers (none for version 2), and this process's group in it."""
     paths = {frozenset(filter(None, line.split(":")[1].split(","))): line.split(":", 2)[2] for line in memberships}
     for line in mounts:
         head, _, tail = line.partition(" - ")
@@ -221,21 +224,21 @@ def _places(mounts: Sequence[str], memberships: Sequence[str]) -> Iterator[tuple
         for controllers, path in paths.items():
             fits = kind == "cgroup2" if not controllers else kind == "cgroup" and controllers <= set(options.split(","))
             if fits:
-                # In a container the mount shows only a part of the hierarchy, and the membership may name what is
+                # In a container, the mount shows only a part of the hierarchy, and the membership may name a group
                 # outside of it.
                 below = os.path.relpath(path, root) if path.startswith(root) else "."
                 yield controllers, Path(point, below)
 
 
 def _parent(place: Path, name: str, wanted: Sequence[str], *, version_2: bool) -> tuple[list[str], Path, int] | None:
-    """Make the directory for groups of builds at the nearest place where that can be done.  Return the controllers it
-    has, its path, and the lock that holds it."""
-    # Version 2 lets no group have both processes and controlled subgroups, and ours has this process: often only an
-    # ancestor can take the groups of builds.
+    """Make the directory for groups of builds at the nearest possible place.  Return its controllers, its path, and the
+    lock that holds it."""
+    # In version 2, no group may have both processes and controlled subgroups, and ours has this process: often only
+    # an ancestor can have the groups of builds.
     for at in (place, *place.parents) if version_2 else (place,):
         if not os.access(at, os.W_OK | os.X_OK) or not (at / "cgroup.procs").exists():
             continue
-        # Before our own exists, so that only those of others are looked at.
+        # Sweep before our own group exists, so that only groups of others are examined.
         _sweep(at)
         usable = [c for c in wanted if not version_2 or c in _handed_down(at, ours=at == place)]
         if not usable:
@@ -244,7 +247,7 @@ def _parent(place: Path, name: str, wanted: Sequence[str], *, version_2: bool) -
         with contextlib.suppress(OSError):
             lock = _begun(made)
             if version_2:
-                # A group hands down only what is named here, and limits of builds are set one level below.
+                # A group delegates only the controllers named here, and builds are limited one level below.
                 _write(made / "cgroup.subtree_control", " ".join(f"+{c}" for c in usable))
             total = str(int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * MACHINE_SHARE))
             for file in ("memory.max", "memory.limit_in_bytes"):
@@ -256,30 +259,31 @@ def _parent(place: Path, name: str, wanted: Sequence[str], *, version_2: bool) -
 
 
 def _begun(made: Path) -> int:
-    """Make the group and lock it; another process that sweeps may hold it for a moment. Raise OSError."""
+    """Make the group and lock it; a process that sweeps may hold it for a moment. Raise OSError."""
     for _ in range(LOCK_TRIES_MAX):
         with contextlib.suppress(FileExistsError):
             made.mkdir()
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(made, _DIRECTORY)
-            # Looked at again after the lock: a sweep may have removed the directory in between, and a lock on it means
-            # nothing.
+            # Check again after locking: a sweep may have removed the directory in between, so that the lock is
+            # useless.
             fcntl.flock(lock, fcntl.LOCK_SH)
             if made.exists():
                 return lock
             os.close(lock)
-    raise OSError(errno.EBUSY, "a control group is removed again and again", str(made))
+    raise OSError(errno.EBUSY, "other processes keep removing a control group", str(made))
 
 
 def _handed_down(at: Path, *, ours: bool) -> set[str]:
-    """Return the controllers of groups that are made there. A group for this process alone is prepared first."""
+    """Return the controllers of groups that are made below `at`. If possible, first move this process to a subgroup and
+    delegate the controllers."""
     names = set(_text(at / "cgroup.subtree_control").split())
     offered = set(_text(at / "cgroup.controllers").split()) & set(_CONTROLLERS)
     if offered <= names or not ours or not _alone(at):
         return names
     with contextlib.suppress(OSError):
         (at / _SELF).mkdir(exist_ok=True)
-        # The kernel takes one process a write.
+        # The kernel accepts one process per write.
         for pid in _text(at / "cgroup.procs").split():
             _write(at / _SELF / "cgroup.procs", pid)
         _write(at / "cgroup.subtree_control", " ".join(f"+{name}" for name in offered))
@@ -287,7 +291,7 @@ def _handed_down(at: Path, *, ours: bool) -> set[str]:
 
 
 def _alone(at: Path) -> bool:
-    """Tell whether the group contains only this process and its children: then it belongs to our unit or container."""
+    """Tell whether the group has only this process and its children, and thus belongs to our unit or container."""
     for pid in _text(at / "cgroup.procs").split():
         parent = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[1:2]
         if str(os.getpid()) not in (pid, *parent):
@@ -299,15 +303,15 @@ def _sweep(at: Path) -> None:
     """End and remove groups of dead executors, which no process locks."""
     for left in at.glob(f"{PREFIX}*"):
         pid, dash, _ = left.name.removeprefix(PREFIX).partition("-")
-        if not dash:  # left by an earlier version, which held no locks
+        if not dash:  # made by an earlier version, which held no locks
             if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
                 _removed(left)
             continue
         with contextlib.suppress(OSError):
             lock = os.open(left, _DIRECTORY)
             try:
-                # The kernel releases a lock with its holder: a process that gets this one knows the executor is dead,
-                # whatever process has its number now.
+                # The kernel releases a lock when its holder ends: getting this lock proves that the executor is dead,
+                # even if another process has its id now.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _emptied(left)
                 _removed(left)
@@ -328,7 +332,7 @@ def _emptied(left: Path) -> None:
 
 
 def _removed(left: Path) -> None:
-    # From the inside out; each fails while a process is left in it, and a later sweep tries again.
+    # Remove subgroups first; each removal fails while a process is left in the group, and a later sweep retries.
     for directory in (*left.glob("*/"), left):
         with contextlib.suppress(OSError):
             directory.rmdir()
@@ -348,6 +352,6 @@ def _text(file: Path) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write to a file, if it exists: kernels and versions differ."""
+    """Write to a file if it exists; which files exist depends on the kernel and the version of control groups."""
     with contextlib.suppress(OSError), open(file, "r+") as opened:
         opened.write(text)

@@ -1,11 +1,12 @@
-"""List what a job has of this machine: the files that it sees, each named, and the system calls that it may make.
+"""List the parts of this machine that a job can use: visible files, each by name, and permitted system calls.
 
-Credentials lie below /etc, /opt, /run, /home, /root and /var, so that of these only what is listed is there.  Not on
-the list, because people keep passwords in them: gitconfig, pip.conf, npmrc, ansible, apt/auth.conf, wgetrc, netrc and
-private keys of ssl and ssh.  Who wants them in jobs says so in the settings (`untrusted_ro_paths`).
+Credentials are below /etc, /opt, /run, /home, /root and /var, so jobs see only the listed parts of these.  Not listed,
+because people store passwords in them: gitconfig, pip.conf, npmrc, ansible, apt/auth.conf, wgetrc, netrc and private
+keys of ssl and ssh.  An operator can add paths in the settings (`untrusted_ro_paths`).
 
-The filter of system calls is a classic BPF program over `struct seccomp_data`, as bubblewrap loads it.  It is a list of
-refusals: everything else is allowed.  Calls are refused with an error, so that programs which merely try go on without.
+The filter of system calls is a classic BPF program over `struct seccomp_data`, as bubblewrap loads it.  It lists
+refused calls and permits all others.  Refused calls return an error, so that programs that only try a call continue
+without it.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from typing import NamedTuple
 
 PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 PROCESSORS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
-"""Directories that show the number of processors; nothing else of /sys is visible."""
+"""Directories that show the number of processors; the rest of /sys is invisible."""
 SETTINGS = (
     # the loader and the C library
     "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "timezone", "locale.alias", "locale.conf", "gai.conf",
     "host.conf", "protocols", "services", "networks", "rpc", "ethertypes", "terminfo", "shells",
-    # certificates of authorities; the private keys beside them are left out
+    # certificates of authorities, without the private keys beside them
     "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf", "pki/ca-trust",
     "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "crypto-policies", "gnutls", "krb5.conf",
     # alternatives of programs, and the name of this system
@@ -45,7 +46,7 @@ SETTINGS = (
 )  # fmt: skip
 """Files and directories below /etc."""
 ABOVE = tuple({str(Path(path).parent) for path in (*(f"/etc/{name}" for name in SETTINGS), *PROCESSORS, "/var/tmp")})
-"""Directories that hold nothing but visible files."""
+"""Directories that contain only visible files."""
 _KERNEL = ("sys", "irq", "bus", "fs", "acpi", "scsi", "sysrq-trigger")
 _KERNEL_SECRET = ("kcore", "keys", "kmsg", "timer_list", "sched_debug", "latency_stats")
 NO_HOME = "/nonexistent"
@@ -54,14 +55,14 @@ NAMES = (
     "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"
 )
 _INSTALLED = ("bin", "lib", "lib64", "libexec", "include", "share", "pyvenv.cfg")
-"""Visible parts of a directory that Python is installed in, which may also hold settings of Headgate."""
+"""Visible parts of a directory in which Python is installed, which may also contain settings of Headgate."""
 CLONE_NEWUSER = 0x1000_0000
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET = 1, 2, 10, 16, 17
 FAMILIES = (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)
-"""Families of sockets that jobs may make. Others are of no network namespace (AF_VSOCK reaches the host of a virtual
-machine), or large parts of the kernel that no build needs (AF_ALG, AF_TIPC and so on)."""
+"""Families of sockets that jobs may create. Others are not confined by network namespaces (AF_VSOCK reaches the host of
+a virtual machine), or open large parts of the kernel that no build needs (AF_ALG, AF_TIPC and so on)."""
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
-"""Requests that put characters into a terminal as if somebody had typed them."""
+"""Requests that insert characters into a terminal as if somebody had typed them."""
 X32_BIT = 0x4000_0000
 """Bit in the numbers of the x32 calls, which share the architecture of x86_64."""
 _ALLOW, _ERRNO = 0x7FFF_0000, 0x0005_0000
@@ -71,24 +72,24 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 CallNumbers = tuple[int | None, int | None, int | None]
 """Numbers of a call on x86_64, aarch64 and i386; None where the call does not exist."""
 REFUSED: dict[str, CallNumbers] = {
-    # keyrings are shared by all processes of a user, also across sandboxes
+    # all processes of a user share keyrings, even across sandboxes
     "add_key": (248, 217, 286), "keyctl": (250, 219, 288), "request_key": (249, 218, 287),
     # large and often broken parts of the kernel
     "bpf": (321, 280, 357), "perf_event_open": (298, 241, 336), "userfaultfd": (323, 282, 374),
     "io_uring_setup": (425, 425, 425), "io_uring_enter": (426, 426, 426), "io_uring_register": (427, 427, 427),
     "lookup_dcookie": (212, 18, 253), "nfsservctl": (180, 42, 169), "uselib": (134, None, 86),
     "modify_ldt": (154, None, 123), "vm86": (None, None, 166), "vm86old": (None, None, 113), "kcmp": (312, 272, 349),
-    # the machine's own
+    # control of the machine itself
     "kexec_load": (246, 104, 283), "kexec_file_load": (320, 294, None), "reboot": (169, 142, 88),
     "init_module": (175, 105, 128), "finit_module": (313, 273, 350), "delete_module": (176, 106, 129),
     "swapon": (167, 224, 87), "swapoff": (168, 225, 115), "acct": (163, 89, 51), "syslog": (103, 116, 103),
     "settimeofday": (164, 170, 79), "clock_settime": (227, 112, 264), "iopl": (172, None, 110),
     "ioperm": (173, None, 101), "quotactl": (179, 60, 131), "quotactl_fd": (443, 443, 443), "vhangup": (153, 58, 111),
     "open_by_handle_at": (304, 265, 342),
-    # the operation is in memory, which filters cannot read; 32-bit programs also have the separate calls
+    # its operation is in memory, which filters cannot read; 32-bit programs also have separate calls
     "socketcall": (None, None, 102),
 }  # fmt: skip
-"""Calls that every job is refused, with EPERM."""
+"""Calls that are refused for every job, with EPERM."""
 NESTING: dict[str, CallNumbers] = {
     "mount": (165, 40, 21), "umount2": (166, 39, 52), "umount": (None, None, 22), "pivot_root": (155, 41, 217),
     "move_mount": (429, 429, 429), "open_tree": (428, 428, 428), "open_tree_attr": (467, 467, 467),
@@ -135,19 +136,19 @@ class JobUser:
 def mounts() -> Iterator[str]:
     """Yield bubblewrap arguments that mount files unchanged."""
     for path in PROGRAMS:
-        if os.path.islink(path):  # on a merged system
+        if os.path.islink(path):  # if the system merges / and /usr
             yield from ("--symlink", os.readlink(path), path)
         else:
             yield from ("--ro-bind-try", path, path)
     for path in PROCESSORS:
         yield from ("--ro-bind-try", path, path)
     if os.path.isdir("/usr/local/etc"):
-        # The one directory of settings below /usr, which is visible as a whole.
+        # /usr is entirely visible, except for its one directory of settings.
         yield from ("--tmpfs", "/usr/local/etc")
     for name in SETTINGS:
         path = f"/etc/{name}"
-        # /etc/localtime and the like point into /usr, which is there; a link within /etc may lead to what is not
-        # listed.
+        # Links such as /etc/localtime lead to /usr, which is visible; a link within /etc may lead to a file that is
+        # not listed, so its target is mounted instead.
         if os.path.islink(path) and not os.readlink(path).startswith("/etc/"):
             yield from ("--symlink", os.readlink(path), path)
         elif os.path.exists(path):
@@ -155,19 +156,21 @@ def mounts() -> Iterator[str]:
 
 
 def kernel() -> Iterator[str]:
-    """Yield arguments that stop a root job from writing below /proc what only root may write: a core_pattern would
-    run as root, outside the sandbox. In a user namespace of its own, a job cannot open these files for writing."""
+    """Yield arguments that keep a job of root from writing to files below /proc that only root may write: the program
+    in
+    core_pattern would run as root, outside the sandbox. In a user namespace, a job cannot open these files for
+    writing."""
     if os.geteuid() == 0:
         for name in _KERNEL:
             yield from ("--ro-bind-try", f"/proc/{name}", f"/proc/{name}")
         for name in filter(lambda name: os.path.exists(f"/proc/{name}"), _KERNEL_SECRET):
-            # Root could read the kernel's memory, its log and its addresses here, whatever its namespaces.
+            # In any namespace, root could read the kernel's memory, log and addresses here.
             yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
 
 
 def written(user: JobUser) -> Mapping[str, bytes]:
-    """Map paths to the contents of files that are made for a job."""
-    # Made up rather than copied: the machine's own list names its people and services.
+    """Return path -> content of files that are created for a job."""
+    # Do not copy the machine's own list, which names its people and services.
     users = {
         0: "root:x:0:0:root:/nonexistent:/usr/sbin/nologin",
         65534: "nobody:x:65534:65534::/nonexistent:/bin/false",
@@ -184,7 +187,7 @@ def written(user: JobUser) -> Mapping[str, bytes]:
 
 
 def _resolvers() -> bytes:
-    """Read the present resolvers, which change on a laptop. The file may be a link into /run, which jobs do not see."""
+    """Read the current resolvers, which change on a laptop. The file may be a link into /run, which jobs do not see."""
     try:
         return Path("/etc/resolv.conf").read_bytes()
     except OSError:
@@ -192,8 +195,9 @@ def _resolvers() -> bytes:
 
 
 def interpreter() -> list[Path]:
-    """Return the paths of this Python, its packages and Headgate, wherever they are installed, without their
-    neighbours."""
+    """Return the paths of this Python, its packages and Headgate, wherever they are installed, and nothing beside
+    them.
+    """
     links = Path(sys.executable).parent.parent, Path(sys.executable).resolve().parent.parent
     prefixes = dict.fromkeys((Path(sys.prefix), Path(sys.base_prefix), *links))
     found = [prefix / name for prefix in prefixes if prefix != Path("/usr") for name in _INSTALLED]
@@ -208,7 +212,7 @@ class Architecture(NamedTuple):
 
 X86_64, AARCH64, I386 = Architecture(0xC000_003E, 0), Architecture(0xC000_00B7, 1), Architecture(0x4000_0003, 2)
 MACHINES = {"x86_64": (X86_64, I386), "aarch64": (AARCH64,)}
-"""Machine, as `platform.machine` names it -> architectures of the programs that it runs. Other architectures are
+"""Machine, as in `platform.machine` -> architectures of the programs that it runs. Calls of other architectures are
 refused."""
 
 
@@ -218,12 +222,14 @@ def filter_known() -> bool:
 
 
 def call_filter(*, nesting: bool, machine: str = "") -> bytes:
-    """Return the filter; `nesting` leaves jobs the calls that make user namespaces.  Raises KeyError for unknown
-    machines."""
+    """Return the filter; `nesting` permits the calls that create user namespaces.
+
+    Raise KeyError for unknown machines.
+    """
     # A jump has one byte: `struct` refuses a block of more than 255 instructions, so a table that grows too long fails
-    # here and never jumps to a wrong place.
+    # here, and no jump leads to a wrong place.
     found = b"".join(_instructions(MACHINES[machine or platform.machine()], nesting))
-    assert len(found) <= 4096 * 8, "the kernel takes so many instructions"
+    assert len(found) <= 4096 * 8, "the kernel accepts at most 4096 instructions"
     return found
 
 
@@ -246,19 +252,18 @@ def _instructions(architectures: tuple[Architecture, ...], nesting: bool) -> Ite
     yield _load(_ARCHITECTURE)
     for architecture in architectures:
         block = b"".join(_calls(architecture, nesting))
-        # The same number is another call on each architecture: a 64-bit program could use the 32-bit entry (int 0x80)
-        # to get past a filter that knows its own numbers only.
+        # The same number means another call on each architecture: a 64-bit program could use the 32-bit entry (int
+        # 0x80) to bypass a filter that knows only its own numbers.
         yield _instruction(_JUMP_EQUAL, architecture.audit, yes=0, no=len(block) // 8)
         yield block
     yield _refuse(errno.ENOSYS)
 
 
 def _calls(architecture: Architecture, nesting: bool) -> Iterator[bytes]:
-    """Yield the instructions for all calls of one architecture, to their end."""
+    """Yield the instructions for all calls of one architecture, ending with the default."""
     yield _load(_NUMBER)
     if architecture is X86_64:
-        # x32 calls come with the architecture of x86_64 but other numbers, which none of the comparisons below would
-        # match.
+        # x32 calls have the architecture of x86_64 but other numbers, which no comparison below would match.
         yield _instruction(_JUMP_LEAST, X32_BIT, yes=0, no=1)
         yield _refuse(errno.ENOSYS)
     refused = REFUSED if nesting else REFUSED | NESTING
@@ -269,14 +274,14 @@ def _calls(architecture: Architecture, nesting: bool) -> Iterator[bytes]:
     if not nesting:
         yield from _when(CLONE3, architecture, _refuse(errno.ENOSYS))  # its flags are in memory; C libraries use clone
         for numbers in (CLONE, UNSHARE):
-            # Only new user namespaces matter: every other namespace takes capabilities that jobs do not have.
+            # Only new user namespaces matter: any other namespace needs capabilities that jobs do not have.
             yield from _when(numbers, architecture, _load(_ARGUMENTS), *_if(_JUMP_BITS, CLONE_NEWUSER), _ALLOWED)
     families = (*FAMILIES, AF_PACKET) if nesting else FAMILIES  # a container's own network may use raw packets
     known = [piece for one in families for piece in (_instruction(_JUMP_EQUAL, one, yes=0, no=1), _ALLOWED)]
     for numbers in (SOCKET, SOCKETPAIR):
         yield from _when(numbers, architecture, _load(_ARGUMENTS), *known, _refuse(errno.EAFNOSUPPORT))
     typed = [piece for number in (TIOCSTI, TIOCLINUX) for piece in _if(_JUMP_EQUAL, number)]
-    # The low half alone, as in the kernel: if both were compared, a bit in the high one would slip TIOCSTI past.
+    # Compare only the low half, as the kernel does: otherwise a bit in the high half would let TIOCSTI pass.
     yield from _when(IOCTL, architecture, _load(_ARGUMENTS + 8), *typed, _ALLOWED)
     yield _ALLOWED
 
@@ -288,6 +293,6 @@ def _if(code: int, value: int) -> tuple[bytes, bytes]:
 def _when(numbers: CallNumbers, architecture: Architecture, *then: bytes) -> Iterator[bytes]:
     """Yield the instructions for one call, which end the filter."""
     number = numbers[architecture.column]
-    assert number is not None, "these are everywhere"
+    assert number is not None, "these calls exist on all architectures"
     yield _instruction(_JUMP_EQUAL, number, yes=0, no=len(then))
     yield from then

@@ -1,7 +1,7 @@
-"""Watch a build while one of its commands runs: what the kernel limits, and its share of the disk.
+"""Watch a build while one of its commands runs: the limits that the kernel enforces, and the use of the disk.
 
-There are no quotas that an ordinary user could set, so the use of the disk is looked at: cheaply as long as little is
-written, and never for more than a small part of the time.
+An ordinary user cannot set quotas, so the use of the disk is measured: cheaply while little is written, and never for
+more than a small part of the time.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from headgate.adapters.process.bounds.limits import Exceeded, Group, Groups, Pro
 log = logging.getLogger("headgate.executor")
 
 LOOK_INTERVAL_S = 0.5
-# 0.2 s in all: rmdir fails until the kernel has released the last task. What remains is left to the next sweep.
+# 0.2 s in all: rmdir fails until the kernel has released the last task. The next sweep removes the rest.
 REMOVE_TRIES_MAX = 20
 REMOVE_DELAY_S = 0.01
 """Pause for the kernel to remove the last process of a group."""
 COSTLY_LOOK_INTERVAL_S = 2.0
-"""Interval between two looks without a control group, which visit each process."""
+"""Interval between two checks without a control group, which visit each process."""
 CROWDED_S = 10.0
-"""Time without room for another process after which a build is ended: it would fail, or never end."""
+"""Time at the limit of processes after which a build is ended: it would fail, or never end."""
 REST = 20
-"""Seconds without a measurement for each second that measuring a build takes."""
+"""Seconds without a measurement after each second that a measurement takes."""
 ANYWAY_S = 30.0
-"""Interval between two measurements of a build whose disk has not filled: what others free hides what it writes."""
+"""Interval between two measurements of a build while the disk does not fill: others may free what the build writes."""
 DU_TIMEOUT_S = 60.0
 STEP = 50
-"""A build is measured when the disk has lost one part in this many of the build's limit."""
+"""A build is measured once the free space of the disk has shrunk by the build's limit divided by this."""
 RESERVE_SHARE = 0.05
-"""Limit of the reserve, as a share of the disk; it applies to small disks."""
+"""Largest reserve, as a share of the disk; it applies to small disks."""
 FILES_RESERVE_SHARE = 0.02
 GUILTY_SHARE = 0.1
-"""Share of the reserve below which a build's use is no reason to end it when the disk is full."""
+"""Share of the reserve; a build that uses less is not ended when the disk is full."""
 MOMENT_S = 0.4
-"""Time within which looks of several commands of a build count as one."""
+"""Time within which the checks of several commands of a build count as one."""
 SETTLE_S = 3.0
-"""Pause between two builds that are ended because the disk is full, in which files are removed."""
+"""Pause between ending two builds because the disk is full, in which the files of the first one are removed."""
 
 
 @dataclass(slots=True)
@@ -65,14 +65,14 @@ class CommandWatch:
     say: Callable[[str], None]
     _crowded_s: float = field(default=0.0, init=False)
     _refused: bool = field(default=False, init=False)
-    """Whether the kernel refused another process, or has probably refused one."""
+    """Whether the kernel refused another process, or probably did."""
 
     async def exceeded(self) -> str:
-        """Return, for people, the limit that was reached, once one is."""
+        """Wait until a limit is reached, and return a message about it."""
         interval_s = LOOK_INTERVAL_S if self.group else COSTLY_LOOK_INTERVAL_S
         while True:
             await asyncio.sleep(interval_s)
-            # In a thread, since visiting every process may take longer than the event loop can wait.
+            # Use a thread, since visiting every process may take longer than the event loop can wait.
             found = self._reported_limit(interval_s) if self.group else await asyncio.to_thread(self._counted)
             with contextlib.suppress(FileNotFoundError):  # the directory is removed at the end of the build
                 found = found or await self.disk.look(self.root, self._pids)
@@ -89,9 +89,9 @@ class CommandWatch:
         although it could not start all its processes, log that."""
         if self.group is None:
             return
-        self._look_for_refusals(self.group)
+        self._check_refusals(self.group)
         reached = self.group.starved() or (self.bounds.crowded if self._refused else "")
-        # A compiler that was killed and tried again may still succeed: then the limit cost nothing.
+        # If a killed compiler was retried and succeeded, the limit did no harm.
         if reached and status not in (0, "cancel"):
             raise Exceeded(reached)
 
@@ -101,19 +101,19 @@ class CommandWatch:
     def _reported_limit(self, interval_s: float) -> str:
         """Return the limit that the kernel reports as reached, or nothing. Version 1 kills single processes when memory
         is short: the rest of the build is ended here."""
-        assert self.group is not None, "asked with a group only"
-        # `make -j` may touch the limit for a moment and go on.
+        assert self.group is not None, "called only with a group"
+        # `make -j` may reach the limit for a moment and continue.
         self._crowded_s = self._crowded_s + interval_s if self.group.crowded() else 0.0
-        self._look_for_refusals(self.group)
+        self._check_refusals(self.group)
         return self.bounds.crowded if self._refused and self._crowded_s >= CROWDED_S else self.group.starved()
 
-    def _look_for_refusals(self, group: Group) -> None:
+    def _check_refusals(self, group: Group) -> None:
         """Report the first refusal at once: its effect, such as a missing helper process, may show much later or
         never."""
         refused = group.refused()
         if not self._refused and (group.crowded() if refused is None else refused > 0):
             self._refused = True
-            self.say(f"{self.bounds.crowded}: no further process can be started")
+            self.say(f"{self.bounds.crowded}: the build cannot start another process")
 
     def _tree(self) -> list[psutil.Process]:
         found: dict[int, psutil.Process] = {}
@@ -129,8 +129,8 @@ class CommandWatch:
         for process in self._tree():
             with contextlib.suppress(psutil.Error):
                 memory = process.memory_info()
-                # Shared pages count for each process that maps them: a hundred workers of one program would seem to use
-                # it all.
+                # Shared pages count for each process that maps them: a hundred workers of one program would seem to
+                # exceed the limit.
                 used_bytes += memory.rss - memory.shared
                 # The kernel's limit counts threads too.
                 count += process.num_threads()
@@ -142,7 +142,7 @@ class CommandWatch:
 
 
 class Limiter:
-    """Keep the builds of this process within their bounds."""
+    """Keep the builds of this executor within their bounds."""
 
     def __init__(self, bounds: ProcessBounds | None = None) -> None:
         self.bounds = bounds or ProcessBounds()
@@ -154,8 +154,8 @@ class Limiter:
             log.info("The kernel limits memory and processes of each build")
         else:
             log.info(
-                "No control group can be made here (in a systemd unit, Delegate=yes lets it): memory and processes of "
-                "builds are looked at every %g s",
+                "No control group can be made here (in a systemd unit, Delegate=yes permits it): memory and processes "
+                "of builds are checked every %g s",
                 COSTLY_LOOK_INTERVAL_S,
             )
 
@@ -163,10 +163,10 @@ class Limiter:
     async def around(
         self, build: str, whose: str, root: Path, begun: Callable[[], Iterable[int]], say: Callable[[str], None]
     ) -> AsyncIterator[CommandWatch]:
-        """Watch one command, which has ended with all its processes when the context ends; see `CommandWatch`. All
-        commands of the same `whose` together get one share of the processors."""
+        """Watch one command until the context ends; by then, the command and all its processes must have ended. See
+        `CommandWatch`. All commands of the same `whose` together get one share of the processors."""
         self._count += 1
-        # Numbered, since a build may have two at once: its container, and a playbook that works in it.
+        # Number the groups, since a build may have two at once: its container, and a playbook that works in it.
         group = self.groups.make(f"{build}-{self._count}", self.bounds)
         self._disk.begin(root)
         try:
@@ -196,7 +196,7 @@ class Limiter:
                 self._running.pop(whose, None)
 
     def close(self) -> None:
-        """Stop, once no build runs any more."""
+        """Remove the groups; requires that no build runs."""
         self.groups.close()
 
 
@@ -207,7 +207,7 @@ class Use:
     size_bytes: int = 0
     files: int = 0
     written_bytes: int = 0
-    """Bytes that its readable processes have written in all; this includes what other measures do not show."""
+    """Total bytes that its readable processes have written, including data that the other measures do not show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ class _Account:
 
 
 class DiskAccounts:
-    """Account for the disk that builds work on, one account per running build. `now_s` is of the monotonic clock."""
+    """Account for the disk use of builds, with one account for each running build. `now_s` returns monotonic time."""
 
     def __init__(self, bounds: ProcessBounds, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._bounds, self._now_s = bounds, now_s
@@ -242,8 +242,8 @@ class DiskAccounts:
         self._ended_s = -math.inf
 
     async def look(self, root: Path, pids: Callable[[], Iterable[int]]) -> str:
-        """Return the limit that the build in the directory has reached, for people; empty if there is none. Raises
-        OSError when the disk is nearly full and the build uses the most of it."""
+        """Return a message about the limit that the build in the directory has reached; empty if there is none. Raise
+        OSError if the disk is nearly full and the build uses the most of it."""
         free, now_s, bounds = free_of(root), self._now_s(), self._bounds
         account = self._accounts.setdefault(root, _Account(Use(), free, now_s, now_s))
         low = self._low(free)
@@ -256,14 +256,14 @@ class DiskAccounts:
         account.use = await asyncio.to_thread(measured, root, list(pids()))
         done_s = self._now_s()
         account.free, account.measured_s = free, done_s
-        # When space is short, looks come as often as measuring allows: rather more load than a full disk.
+        # When space is short, measure as often as possible: more load is better than a full disk.
         account.rest_until_s = done_s + (done_s - now_s) * (1 if low else REST)
         if account.use.size_bytes > bounds.disk_max_bytes:
             return f"disk limit of {of_bytes(bounds.disk_max_bytes)} reached"
         if account.use.files > bounds.files_max:
             return f"limit of {bounds.files_max} files reached"
-        # Twice in a row, since the first look may have caught a peak, and others' accounts are as old as their last
-        # look.
+        # Require two in a row: the first check may have caught a peak, and others' accounts are as old as their
+        # last check.
         if account.low > 1 and (guilty := self._guilty(account)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), guilty)
         return ""
@@ -275,7 +275,7 @@ class DiskAccounts:
     def forget(self, root: Path) -> None:
         """Count a command as ended; the account is closed with the last one of the build in this directory."""
         self._commands[root] -= 1
-        # A container still runs when a playbook that works in it has ended.
+        # After a playbook that works in a container has ended, the container still runs.
         if self._commands[root] <= 0:
             del self._commands[root]
             self._accounts.pop(root, None)
@@ -293,16 +293,17 @@ class DiskAccounts:
         )
 
     def _guilty(self, account: _Account) -> str:
-        """Return the reason to end this build if it uses the most or, when no running build uses much, has written the
-        most; else an empty text."""
+        """Return the reason to end this build if it uses the most space or, if no running build uses much, has
+        written the
+        most; otherwise an empty string."""
         now_s = self._now_s()
-        # Removing the last victim's files takes time: without a pause, every build would be ended for one culprit.
+        # Removing the files of the last ended build takes time: without a pause, all builds would be ended for one.
         if now_s < self._ended_s + SETTLE_S:
             return ""
         least, others = self._bounds.reserve_bytes * GUILTY_SHARE, self._accounts.values()
         least = min(least, account.free.total_bytes * RESERVE_SHARE * GUILTY_SHARE)
         held = max((one.use.size_bytes for one in others), default=0)
-        # When no build seems to hold much, the space is where du cannot look, and what was written is the only trace.
+        # If no build seems to use much, the data is where du cannot see it, and the written bytes are the only trace.
         written = max((one.use.written_bytes for one in others), default=0)
         few_files = account.free.files < account.free.total_files * FILES_RESERVE_SHARE
         if few_files:
@@ -343,9 +344,10 @@ def measured(root: Path, pids: Iterable[int]) -> Use:
 
 
 def _du(root: Path, unit: str) -> int:
-    """Measure a tree with du, even one deeper than any path may be, whatever changes meanwhile; return 0 if du fails.
+    """Measure a tree with du, which handles trees deeper than the longest path and changes meanwhile; return 0 if du
+    fails.
     `unit` is the option for the unit."""
-    # --one-file-system, so that nothing mounted below is counted, and no walk leaves the build's disk.
+    # --one-file-system excludes mounts below, and keeps the walk on the build's disk.
     command = ["du", "--summarize", "--one-file-system", unit, str(root)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=DU_TIMEOUT_S, check=False)

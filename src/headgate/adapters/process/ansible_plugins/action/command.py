@@ -1,7 +1,7 @@
 """Run `command` and `shell`, with their output in the log while they run.
 
-The module writes what the command prints into a file on the node.  Meanwhile a thread reads it: directly when the node
-is this machine, else over a connection of its own, with any connection plugin that can run a command.
+The module writes the output of the command into a file on the node.  Meanwhile a thread reads the file: directly if the
+node is this machine, otherwise over a separate connection, with any connection plugin that can run a command.
 """
 
 import copy
@@ -23,7 +23,7 @@ LOCAL_INTERVAL_S = 0.1
 REMOTE_INTERVAL_S = 1.0
 PIECE_SIZE_MAX_BYTES = 1_000_000
 LINE_SIZE_MAX_BYTES = 60_000
-"""Size above which a line is passed on in pieces."""
+"""Size above which a line is printed in pieces."""
 
 
 class ActionModule(ActionBase):
@@ -33,14 +33,14 @@ class ActionModule(ActionBase):
         wrap_async = self._task.async_val and not self._connection.has_native_async
         arguments = dict(self._task.args)
         tail = None
-        # no_log promises that nothing of the output is shown; an asynchronous task returns before there is any.
+        # no_log promises that no output is shown; an asynchronous task returns before there is any.
         followed = not self._task.no_log and not self._task.async_val and not self._task.check_mode
         variables = task_vars or {}
         if followed and not boolean(self._templar.template(variables.get(DISABLED, False)), strict=False):
             host = variables.get("inventory_hostname", "localhost")
             if self._task.delegate_to:
                 host = f"{host} -> {self._task.delegate_to}"
-            # Random, so that nobody on the node can expect the name.
+            # The name is random, so that nobody on the node can predict it.
             tail = Tail(self._connection, f"/tmp/headgate-{uuid.uuid4().hex}", host)
             arguments["_stream"] = tail.path
             arguments["_stream_become"] = self._become()
@@ -52,7 +52,7 @@ class ActionModule(ActionBase):
                 module_name="ansible.legacy.command", module_args=arguments, task_vars=task_vars, wrap_async=wrap_async
             )
             for ours in ("_stream", "_stream_become", "_together"):
-                # Registered results look like those of the module that jobs know.
+                # Registered results must look like those of the standard module.
                 done.get("invocation", {}).get("module_args", {}).pop(ours, None)
             result = merge_hash(result, done)
         finally:
@@ -63,21 +63,23 @@ class ActionModule(ActionBase):
         return result
 
     def _become(self):
-        """Return how the task becomes another user than the one who follows its output; empty if it does not."""
+        """Return the method by which the task becomes another user than the one who follows its output; empty if it
+        does
+        not."""
         become, user = self._connection.become, self._get_remote_user()
         if become is None or (user and self.get_become_option("become_user") == user):
             return ""
-        # Without a name it is some way of which the module knows nothing.
+        # A plugin without a name is a method that the module does not know.
         return become.name or "other"
 
 
 class Tail:
-    """Follows one file on the node, line by line, until `end` is called."""
+    """Follow one file on the node, line by line, until `end` is called."""
 
     def __init__(self, connection, path, host):
         self.path, self._host = path, host
         self._local = connection.transport == "local"
-        # A copy, since the connection itself is busy with the module, and a plugin keeps state of its command.
+        # Use a copy, since the connection itself is busy with the module, and a plugin stores the state of its command.
         self._connection = None if self._local else copy.copy(connection)
         self._read, self._rest = 0, b""
         self._over = threading.Event()
@@ -87,13 +89,13 @@ class Tail:
         self._thread.start()
 
     def end(self, execute):
-        """The rest of it, and the file is gone.  Was anything read?"""
+        """Read the rest, remove the file, and return whether anything was read."""
         self._over.set()
         self._thread.join()
         if self._local:
             self._take(self._here(None))
         else:
-            # The rest in any case, through the task's own connection: following may have failed, or begun too late.
+            # Read the rest over the task's own connection: following the file may have failed, or begun too late.
             found = execute(f"tail -c +{self._read + 1} {shlex.quote(self.path)} 2>/dev/null", sudoable=True)
             self._take(found.get("stdout", "").encode(errors="surrogateescape"))
         if self._rest:
@@ -110,7 +112,7 @@ class Tail:
         while not self._over.wait(LOCAL_INTERVAL_S if self._local else REMOTE_INTERVAL_S):
             try:
                 self._take(self._here(PIECE_SIZE_MAX_BYTES) if self._local else self._there())
-            except Exception as error:  # the task must not fail because of it; missed output follows at its end
+            except Exception as error:  # the task must not fail because of it; `end` reads the missed output
                 Display().vvv(f"{self._host}: the output cannot be followed: {error}")
 
     def _here(self, size):
@@ -129,7 +131,7 @@ class Tail:
     def _take(self, chunk):
         self._read += len(chunk)
         *lines, self._rest = (self._rest + chunk).split(b"\n")
-        # A program that prints without a newline would otherwise fill the memory of the playbook.
+        # Otherwise a program that never prints a newline would fill the memory of the playbook.
         while len(self._rest) > LINE_SIZE_MAX_BYTES:
             lines.append(self._rest[:LINE_SIZE_MAX_BYTES])
             self._rest = self._rest[LINE_SIZE_MAX_BYTES:]

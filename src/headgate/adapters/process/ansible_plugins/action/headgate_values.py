@@ -1,4 +1,4 @@
-"""Evaluate the variables of a job without any rights, for playbooks that have some."""
+"""Evaluate the variables of a job without any rights, for playbooks that have rights."""
 
 import contextlib
 import json
@@ -13,7 +13,9 @@ ONCE = {"timeout": 10, "reconnection_retries": 0}
 
 
 class ActionModule(ActionBase):
-    """Writes what the variables of each host come to into a file of its own; one that comes to nothing is left out."""
+    """Write the values of each host's variables into one file for each host, without variables that cannot be
+    evaluated.
+    """
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -24,10 +26,9 @@ class ActionModule(ActionBase):
             self._gather(task_vars, left)
         for name in arguments["names"][host]:
             try:
-                # Tried at once: a value that is no JSON is left out by itself, and does not spoil the file of all
-                # others.
+                # Convert each value on its own: a value that is not JSON is left out, and does not spoil the file.
                 found[name] = json.loads(json.dumps(self._templar.template(task_vars[name])))
-            except Exception as error:  # a template may fail in any way: then it has no value
+            except Exception as error:  # a template may fail in any way
                 left.append(f"{name} is left out: {' '.join(str(error).split())}")
         with open(arguments["files"][host], "w") as file:
             json.dump(found, file)

@@ -1,4 +1,4 @@
-"""Run `synchronize` of the collection ansible.posix, also with the container of the build."""
+"""Run `synchronize` of the collection ansible.posix, also for the container of the build."""
 
 import shlex
 import sys
@@ -16,7 +16,7 @@ CLIENT = Path(__file__).parents[1] / "headgate_commands.py"
 
 
 class ActionModule(ActionBase):
-    """Presents the container as a host of ssh, with our client in the place of the program ssh."""
+    """Present the container as a host of ssh, with our client instead of the program ssh."""
 
     def run(self, tmp=None, task_vars=None):
         real = action_loader.get(

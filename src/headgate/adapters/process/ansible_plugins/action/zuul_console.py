@@ -1,13 +1,13 @@
-"""Accept the task with which base jobs ask that the output of commands is read while they run.
+"""Accept the task with which base jobs start a server that shows the output of commands while they run.
 
-Here it is read through the connection that Ansible has (see `command`), so that nothing listens on a node: a server
-there would have no authentication, and show the output of every task to anyone who reaches its port.
+Headgate needs no such server: it reads the output over Ansible's connection (see `command`), so that nothing listens on
+a node. A server there would have no authentication, and show the output of every task to anyone who reaches its port.
 """
 
 from ansible.plugins.action import ActionBase
 
 KNOWN = {"path", "port", "state"}
-ANYWAY = "nothing is started: the output of commands is read through the connection of Ansible"
+ANYWAY = "no server is started: Headgate reads the output of commands over Ansible's connection"
 
 
 class ActionModule(ActionBase):

@@ -1,4 +1,4 @@
-"""Return data to the build, not to the node: run on the executor, whatever host the task is for."""
+"""Return data to the build: run on the executor, not on the node that the task is for."""
 
 import json
 import os
@@ -8,22 +8,23 @@ from pathlib import Path
 from ansible.module_utils.common.validation import check_type_dict
 from ansible.plugins.action import ActionBase
 
-sys.path += filter(None, os.environ.get("HEADGATE_LIBRARY", "").split(os.pathsep))  # of Ansible in its own environment
+# Ansible in an environment of its own finds Headgate only through this variable.
+sys.path += filter(None, os.environ.get("HEADGATE_LIBRARY", "").split(os.pathsep))
 
 from headgate.adapters.process.returns import RESULT_VARIABLE, ReturnError, add
 from headgate.base.texts import visible
 
 TRUTHS = {"true": True, "yes": True, "false": False, "no": False}
 SEEN = ("warnings", "file_comments")
-"""Keys below `zuul` whose values people read."""
+"""Keys below `zuul` whose values are shown to people."""
 NUMBERS = ("line", "start_line", "start_character", "end_line", "end_character")
 DIGITS_MAX = 10
 KNOWN = {"data", "file", "path", "secret_data", "secret_file"}
 
 
 class ActionModule(ActionBase):
-    """Arguments: `data` (a mapping), `file` (JSON to read it from), `secret_data` and `secret_file` (the same, for the
-    jobs that depend on this one alone), `path` (where results are kept)."""
+    """Accept `data` (a mapping), `file` (JSON to read it from), `secret_data` and `secret_file` (the same, but only for
+    jobs that depend on this one), `path` (where results are stored)."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -40,18 +41,18 @@ class ActionModule(ActionBase):
 
 
 def _returned(arguments, data, file):
-    """Return plain JSON, without Ansible's own kinds of text and lists.  Raises ValueError, TypeError, OSError."""
+    """Return plain JSON, without Ansible's own types of strings and lists.  Raise ValueError, TypeError, OSError."""
     try:
         found = check_type_dict(arguments.get(data) or {})
     except TypeError as error:
-        raise ValueError(f"{data} must be a mapping, or a text of one") from error
+        raise ValueError(f"{data} must be a mapping, or a string that contains one") from error
     if arguments.get(file):
         found = {**json.loads(Path(arguments[file]).read_text()), **found}
     plain = json.loads(json.dumps(found))
     zuul = plain.get("zuul")
     for name in zuul if isinstance(zuul, dict) else ():
         if name in ("pause", "retry") and isinstance(zuul[name], str):
-            # Templates turn truth values into texts.
+            # Templates turn booleans into strings.
             zuul[name] = TRUTHS.get(zuul[name].lower(), zuul[name])
         elif name in SEEN:
             zuul[name] = _readable(zuul[name])
@@ -59,7 +60,7 @@ def _returned(arguments, data, file):
 
 
 def _readable(value, name=""):
-    """Repair what programs print and templates make of it: remove colours, and make numbers of those that are texts."""
+    """Repair what programs print and templates convert: remove colours, and convert strings of digits to numbers."""
     if isinstance(value, dict):
         return {key: _readable(inner, key) for key, inner in value.items()}
     if isinstance(value, list):

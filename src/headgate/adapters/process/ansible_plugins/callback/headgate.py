@@ -1,4 +1,4 @@
-"""Write what a playbook does as lines of a log: plays, tasks, and `host | text`."""
+"""Write what a playbook does as lines of a log: plays, tasks, and `host | line`."""
 
 import contextlib
 import datetime
@@ -11,27 +11,27 @@ DOCUMENTATION = """
 name: headgate
 type: stdout
 short_description: Lines for the log of a build
-description: Prints plays, tasks and what came of them, one line at a time with the host first.
+description: Prints plays, tasks and their results, line by line, with the host first.
 """
 UNREACHABLE_VARIABLE = "HEADGATE_UNREACHABLE"
-"""Variable with the path of the file that lists the hosts that were unreachable."""
+"""Variable with the path of the file that lists unreachable hosts."""
 TOKEN_VARIABLE = "HEADGATE_FAILING"
-"""Variable with the text that is printed, alone on a line, once a task has failed and nothing rescues it."""
+"""Variable with the line that is printed once a task has failed and nothing rescues it."""
 EVENTS_VARIABLE = "HEADGATE_EVENTS"
-"""Variable with the path of the file that gets the events, as lines of JSON."""
+"""Variable with the path of the file for events, one JSON object on each line."""
 EVENTS_SIZE_MAX = 10_000_000
 HERE_VARIABLE = "HEADGATE_HERE"
-"""Variable with the names of hosts that are the executor itself, separated by commas."""
+"""Variable with the names of the hosts that are the executor itself, separated by commas."""
 CONTAINERS_VARIABLE = "HEADGATE_CONTAINERS"
-"""Variable with the names of hosts that are the job's container."""
-KEPT_VARIABLE, LOGS_VARIABLE, PHASE_VARIABLE = "HEADGATE_LOGS", "ZUUL_LOG_DIR", "ZUUL_EXECUTION_PHASE"
-"""Variables with the directory in which the logs are kept, the job's own log directory, and the build's phase."""
+"""Variable with the names of the hosts that are the job's container."""
+SOURCE_VARIABLE, LOGS_VARIABLE, PHASE_VARIABLE = "HEADGATE_LOGS", "ZUUL_LOG_DIR", "ZUUL_EXECUTION_PHASE"
+"""Variables with the directory of the logs, the job's own log directory, and the build's phase."""
 LOGS = ("job-output.txt", "job-output.json")
 PIECE_SIZE_BYTES = 1_000_000
 NOT_RUN = (126, 127)
 NO_BECOME = (
-    "become does not work here: on the executor itself jobs run in a sandbox, where nobody gets other rights;"
-    " let the job have a node of its own, or do without become"
+    "become does not work here: on the executor itself, jobs run in a sandbox, where no process can gain rights;"
+    " give the job a node, or do not use become"
 )
 COMMANDS = (
     "command",
@@ -43,11 +43,11 @@ COMMANDS = (
     "ansible.builtin.raw",
 )
 OURS = {"ansible.builtin.command": "command", "ansible.posix.synchronize": "synchronize"}
-"""Full name of an action -> our action in its place: a `command` whose output is read while it runs (`shell` uses it as
-well), and a `synchronize` that reaches containers."""
+"""Full name of an action -> our action that replaces it: a `command` whose output is read while it runs (`shell` uses
+it, too), and a `synchronize` that reaches containers."""
 NO_PYTHON = (
-    "the image of this job has no Python, which modules of Ansible need in the container: only raw works without;"
-    " take an image that has one, or install it with raw first"
+    "the image of this job has no Python, which Ansible's modules need in the container: only raw works without it;"
+    " use an image with Python, or install it with raw first"
 )
 OF_ANY_RESULT = ("changed", "failed", "warnings", "deprecations")
 OF_AN_ITEM = ("ansible_loop_var", "ansible_index_var", "ansible_loop")
@@ -109,7 +109,7 @@ class CallbackModule(CallbackBase):
         self._say(f"TASK [{task.get_name().strip()}]")
 
     def _begins(self, task):
-        """Write that a task begins, and which role it is of, as an event."""
+        """Write the start of a task, with its role, as an event."""
         role, event = task._role, {"id": task._uuid, "name": (task.name or task.action).strip()}
         if role is not None:
             event["role"] = {"id": role._uuid, "name": role.get_name(), "path": role._role_path}
@@ -127,7 +127,7 @@ class CallbackModule(CallbackBase):
         self._say("No host of the inventory matches this play; it is skipped")
 
     def v2_playbook_on_no_hosts_remaining(self):
-        self._say("No host is left to go on with")
+        self._say("No host is left to continue with")
 
     def v2_playbook_on_include(self, included_file):
         self._say(f"included: {included_file._filename}")
@@ -136,7 +136,7 @@ class CallbackModule(CallbackBase):
         self._comes(result)
         host, task, found = _parts(result)
         if "results" in found and task.loop is not None:
-            return  # each item has been printed
+            return  # each item was printed already
         self._print_result(host, task, found, _word(found))
 
     def v2_runner_item_on_ok(self, result):
@@ -146,7 +146,7 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_failed(self, result, ignore_errors=False):
         self._comes(result, failed=True)
         host, task, found = _parts(result)
-        # Printed before the details, so that the gate can act while a long output is still written.
+        # Print this before the details, so that the gate can act while a long output is still being written.
         if not ignore_errors and not _rescued(task) and TOKEN_VARIABLE in os.environ:
             self._say(os.environ[TOKEN_VARIABLE])
         if "results" in found and task.loop is not None:
@@ -181,7 +181,7 @@ class CallbackModule(CallbackBase):
         self._copy_on()
         host, _, found = _parts(result)
         left = found.get("retries", 0) - found.get("attempts", 0)
-        self._say(f"{host} | not yet; tries left: {left}")
+        self._say(f"{host} | not yet; attempts left: {left}")
 
     def v2_playbook_on_stats(self, stats):
         self._say("PLAY RECAP")
@@ -208,23 +208,24 @@ class CallbackModule(CallbackBase):
 
 
 class LogCopy:
-    """A file with what is kept of the log so far, where the job has a link to it: anyone who carries its logs away
-    while the build runs has the log among them.  What the job makes of it, or of its name, is the job's own affair."""
+    """Replace the link to the log in the job's log directory with a copy of the log so far, so that a job that
+    uploads its
+    logs while the build runs also uploads the log. The job may change or replace the copy."""
 
     def __init__(self, name):
         self._name, self._read, self._made = name, 0, None
 
     def begin(self):
-        """Put it in the place of the link, or of the copy of an earlier playbook."""
+        """Replace the link, or the copy of an earlier playbook, with a new copy."""
         try:
             with self._directory() as directory:
-                os.stat(self._name, dir_fd=directory, follow_symlinks=False)  # the log is still expected
+                os.stat(self._name, dir_fd=directory, follow_symlinks=False)  # fails if the job has removed it
                 self._lay(f".{os.urandom(8).hex()}", directory)
         except (OSError, KeyError):
             self._made = None
 
     def _lay(self, fresh, directory):
-        """Write it under a name that means nothing first; leave nothing where that fails."""
+        """Write the copy under a random name first; leave nothing behind if that fails."""
         try:
             with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=directory), "wb") as file:
                 self._take(file)
@@ -237,21 +238,21 @@ class LogCopy:
             raise
 
     def go_on(self):
-        """Add what has come since."""
-        if self._made is None or self._name.endswith(".json"):  # the executor writes it after the playbook
+        """Add what was written to the log since."""
+        if self._made is None or self._name.endswith(".json"):  # the executor writes the JSON file after the playbook
             return
         try:
             with self._directory() as directory:
                 found = os.open(self._name, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
                 with open(found, "wb") as file:
-                    # The job may have moved its own file here: only the one that was made above gets more.
+                    # The job may have moved its own file here: append only to the file that this object created.
                     if os.fstat(file.fileno()).st_ino == self._made:
                         self._take(file)
         except (OSError, KeyError):
             self._made = None
 
     def _take(self, file):
-        with open(os.path.join(os.environ[KEPT_VARIABLE], self._name), "rb") as stored:
+        with open(os.path.join(os.environ[SOURCE_VARIABLE], self._name), "rb") as stored:
             stored.seek(self._read)
             while chunk := stored.read(PIECE_SIZE_BYTES):
                 file.write(chunk)
@@ -273,7 +274,7 @@ def _parts(result):
 
 
 def _public(found):
-    """Return a result, and those of its items, without the task's arguments: no task says that they may be seen."""
+    """Return a result, and those of its items, without the task's arguments, which may be secret."""
     public = {name: value for name, value in found.items() if not name.startswith("_") and name != "invocation"}
     items = public.get("results")
     if isinstance(items, list):
@@ -282,14 +283,14 @@ def _public(found):
 
 
 def _without_python(host, found):
-    """Return whether a task failed because its container has no program for Ansible's modules."""
+    """Return whether a task failed because its container has no Python for Ansible's modules."""
     if found.get("rc") not in NOT_RUN or host not in os.environ.get(CONTAINERS_VARIABLE, "").split(","):
         return False
     return "interpreter" in str(found.get("msg")) or "python" in str(found.get("module_stderr"))
 
 
 def _confined():
-    """Return whether nobody here can get other rights; False if that cannot be read."""
+    """Return whether no process here can gain rights; False if that cannot be determined."""
     try:
         with open("/proc/self/status") as file:
             return "NoNewPrivs:\t1" in file.read()
@@ -298,8 +299,8 @@ def _confined():
 
 
 def _rescued(task):
-    """Return whether the task is in a block that goes on when it fails.  A task that is not recognized in the rescue or
-    always section counts as rescued: the end of the playbook will tell."""
+    """Return whether the task is in a block that continues after a failure.  A task that is not found in the rescue or
+    always section counts as rescued; the end of the playbook shows whether it was."""
     child, parent = task, getattr(task, "_parent", None)
     while parent is not None:
         if getattr(parent, "rescue", None) and not any(_same(child, one) for one in (*parent.rescue, *parent.always)):
@@ -328,9 +329,9 @@ def _why(found):
 
 
 def _texts(task, found, *, failed):
-    """Yield what a reader wants to see of a result, before the line that says how it ended."""
+    """Yield the parts of a result that are shown before the line with its status."""
     if task.action in DEBUG and not failed:
-        shown = _asked_for(found)
+        shown = _requested(found)
         if list(shown) == ["msg"]:
             yield shown["msg"] if isinstance(shown["msg"], str) else json.dumps(shown["msg"], indent=2, default=str)
         else:
@@ -348,8 +349,8 @@ def _texts(task, found, *, failed):
                 yield str(found[key])
 
 
-def _asked_for(found):
-    """Return what a task shows: the item of a loop only where that is all."""
+def _requested(found):
+    """Return what a task shows; the item of a loop is included only if there is nothing else."""
     ours = (*OF_ANY_RESULT, *OF_AN_ITEM, found.get("ansible_index_var"))
     shown = {k: v for k, v in found.items() if not k.startswith("_") and k not in ours}
     if len(shown) > 1:

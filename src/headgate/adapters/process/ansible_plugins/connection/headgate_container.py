@@ -1,4 +1,4 @@
-"""Connect to the container of the build: commands over a socket given to this playbook, files through them."""
+"""Connect to the container of the build: run commands over this playbook's socket, and copy files with commands."""
 
 import os
 import shlex
@@ -9,7 +9,7 @@ from pathlib import Path
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.connection import ConnectionBase
 
-# Appended and not inserted: a module of that name must not hide one of Ansible's own.
+# Append instead of insert: no module in this directory may hide one of Ansible's own.
 sys.path.append(str(Path(__file__).parents[1]))
 
 import headgate_commands
@@ -17,21 +17,21 @@ import headgate_commands
 DOCUMENTATION = """
 name: headgate_container
 short_description: Commands in the container of the build
-description: Reaches the container that the job's image is run as, which is one of the hosts of its playbooks.
+description: Connects to the container that runs the job's image, which is one of the hosts of its playbooks.
 options:
   remote_user:
-    description: Whom commands run as; any user of the container.
+    description: The user as whom commands run; any user of the container.
     default: root
     keyword: [{name: remote_user}]
     vars: [{name: ansible_user}]
   pipelining:
-    description: Modules are handed over as input, and no file is made for them.
+    description: Modules are passed as input, without creating files for them.
     type: boolean
     default: true
     vars: [{name: ansible_pipelining}]
 """
 BECOMES = ": becomes "
-"""Prefix of a command that does nothing itself and names the user whom the next command runs as."""
+"""Prefix of a line that names the user as whom the next command runs."""
 OUTPUT_SIZE_MAX_BYTES = 100_000_000
 """Size of one command's output, which Ansible holds in memory."""
 
@@ -39,7 +39,7 @@ OUTPUT_SIZE_MAX_BYTES = 100_000_000
 class Connection(ConnectionBase):
     transport = "headgate_container"
     has_pipelining = True
-    allow_executable = False  # a shell has every command already
+    allow_executable = False  # a shell runs every command anyway
 
     def _connect(self):
         self._connected = True
@@ -53,7 +53,7 @@ class Connection(ConnectionBase):
         if plugin is not None:
 
             def build(command, shell):
-                # Ansible would wait for a prompt and for a marker that a become program prints; here there is none.
+                # Ansible would wait for the prompt and the marker of a become program, which does not run here.
                 plugin._id = plugin.success = plugin.prompt = ""
                 return (
                     f"{BECOMES}{shlex.quote(plugin.get_option('become_user') or 'root')}\n{command}"
@@ -67,7 +67,7 @@ class Connection(ConnectionBase):
     def exec_command(self, cmd, in_data=None, sudoable=True):
         super().exec_command(cmd, in_data=in_data, sudoable=sudoable)
         out, err = _CapturedOutput(), _CapturedOutput()
-        # A file, since `run` feeds its input from a descriptor while it reads the output: a pipe could block both ways.
+        # Use a file, since `run` reads its input from a descriptor while it reads the output: a pipe could deadlock.
         with tempfile.TemporaryFile() as source:
             source.write(in_data or b"")
             source.seek(0)
@@ -114,7 +114,7 @@ class _CapturedOutput:
         self.text += chunk
         # The container is hostile, and this memory counts for Ansible's sandbox.
         if len(self.text) > OUTPUT_SIZE_MAX_BYTES:
-            raise AnsibleError(f"a command in the container said more than {OUTPUT_SIZE_MAX_BYTES // 1_000_000} MB")
+            raise AnsibleError(f"a command in the container printed more than {OUTPUT_SIZE_MAX_BYTES // 1_000_000} MB")
 
     @property
     def one_line(self):

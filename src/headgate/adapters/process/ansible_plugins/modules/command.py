@@ -1,4 +1,4 @@
-"""Run `command` and `shell` as documented, so that what they print can be read while they run."""
+"""Run `command` and `shell` as documented, but with output that can be read while they run."""
 
 import datetime
 import glob
@@ -9,11 +9,11 @@ from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = """
 module: command
-short_description: Execute commands, their output readable while they run
+short_description: Execute commands whose output can be read while they run
 options:
-  _stream: {type: str, description: File that receives the output as it comes; made by this module.}
-  _stream_become: {type: str, description: How the user that follows it became the one who runs this; empty if not.}
-  _together: {type: bool, description: Errors are registered as output, in the order in which both came.}
+  _stream: {type: str, description: File for the output while the command runs; this module creates it.}
+  _stream_become: {type: str, description: Method by which the task became another user than the reader; empty if none.}
+  _together: {type: bool, description: Standard error is registered as output, in the order in which both were printed.}
 """
 ARGUMENTS = {
     "_raw_params": {},
@@ -36,7 +36,7 @@ COMMANDS = ["_raw_params", "cmd", "argv"]
 
 
 class Tee:
-    """The reading end of a pipe; what is read from it is also written to the stream, and added to what was read."""
+    """Wrap the reading end of a pipe; what is read from it is also written to the stream, and appended to `read`."""
 
     def __init__(self, pipe, stream, read):
         self._pipe, self._stream, self._all = pipe, stream, read
@@ -56,36 +56,37 @@ class Tee:
 
 
 def opened(path, become):
-    """Return the descriptor of a new file that its follower can read, and others only where that cannot be helped."""
-    # With sudo the follower is the user who called it, to whom root gives the file.
+    """Return the descriptor of a new file that its reader can read, and others only if that is unavoidable."""
+    # With sudo, the reader is the user who called it, and root can give the file to that user.
     follower = os.environ.get("SUDO_UID", "") if become == "sudo" and os.geteuid() == 0 else ""
-    # Any other user that the task became can neither give a file away nor name a reader of it.
+    # With other methods, the process can neither give the file away nor find out who reads it.
     mode = 0o600 if not become or follower.isdigit() else 0o644
-    # The file lies in /tmp of the node, where any user may have put a link under a name that becomes known.
+    # The file is in /tmp of the node, where any user who learns its name may have created a link.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     stream = os.open(path, flags, mode)
     if follower.isdigit():
         try:
             os.fchown(stream, int(follower), -1)
-        except OSError:  # root of a user namespace, which the caller has no number in
+        except OSError:  # root of a user namespace in which the caller has no id
             os.fchmod(stream, 0o644)
     return stream
 
 
 def streaming(path, read, become):
-    """Return what `run_command` calls once the process has started.  All that it prints is added to `read`, and, where
-    there is a `path`, to a new file for the follower."""
+    """Return the callback that `run_command` calls once the process has started.  It appends all output to `read`
+    and, if
+    there is a `path`, to a new file for the reader."""
     stream = opened(path, become) if path else None
 
     def begin(process):
-        # run_command reads the two pipes through these objects, so that its own result stays complete.
+        # run_command reads the two pipes through these objects, so its own result is complete, too.
         process.stdout, process.stderr = Tee(process.stdout, stream, read), Tee(process.stderr, stream, read)
 
     return begin
 
 
 def needless(params, mode):
-    """Return why the command need not be run; empty when it must."""
+    """Return why the command need not run; empty if it must."""
     if params["creates"] and glob.glob(params["creates"]):
         return f"{mode} not run command since '{params['creates']}' exists"
     if params["removes"] and not glob.glob(params["removes"]):
@@ -94,7 +95,7 @@ def needless(params, mode):
 
 
 def run(module, command, result):
-    """Adds the outcome to `result`."""
+    """Run the command, and add the outcome to `result`."""
     params = module.params
     start = datetime.datetime.now()
     try:
@@ -108,7 +109,7 @@ def run(module, command, result):
 
 
 def _text(out):
-    """Escape bytes that are not UTF-8 as logs show them: newer versions of Ansible fail tasks with such bytes."""
+    """Escape bytes that are not UTF-8, as in logs: newer versions of Ansible fail tasks with such bytes."""
     return out.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 

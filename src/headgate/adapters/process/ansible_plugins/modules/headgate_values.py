@@ -1,4 +1,4 @@
-"""Give Ansible the module of the action's name that it looks for; the action does the work."""
+"""Provide the module that Ansible requires for each action; the action does the work."""
 
 from ansible.module_utils.basic import AnsibleModule
 

@@ -1,10 +1,10 @@
-"""Give Ansible the module of the action's name that it looks for; the action does the work."""
+"""Provide the module that Ansible requires for each action; the action does the work."""
 
 from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = """
 module: win_zuul_console
-short_description: Asked for by base jobs to show the output of commands while they run, which happens anyway
+short_description: Accepted for base jobs that use it to show the output of commands, which Headgate shows anyway
 options:
   path: {type: str, description: Has no effect.}
   port: {type: int, description: Has no effect.}

@@ -1,4 +1,4 @@
-"""Give Ansible the module of the action's name that it looks for; the action does the work."""
+"""Provide the module that Ansible requires for each action; the action does the work."""
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -8,9 +8,9 @@ short_description: Return data from a job
 options:
   data: {type: dict, description: The data.}
   file: {type: path, description: JSON file with data.}
-  secret_data: {type: dict, description: Data for the jobs that depend on this one alone.}
+  secret_data: {type: dict, description: Data only for jobs that depend on this one.}
   secret_file: {type: path, description: JSON file with secret data.}
-  path: {type: path, description: Where results are kept.}
+  path: {type: path, description: Where results are stored.}
 """
 
 
