@@ -177,7 +177,7 @@ def test_what_may_pass_is_waited_for(tmp_path: Path, addresses: StoreAddresses) 
             for number, (url, told) in enumerate(addresses.waited_for.items())
         ]
         for program, told in waiting:
-            wait_for(told, lambda: re.search(f"is waited for: .*{told}", program.log.read_text()))  # noqa: B023 - called here
+            wait_for(told, lambda: re.search(f"waiting for it: .*{told}", program.log.read_text()))  # noqa: B023 - called here
         for program, _ in waiting:
             assert program.running, program.log.read_text()
             _quiet(program.log.read_text())

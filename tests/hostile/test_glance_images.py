@@ -27,12 +27,12 @@ def wanted(content: bytes = b"", format: str = "qcow2", **tags: str) -> WantedIm
     [
         (disk(backing=112) + b"/etc/shadow", "qcow2", "backing file"),
         (disk(features=4), "qcow2", "data in another file"),
-        (b"QFI\xfb", "qcow2", "not a whole qcow2"),
-        (disk(), "raw", "is qcow2, and its build returned that its format is raw"),
-        (b"vhdxfile", "raw", "is vhdx"),
-        (bytes(512) + b"conectix".ljust(512, b"\0"), "raw", "is vhd"),
-        (b"# Disk DescriptorFile", "vhd", "no vhd"),
-        (b"", "vhdx", "no vhdx"),
+        (b"QFI\xfb", "qcow2", "the qcow2 file is incomplete"),
+        (disk(), "raw", "is in the format qcow2, but its build returned the format raw"),
+        (b"vhdxfile", "raw", "is in the format vhdx"),
+        (bytes(512) + b"conectix".ljust(512, b"\0"), "raw", "is in the format vhd"),
+        (b"# Disk DescriptorFile", "vhd", "not in the format vhd"),
+        (b"", "vhdx", "not in the format vhdx"),
     ],
 )
 async def test_a_disk_that_is_another_or_names_a_file_of_the_cloud_is_not_sent(

@@ -107,5 +107,5 @@ async def test_a_piece_of_a_store_takes_the_memory_that_its_record_says(tmp_path
     for manifest, path in ((parts, "job-output.txt"), (Manifest("b1", 1, complete=True, files=(file,)), "x.txt")):
         content = kept.file(manifest, path)
         assert content is not None
-        with pytest.raises(LogStoreError, match="a piece has not the"):
+        with pytest.raises(LogStoreError, match="a piece does not have its"):
             [piece async for piece in content.read(0, 5)]

@@ -28,7 +28,7 @@ async def test_a_server_that_is_away_is_waited_for_also_at_the_start(
     proxy.refuse()
     dburi = database.replace(f":{port}/", f":{proxy.port}/").replace("://headgate@", "+psycopg://headgate:secret@")
     history = await asyncio.to_thread(SqlHistory, dburi)
-    assert "cannot be used, and is waited for" in caplog.text and "secret" not in caplog.text
+    assert "is unavailable; waiting for it" in caplog.text and "secret" not in caplog.text
     with pytest.raises(HistoryUnavailable):
         await history.record(ENDED)
     proxy.restore()

@@ -99,7 +99,7 @@ def test_a_wrong_password_says_what_to_do_and_changes_nothing(here, tmp_path):
     (tmp_path / "old").write_text("correct horse\n")
     assert keys(here, "import", "--password-file", str(tmp_path / "old"), str(EXPORTED)).exit_code == 0
     settings(here, "forgotten")
-    assert "Set [keystore] password to the one it was written with" in said(keys(here, "rotate", "org/app"))
+    assert "Set [keystore] password to the one with which it was written" in said(keys(here, "rotate", "org/app"))
 
 
 @pytest.mark.long
@@ -192,7 +192,7 @@ def test_a_key_that_a_running_headgate_makes_meanwhile_is_not_imported_over(here
         return found
 
     monkeypatch.setattr(KeyStore, "every", overtaken)
-    assert "org/app (hub) were changed meanwhile" in said(keys(here, *words))
+    assert "changed the keys of org/app (hub) meanwhile" in said(keys(here, *words))
     monkeypatch.setattr(KeyStore, "every", every)
     assert keys(here, "show", "org/app").output == made[0]
 

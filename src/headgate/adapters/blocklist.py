@@ -1,4 +1,4 @@
-"""List the addresses that no build reaches."""
+"""List the addresses that builds must not reach."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ ALWAYS = tuple(
     for text in (
         "0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4",  # this machine, link, multicast
         "198.18.0.0/15",  # builds
-        # A metadata service hands the machine's cloud credentials to every program that asks from that machine, and a
-        # build can ask.
+        # A metadata service gives the machine's cloud credentials to every program on that machine, including builds.
         "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",  # metadata of clouds beside 169.254.169.254
-        # Without the other notations and tunnels, an IPv6 address could stand for a denied IPv4 address.
+        # Other notations and tunnels, because such an IPv6 address can stand for a denied IPv4 address.
         "::/96", "::ffff:0:0/96", "::ffff:0:0:0/96",  # this machine, and IPv4 addresses in other notations
         "2001::/32", "2002::/16", "64:ff9b:1::/48",  # tunnels to IPv4 addresses
         "fe80::/10", "fec0::/10", "ff00::/8",  # link-local, multicast
@@ -26,12 +25,12 @@ ALWAYS = tuple(
     )
 )  # fmt: skip
 TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
-"""Addresses of IPv4 hosts in networks without IPv4 (RFC 6052); one is denied if its IPv4 address is."""
+"""IPv6 addresses of IPv4 hosts in networks with NAT64 (RFC 6052); such an address is denied if its IPv4 address is."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeniedNetworks:
-    """Hold disjoint, ordered networks."""
+    """Hold disjoint, sorted networks."""
 
     nets: tuple[Net, ...]
 
@@ -39,8 +38,8 @@ class DeniedNetworks:
     def of(nets: Iterable[Net]) -> DeniedNetworks:
         """Combine these networks with those that no build ever reaches."""
         every = [*ALWAYS, *nets]
-        # On a network with NAT64, 64:ff9b::a9fe:a9fe reaches 169.254.169.254, so every IPv4 network is denied in this
-        # form too.
+        # On a network with NAT64, 64:ff9b::a9fe:a9fe reaches 169.254.169.254, so every denied IPv4 network is also
+        # denied in this form.
         every += [_translated(net) for net in every if isinstance(net, ipaddress.IPv4Network)]
         # nft rejects a whole set if two of its intervals overlap, and operators' networks may lie within the fixed
         # ones.
@@ -52,7 +51,7 @@ class DeniedNetworks:
         return any(address in net for net in self.nets)
 
     def sets(self) -> Iterator[str]:
-        """Yield nft sets as they stand in a table."""
+        """Yield the definitions of nft sets, for a table."""
         for version in (4, 6):
             elements = ", ".join(str(net) for net in self.nets if net.version == version)
             yield f"set denied{version} {{ type ipv{version}_addr; flags interval; elements = {{ {elements} }}; }}"
@@ -64,10 +63,10 @@ def _translated(net: ipaddress.IPv4Network) -> ipaddress.IPv6Network:
 
 
 def read_nets(text: str) -> list[Net]:
-    """Parse addresses and networks separated by spaces or commas. Raise ValueError that names the invalid one."""
+    """Parse addresses and networks separated by spaces or commas. Raise ValueError, which names the invalid one."""
     return [ipaddress.ip_network(word) for word in text.replace(",", " ").split()]
 
 
 def single(address: str) -> Net:
-    """Return the network of one address; the text after a `%` is its interface. Raises ValueError."""
+    """Return the network of one address, without the interface after a `%`. Raises ValueError."""
     return ipaddress.ip_network(address.partition("%")[0])

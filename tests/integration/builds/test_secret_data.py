@@ -148,5 +148,5 @@ async def test_an_executor_without_keys_neither_takes_nor_gives_any(tmp_path: Pa
     assert outcome.result == "FAILURE" and "secret data cannot be returned here: this executor" in outcome.error
     assert outcome.secret is None and TOKEN not in bench.log and "| ran" in bench.log
     outcome = await bench.build(run=(returns,), spec={"parent_secrets": (sealed(HANDED),)})
-    assert outcome.result == "ERROR" and "secret data of a job before cannot be opened here" in outcome.error
+    assert outcome.result == "ERROR" and "secret data of a parent job cannot be decrypted here" in outcome.error
     assert "| ran" not in bench.log

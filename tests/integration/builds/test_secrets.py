@@ -123,7 +123,7 @@ async def test_a_secret_is_not_in_the_lines_that_a_report_shows(tmp_path: Path) 
     ("secret", "why"),
     [
         ({"project": "h/other"}, "other (local) has no key here"),
-        ({"oidc": {"ttl": 60}}, "OpenID Connect, which this Headgate does not issue"),
+        ({"oidc": {"ttl": 60}}, "OpenID Connect token, which Headgate does not issue"),
     ],
 )
 async def test_a_secret_that_cannot_be_opened_is_an_error_that_says_so(tmp_path: Path, secret: Any, why: str) -> None:

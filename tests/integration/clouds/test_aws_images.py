@@ -287,7 +287,7 @@ async def test_an_import_that_takes_too_long_is_cancelled_and_its_late_fruit_is_
     assert isinstance(waiting, Sending) and waiting.why == "AWS imports it: pending 0%"
     clock.now_s += 2
     with pytest.raises(
-        LaunchFailed, match="not imported the file within 600 s, its import-timeout; it said: pending 0%"
+        LaunchFailed, match="not imported the file within 600 s, its import-timeout; its last status: pending 0%"
     ):
         await images.send(one, state, None)
     assert [task.answer["SnapshotTaskDetail"]["Status"] for task in ground.ec2.tasks.values()] == ["deleting"]
@@ -344,7 +344,9 @@ async def test_what_is_listed_late_is_waited_for_and_not_for_ever(
         waiting = await images.send(one, state, None)
         assert isinstance(waiting, Sending) and waiting.why.endswith(f"{state[key]} yet")
         clock.now_s += SEEN_S + 1
-        with pytest.raises(LaunchFailed, match=f"AWS does not list the (import|image) {state[key]}: it is gone"):
+        with pytest.raises(
+            LaunchFailed, match=f"AWS does not list the (import|image) {state[key]}: it no longer exists"
+        ):
             await images.send(one, waiting.state, None)
         if key == "image":
             await gone(images, one, state)
@@ -355,12 +357,14 @@ async def test_a_file_that_changes_under_way_is_no_object_and_one_that_is_not_ta
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
     one = wanted(ground, b"another")
-    with pytest.raises(LaunchFailed, match="not any more what its build returned"):
+    with pytest.raises(LaunchFailed, match="no longer has the digest that its build returned"):
         await sent(images, one, file)
     assert ground.objects() == {}
     one = wanted(ground)
     ground.faults.always(unheard, lambda asked: "partNumber" in asked.path)
-    with pytest.raises(LaunchFailed, match=f"the bucket {ground.bucket} did not take the file, sent 3 times"):
+    with pytest.raises(
+        LaunchFailed, match=f"the bucket {ground.bucket} did not accept the file, although it was sent 3 times"
+    ):
         await sent(images, one, file)
     assert len(ground.objects()) == 1, "of each earlier one nothing is left"
     await gone(images, one)
@@ -405,7 +409,7 @@ async def test_a_snapshot_that_was_not_ended_is_written_anew_and_one_that_failed
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
     one = wanted(ground, b"another", import_method="ebs-direct")
-    with pytest.raises(LaunchFailed, match="not any more what its build returned"):
+    with pytest.raises(LaunchFailed, match="no longer has the digest that its build returned"):
         await sent(images, one, file)
     assert [found["State"] for found in ground.ec2.snapshots.values()] == ["pending"]
     (left,) = [found for found in await images.listed(one.provider) if found.tags.get(UPLOAD_TAG) == one.upload]
@@ -517,7 +521,7 @@ async def test_a_bucket_that_is_elsewhere_missing_or_not_ours_is_told(
     moved = b"<Error><Code>PermanentRedirect</Code><Message>use the endpoint</Message></Error>"
     ground.faults.once(answers(301, moved), lambda asked: asked.method == "HEAD")
     ground.faults.once(answers(403), lambda asked: asked.method == "HEAD")
-    for text in ("is in another region than us-east-1", "does not let Headgate look into the bucket"):
+    for text in ("is not in the region us-east-1", "does not let Headgate read the bucket"):
         with pytest.raises(LaunchFailed, match=text):
             await images.send(one, {}, None)
     ground.faults.always(answers(301, moved), lambda asked: asked.method == "GET")

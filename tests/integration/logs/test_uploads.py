@@ -149,8 +149,8 @@ async def test_what_is_written_is_there_while_the_build_runs_and_its_executor_ma
         manifest = await until("a part is there", there, every_s=0.01)
     assert not manifest.complete and len(manifest.parts) >= 3
     told = await read(store, manifest, "job-output.txt")
-    assert told.startswith(b"".join(lines[:2_500])) and told.endswith(b"are not there --\n")
-    assert b"executor.example did not get to keep the rest" in told[size:] and "rest" in missing(manifest)
+    assert told.startswith(b"".join(lines[:2_500])) and told.endswith(b"build are missing --\n")
+    assert b"executor.example stopped before it stored the rest" in told[size:] and "rest" in missing(manifest)
     assert await read(store, manifest, "job-output.txt", size - 5, size + 3) == told[size - 5 : size + 3]
     assert KeptLogs(store).file(manifest, "report/index.html") is None
 
@@ -199,7 +199,7 @@ async def test_what_runs_on_lost_executors_wrote_stays_beside_what_the_last_run_
     assert found.pop("job-output.txt") == b"of run 3\n"
     assert sorted(found) == ["job-output.lost-1.txt", "job-output.lost-2.txt"]
     for number, content in enumerate(found.values(), 1):
-        assert content.startswith(b"of run %d\n-- executor.example did not get to keep" % number)
+        assert content.startswith(b"of run %d\n-- executor.example stopped before it stored" % number)
 
 
 async def test_a_store_that_is_away_holds_up_nobody_and_loses_nothing(
@@ -357,7 +357,7 @@ async def test_an_executor_that_is_killed_while_it_uploads_leaves_what_was_there
     manifest = await KeptLogs(store).of("b1")
     assert manifest is not None and not manifest.complete and manifest.files == ()
     told = await read(store, manifest, "job-output.txt")
-    assert told.startswith(b"until then\n") and b"killed.example did not get to keep the rest" in told
+    assert told.startswith(b"until then\n") and b"killed.example stopped before it stored the rest" in told
     assert KeptLogs(store).file(manifest, "report.html") is None, "half of it is not shown"
     async with working(made(tmp_path / "logs", store)):  # its disk comes back
         manifest = await completed(store, "b1")

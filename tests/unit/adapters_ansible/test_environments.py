@@ -115,7 +115,7 @@ def test_versions_that_no_job_may_ask_for(tmp_path: Path, version: str) -> None:
         ),
         ("Error: ensurepip is not available\n", "apt-get install python3-venv"),
         ("noise\nERROR: No matching distribution found for ansible==9.13.0\nhint\n", "ERROR: No matching distribution"),
-        ("", "it says nothing"),
+        ("", "it printed nothing"),
     ],
 )
 def test_what_went_wrong_is_told_with_what_to_do(said: str, wanted: str) -> None:

@@ -71,7 +71,7 @@ async def test_what_cannot_be_opened_says_why_and_what_to_do(value, words):
 
 
 async def test_a_wrong_password_says_what_to_do():
-    with pytest.raises(SecretError, match=r"Set \[keystore\] password to the one it was written with"):
+    with pytest.raises(SecretError, match=r"Set \[keystore\] password to the one with which it was written"):
         await (await keystore("wrong")).opened(*APP, SECRET)
 
 
@@ -91,7 +91,7 @@ async def test_another_password_takes_no_key_away_that_is_made_meanwhile(monkeyp
         return found
 
     monkeypatch.setattr(KeyStore, "every", overtaken)
-    with pytest.raises(SecretError, match=r"org/app \(hub\) were changed meanwhile"):
+    with pytest.raises(SecretError, match=r"changed the keys of org/app \(hub\) meanwhile"):
         await keys.repassword(PASSWORD, "battery staple")
     assert [one.version for one in await keys.pairs(*APP)] == [2, 1]
 

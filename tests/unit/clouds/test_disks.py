@@ -45,7 +45,7 @@ def test_a_vmdk_that_is_one_sparse_file_is_accepted(tmp_path: Path, content: byt
         (vmdk(descriptor("twoGbMaxExtentSparse")), "twoGbMaxExtentSparse"),
         (vmdk(descriptor(more='# createType="vmfs"')), "vmfs"),
         (vmdk(descriptor(more="createtype = custom")), "custom"),
-        (vmdk(b'RW 2048 SPARSE "disk.vmdk"\n'), "its descriptor has no type"),
+        (vmdk(b'RW 2048 SPARSE "disk.vmdk"\n'), "its descriptor has no createType"),
         (vmdk(descriptor("monolithicSparse", SPARSE, 'RW 8 FLAT "/etc/passwd" 0')), "extents"),
         (vmdk(descriptor("monolithicSparse", SPARSE, '\t rw 8 SPARSE "other.vmdk"')), "extents"),
         (vmdk(descriptor("monolithicSparse", SPARSE, "RW", '8 FLAT "/etc/passwd" 0')), "extents"),

@@ -1,8 +1,8 @@
-"""Make environments of Ansible completely, or not at all, and supply each build with the one it needs.
+"""Install environments of Ansible completely or not at all, and supply each build with the one that it needs.
 
-Several people and executors may request one at once: one process makes it, and the others wait. The lock is the
-kernel's, and programs that are started here inherit it: after a process is killed, the next one waits until its
-programs have ended.
+Several people and executors may request an environment at once: one process makes it, and the others wait. The lock is
+a kernel lock that started programs inherit: after a process is killed, the next one waits until those programs have
+ended.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from headgate.config.keys.job import ANSIBLE_VERSIONS
 ROOM_BYTES = 600_000_000
 """Disk space that an environment needs while it is made; half of it is free again afterwards."""
 PYTHONS = {"9": ("3.11", "3.12"), "11": ("3.11", "3.12", "3.13")}
-"""Version of Ansible -> the versions of Python that it runs on, among those that Headgate supports."""
+"""Version of Ansible -> versions of Python that both it and Headgate support."""
 MODE, UMASK = 0o755, 0o022
-"""Environments are readable by everybody, since builds run as users of their own."""
+"""Environments are readable by everybody, because builds may run as other users."""
 _OWN = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT", "PIP_REQUIREMENT")
 """Variables that would make pip install other packages, or install them elsewhere."""
 _UNREACHED = (
@@ -49,14 +49,14 @@ Say = Callable[[str], None]
 
 
 class CannotInstall(UserError):
-    """Report that a version cannot be installed; the text says why, and what to do."""
+    """Report that a version cannot be installed; the text gives the reason and what to do."""
 
 
 def install(
     environments: versions.Environments, version: str, *, say: Say, wheels: Path | None = None
 ) -> versions.Environment:
-    """Return the environment of a version, and make it if necessary: from the files in `wheels`, or else from the
-    package index. Raise CannotInstall."""
+    """Return the environment of a version, and make it if necessary: from the files in `wheels` if given, otherwise
+    from the package index. Raise CannotInstall."""
     known(version)
     if versions.PYTHON not in PYTHONS[version]:
         runs = ", ".join(PYTHONS[version])
@@ -70,7 +70,7 @@ def install(
                 say(f"installing Ansible {version} (ansible-core {environments.core(version)}) into {place}")
                 _make(environments, version, wheels, lock)
                 found = _current(environments, version)
-                assert found is not None, "it was made"
+                assert found is not None, "it has been made"
             _sweep(environments, version)
             return found
     except OSError as error:
@@ -79,7 +79,7 @@ def install(
 
 
 def known(version: str) -> None:
-    """Raise CannotInstall for a version that no job may ask for."""
+    """Raise CannotInstall for a version that no job may request."""
     if version not in ANSIBLE_VERSIONS:
         names = " and ".join(ANSIBLE_VERSIONS)
         raise CannotInstall(f"there is no Ansible version {version}: jobs may ask for {names}, as `ansible-version`")
@@ -91,8 +91,8 @@ def _current(environments: versions.Environments, version: str) -> versions.Envi
 
 @contextmanager
 def _alone(path: Path, say: Say) -> Iterator[int]:
-    """Hold the lock. Raise OSError."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # a user who can read it could lock it
+    """Hold the lock and yield its descriptor. Raise OSError."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # any user who can read it could lock it
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -105,7 +105,7 @@ def _alone(path: Path, say: Say) -> Iterator[int]:
 
 
 def _make(environments: versions.Environments, version: str, wheels: Path | None, lock: int) -> None:
-    """Make the environment. An incomplete one is removed, or, if this process is killed, the next installation removes
+    """Make the environment. Remove an incomplete one; if this process is killed first, the next installation removes
     it. Raise CannotInstall, OSError."""
     place = environments.place(version)
     shutil.rmtree(place, ignore_errors=True)
@@ -115,7 +115,7 @@ def _make(environments: versions.Environments, version: str, wheels: Path | None
     complete = False
     try:
         place.mkdir(mode=MODE)
-        # mkdir is subject to the umask of the user who runs this.
+        # `mkdir` applies the umask of the user, `chmod` does not.
         place.chmod(MODE)
         tmp = place / "tmp"
         tmp.mkdir()
@@ -136,22 +136,23 @@ def _make(environments: versions.Environments, version: str, wheels: Path | None
 
 
 def _steps(lock: Path, more: Path | None, place: Path, wheels: Path | None) -> Iterator[list[str]]:
-    """Yield the commands that make an environment. Only wheels are accepted, and no fetched code runs before all
-    packages match their hashes, provided that the operator's file has hashes, too."""
+    """Yield the commands that make an environment. They accept only wheels, so no fetched code runs before all packages
+    match their hashes, provided that the operator's file has hashes, too."""
     python = str(place / "bin" / "python")
     here = importlib.util.find_spec("pip") is not None
     yield [sys.executable, "-m", "venv", *(["--without-pip"] if here else []), str(place)]
-    # The pip of Headgate's own environment spares a copy of pip in every other one.
+    # With the pip of Headgate's own environment, no other environment needs a copy.
     pip = [sys.executable, "-m", "pip", "--python", python] if here else [python, "-m", "pip"]
     source = ["--no-index", "--find-links", str(wheels)] if wheels is not None else ["--retries", "2"]
     # A source distribution runs its build script while other packages are still unchecked; wheels run nothing.
     flags = ["--no-input", "--disable-pip-version-check", "--no-compile", "--only-binary", ":all:"]
     yield [*pip, "install", "--quiet", *flags, *source, "--require-hashes", "--requirement", str(lock)]
     if more is not None:
-        pins = place / "tmp" / "pins.txt"  # keep the versions that Ansible was tested with
+        # The operator's packages must not change the versions with which Ansible was tested.
+        pins = place / "tmp" / "pins.txt"
         pins.write_text("\n".join(re.findall(r"^[^\s#-]\S*==\S+", lock.read_text(), re.MULTILINE)))
         yield [*pip, "install", "--quiet", *flags, *source, "--constraint", str(pins), "--requirement", str(more)]
-    # users of Ansible cannot write there; collections are large, and most are never used
+    # Compiled now, because builds cannot write there. Without the collections, which are large and mostly unused.
     yield [python, "-m", "compileall", "-q", "-x", "ansible_collections", str(place / "lib")]
 
 
@@ -168,13 +169,14 @@ def _run(words: Sequence[str], tmp: Path, lock: int) -> subprocess.CompletedProc
         cwd=tmp,
         env={**environment, "TMPDIR": str(tmp)},
         umask=UMASK,
-        # pip goes on when this process is killed: with the lock inherited, nobody else writes there meanwhile.
+        # pip continues when this process is killed. Because it inherits the lock, no other process writes there
+        # meanwhile.
         pass_fds=(lock,),
     )
 
 
 def _seal(place: Path, mark: versions.EnvironmentMark) -> None:
-    """Write the mark in one step, after all other files are on the disk."""
+    """Write the mark atomically, after all other files are on the disk."""
     fresh = place / f".{versions.MARK}"
     with open(fresh, "wb") as file:
         file.write(msgspec.json.encode(mark))
@@ -187,7 +189,8 @@ def _seal(place: Path, mark: versions.EnvironmentMark) -> None:
 
 
 def _sweep(environments: versions.Environments, version: str) -> None:
-    """Remove earlier environments of the version that no build uses; the next installation tries the others again."""
+    """Remove earlier environments of the version that no build uses; the next installation tries again to remove the
+    others."""
     now = environments.place(version)
     for place in environments.root.glob(f"{version}-*"):
         if place == now:
@@ -195,8 +198,7 @@ def _sweep(environments: versions.Environments, version: str) -> None:
         fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The mark goes first: a removal that is interrupted leaves an incomplete environment that nobody takes for
-            # usable.
+            # The mark is removed first: an interrupted removal leaves an incomplete environment, which is never used.
             (place / versions.MARK).unlink(missing_ok=True)
             shutil.rmtree(place, ignore_errors=True)
         except BlockingIOError:
@@ -206,8 +208,8 @@ def _sweep(environments: versions.Environments, version: str) -> None:
 
 
 def explained(version: str, place: Path, output: str, more: Path | None = None, *, added: bool = False) -> str:
-    """Return the meaning of an installer's output, with advice. `more`: the operator's file; `added`: whether its
-    packages were being installed."""
+    """Explain the output of a failed installer, with advice. `more`: the operator's file; `added`: whether its packages
+    were being installed."""
     if "No space left on device" in output or "Disk quota exceeded" in output:
         return _no_room(version, place, "no space was left")
     last = _last(output)
@@ -246,11 +248,11 @@ def _last(output: str) -> str:
     """Return the most informative line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")]
-    return (errors or lines or ["it says nothing"])[-1][:_WORDS_MAX]
+    return (errors or lines or ["it printed nothing"])[-1][:_WORDS_MAX]
 
 
 class AnsibleSupply:
-    """Supply each build with its Ansible. `manages` says whether missing versions are installed."""
+    """Supply each build with its Ansible. `manages`: whether to install missing versions."""
 
     def __init__(self, environments: versions.Environments | None, *, manages: bool) -> None:
         self._environments, self._manages = environments, manages
@@ -258,19 +260,19 @@ class AnsibleSupply:
 
     @asynccontextmanager
     async def taken(self, version: str, *, requested: bool, say: Say) -> AsyncIterator[versions.Environment | None]:
-        """Hold the program that runs the playbooks of a job; None: the one installed with Headgate, if there is one.
-        `requested`: see `Environments.choose`. Raise AnsibleNotInstalled, CannotInstall."""
+        """Hold the environment that runs the playbooks of a job; None: the Ansible installed with Headgate, if there is
+        one. `requested`: see `Environments.choose`. Raise AnsibleNotInstalled, CannotInstall."""
         while True:
             found = await self._chosen(version, requested, say)
             if found is None:
                 yield None
                 return
-            # Held for as long as the build runs: an installation of a newer list would remove this one.
+            # Held for as long as the build runs: otherwise an installation with a newer list would remove this one.
             with versions.used(found) as still_there:
                 if still_there:
                     yield found
                     return
-            await asyncio.sleep(REMOVED_S)  # a process that keeps the lock needlessly delays this build alone
+            await asyncio.sleep(REMOVED_S)  # a process that holds the lock for long delays only this build
 
     async def _chosen(self, version: str, requested: bool, say: Say) -> versions.Environment | None:
         if self._environments is None:
@@ -297,7 +299,7 @@ class AnsibleSupply:
 
     async def _install(self, version: str) -> None:
         """Install in a process, which can be ended.  Raise CannotInstall."""
-        assert self._environments is not None, "asked by who looked into them"
+        assert self._environments is not None, "`_chosen` has read them"
         # -P: a file in the current directory must not hide a module.
         words = [sys.executable, "-P", "-m", __name__, *map(str, self._environments.places), version]
         process = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE, start_new_session=True)
@@ -306,7 +308,7 @@ class AnsibleSupply:
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
-                    # The session, since pip is a child of this process and would go on.
+                    # The complete process group: pip is a child of the installer, and would continue without it.
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         if process.returncode:
@@ -314,12 +316,13 @@ class AnsibleSupply:
             raise CannotInstall(why or f"installing Ansible {version} ended with status {process.returncode}")
 
     async def close(self) -> None:
-        """Stop; call this once no build runs any more."""
+        """Stop installations; call this once no build runs any more."""
         await end(*self._installing.values())
 
 
 def main() -> None:
-    """Install a version below a directory, of the lists in another, with the packages that a file names."""
+    """Install a version. Arguments: directory for environments, directory of lists, optional file of more packages,
+    version."""
     *places, version = sys.argv[1:]
     try:
         install(versions.Environments(*map(Path, places)), version, say=lambda _: None)

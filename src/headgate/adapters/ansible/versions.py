@@ -1,8 +1,8 @@
-"""Find the versions of Ansible that jobs ask for, and which one runs the playbooks of a job.
+"""Find the installed versions of Ansible, and the one that runs the playbooks of a job.
 
-Each is an environment: a directory with a Python of its own, named after the version and a digest of the list of
-packages that it is made of.  It counts once the file MARK is in it, which is written last: what a killed installation
-leaves is never used.
+Each is an environment: a directory with its own Python, named after the version and a digest of its list of packages.
+It is used only if it contains the file MARK, which is written last: the remains of a killed installation are never
+used.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from headgate.config.keys.job import ANSIBLE_VERSIONS
 LOCKS = Path(__file__).parent / "locks"
 MARK = "headgate.json"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-"""Headgate's own version of Python, which its plugins need, since Ansible loads them."""
+"""Headgate's own version of Python. Ansible must run on the same one, because it loads Headgate's plugins."""
 _DIGEST_SIZE = 8
 
 
 class AnsibleNotInstalled(Exception):
-    """Report that the version that a job asks for is not installed; the text says what to do."""
+    """Report that the version that a job requests is not installed; the text says what to do."""
 
     def __init__(self, version: str) -> None:
         super().__init__(
@@ -56,7 +56,7 @@ class Environment:
     place: Path
     mark: EnvironmentMark
     current: bool
-    """Whether it has the packages that this version of Headgate names; one made by an earlier Headgate may have older
+    """Whether it has the packages that this version of Headgate requires; an earlier Headgate may have installed older
     ones."""
 
     @property
@@ -70,8 +70,8 @@ class Environment:
 
 
 class Environments:
-    """Find environments below `root`, made from the lists of packages in `locks`, and of those that the operator adds
-    to each: `more`, a file as pip reads it."""
+    """Find environments below `root`. They are made from the lists of packages in `locks`, and from those that the
+    operator adds to each: `more`, a requirements file of pip."""
 
     def __init__(self, root: Path, locks: Path = LOCKS, more: Path | None = None) -> None:
         self.root, self._locks, self.more = root, locks, more
@@ -88,13 +88,14 @@ class Environments:
     def core(self, version: str) -> str:
         """Return the version of ansible-core that the list of packages names."""
         found = re.search(r"^ansible-core==(\S+)", self.lock(version).read_text(), re.MULTILINE)
-        assert found is not None, "every list names one"
+        assert found is not None, "every list has ansible-core"
         return found[1]
 
     def place(self, version: str) -> Path:
-        """Return its directory, which may not exist yet. Raise OSError if the operator's file cannot be read."""
+        """Return the directory of the current environment, which may not exist yet. Raise OSError if the operator's
+        file cannot be read."""
         more = self.more.read_bytes() if self.more is not None else b""
-        # Another list of packages is another directory: an environment is never changed while builds use it.
+        # Another list of packages gets another directory, so an environment never changes while builds use it.
         digest = hashlib.sha256(self.lock(version).read_bytes() + PYTHON.encode() + more).hexdigest()
         return self.root / f"{version}-{digest[:_DIGEST_SIZE]}"
 
@@ -105,7 +106,7 @@ class Environments:
         except OSError:  # without the operator's file, installed environments still work
             now = None
         marks = ((place, _mark(place)) for place in self.root.glob(f"{version}-*"))
-        # An environment of another Python, from before an upgrade, cannot load our plugins.
+        # An environment from before an upgrade of Python cannot load Headgate's plugins.
         found = [Environment(place, mark, place == now) for place, mark in marks if mark and mark.python == PYTHON]
         return sorted(found, key=lambda one: (one.current, one.mark.made_ms), reverse=True)
 
@@ -113,8 +114,8 @@ class Environments:
         return next(iter(self.all(version)), None)
 
     def choose(self, version: str, *, requested: bool) -> Environment | None:
-        """Return the program that runs the playbooks of a job; None: the one installed with Headgate, if there is one.
-        `requested`: whether the job or its tenant requests the version, which otherwise is the default. Raise
+        """Return the environment that runs the playbooks of a job; None: the Ansible installed with Headgate, if there
+        is one. `requested`: whether the job or its tenant names the version; otherwise it is the default. Raise
         AnsibleNotInstalled."""
         found = self.find(version)
         if found is not None:
@@ -134,7 +135,7 @@ def beside() -> str | None:
 
 @contextmanager
 def used(environment: Environment) -> Iterator[bool]:
-    """Protect it from removal, and return whether it still exists. Raise OSError."""
+    """Protect the environment from removal, and yield whether it still exists. Raise OSError."""
     try:
         fd = os.open(environment.place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -143,7 +144,7 @@ def used(environment: Environment) -> Iterator[bool]:
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            # Looked at under the lock: it may have been removed between the choice and the lock.
+            # Checked under the lock: the environment may have been removed between the choice and the lock.
             there = _mark(environment.place) is not None
         except BlockingIOError:  # it is being removed
             there = False

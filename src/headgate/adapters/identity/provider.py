@@ -1,4 +1,4 @@
-"""Represent an OpenID provider: its metadata, its keys, and the claims that it makes about people."""
+"""Query an OpenID provider: for its metadata, its keys, and its claims about people."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ import jwt
 log = logging.getLogger("headgate.web")
 
 ASKING_MAX_S = 10.0
-"""Time limit for the beginning of an answer; the whole answer may take twice as long."""
+"""Time limit for the beginning of an answer; the complete answer may take twice as long."""
 WAITING_MAX_S = 20.0
-"""How long a caller waits for the provider's data."""
+"""Time limit for a caller that waits for the provider's data."""
 AGAIN_S = 10.0
 """Shortest interval between two requests for the keys, however many tokens name an unknown key."""
 FRESH_S = 3_600.0
@@ -40,11 +40,11 @@ Json = dict[str, Any]
 
 
 class ProviderAway(Exception):
-    """Report that the provider does not answer, or sends an invalid answer; the text says why."""
+    """Report that the provider does not answer, or sends an invalid answer; the text gives the reason."""
 
 
 class NotBelieved(Exception):
-    """Report that the provider does not vouch for a person; the text says why."""
+    """Report that the provider does not vouch for a person; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,48 +62,48 @@ class ProviderMetadata:
 
 @dataclass(slots=True)
 class IdentityProvider:
-    """Represent one issuer. Its metadata is fetched in a thread, so that only those who want to wait do."""
+    """Represent one issuer. A thread fetches its metadata, so that only callers that choose to wait are delayed."""
 
     issuer: str
     client_id: str
     secret: str = field(default="", repr=False)
     keys_url: str = ""
-    """URL of its keys; empty: the one that the provider publishes."""
+    """URL of its keys; empty: the URL that the provider publishes."""
     trust: ssl.SSLContext | bool = True
     now_s: Callable[[], float] = time.monotonic
     patience_s: float = ASKING_MAX_S
     _published: ProviderMetadata | None = None
     _requested_s: float = -AGAIN_S
     _known_s: float = 0.0
-    _why: str = "it has not been asked yet"
+    _why: str = "no request was sent yet"
     _asking: Future[None] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, key: str) -> jwt.PyJWK | None:
-        """Return the key of this id, if it is known; otherwise start a request for it."""
+        """Return the key with this id if it is known; otherwise start a request for it and return None."""
         self.refresh(key)
         return self._key(key)
 
     def _key(self, key: str) -> jwt.PyJWK | None:
         keys = self._published.keys if self._published else {}
-        # A token may omit the id if the provider has one key.
+        # A token may omit the key id if the provider has a single key.
         return keys.get(key) or (next(iter(keys.values())) if not key and len(keys) == 1 else None)
 
     def refresh(self, key: str | None = None) -> Future[None] | None:
-        """Start a request to the provider if one is necessary and none was sent recently; return a future that is done
-        at its end. None: the known data suffice, or cannot be improved now. `key`: the id of a key that is needed."""
+        """Start a request to the provider if one is necessary and none was sent recently. Return a future that is done
+        when it ends, or None if the known data suffice or cannot be updated now. `key`: id of a key that is needed."""
         now = self.now_s()
         with self._lock:
             lacking = self._published is None or (key is not None and self._key(key) is None)
             if self._asking is not None and not self._asking.done():
                 return self._asking if lacking else None
-            # Anybody can send tokens with unknown key ids: without the interval, each would cost the provider a
-            # request.
+            # Anybody can send tokens with unknown key ids; without the interval, each would cause a request to the
+            # provider.
             if not (lacking or now - self._known_s > FRESH_S) or now - self._requested_s < AGAIN_S:
                 return None
             self._requested_s, self._asking = now, Future()
             self._asking.set_running_or_notify_cancel()
-            # A thread of its own: `get` is called where nothing can be awaited, and must not block the loop.
+            # A separate thread, because `get` is called from code that cannot await, and must not block the event loop.
             threading.Thread(target=self._ask, args=(self._asking,), daemon=True, name="openid").start()
             return self._asking if lacking else None
 
@@ -114,7 +114,7 @@ class IdentityProvider:
                 async with asyncio.timeout(WAITING_MAX_S):
                     await asyncio.shield(asyncio.wrap_future(waiting))
         if self._published is None:
-            raise ProviderAway(f"{self.issuer} cannot be used just now: {self._why}")
+            raise ProviderAway(f"{self.issuer} is unavailable now: {self._why}")
         return self._published
 
     def _ask(self, over: Future[None]) -> None:
@@ -123,18 +123,16 @@ class IdentityProvider:
             self._known_s = self.now_s()
         except (ProviderAway, ValueError) as error:
             self._why = str(error)[:WHY_MAX_CHARS]
-            log.warning("the OpenID provider %s cannot be used: %s", self.issuer, self._why)
+            log.warning("the OpenID provider %s is unavailable: %s", self.issuer, self._why)
         finally:
             over.set_result(None)
 
     async def _read(self) -> ProviderMetadata:
         """Read the metadata. Raise ProviderAway, ValueError."""
         metadata = await self._fetched(self.issuer.rstrip("/") + DISCOVERY)
-        # Required by OpenID Connect Discovery: another issuer could otherwise sign with its keys.
+        # OpenID Connect Discovery requires this check: otherwise another issuer could sign tokens with its own keys.
         if metadata.get("issuer") != self.issuer:
-            raise ValueError(
-                f"it says that it is the issuer {str(metadata.get('issuer'))[:200]!r}: write that into issuer_id"
-            )
+            raise ValueError(f"it calls itself the issuer {str(metadata.get('issuer'))[:200]!r}: set issuer_id to that")
         keys_url = self.keys_url or self._place(metadata, "jwks_uri")
         found = (await self._fetched(keys_url)).get("keys")
         if not isinstance(found, list):
@@ -156,7 +154,7 @@ class IdentityProvider:
         return url
 
     def login(self, published: ProviderMetadata, parameters: Mapping[str, str]) -> str:
-        """Return the URL where a person logs in, and from which they return with a code."""
+        """Return the URL where a person logs in; the provider sends them back from there with a code."""
         query = {"response_type": "code", "client_id": self.client_id, **parameters, "code_challenge_method": "S256"}
         return f"{published.authorization}{'&' if '?' in published.authorization else '?'}{urlencode(query)}"
 
@@ -176,7 +174,7 @@ class IdentityProvider:
         token, access = answer.get("id_token"), answer.get("access_token")
         if status != 200 or not isinstance(token, str):
             why = answer.get("error_description") or answer.get("error") or f"it answers {status}"
-            raise NotBelieved(f"{self.issuer} does not take the code: {str(why)[:200]}")
+            raise NotBelieved(f"{self.issuer} does not accept the code: {str(why)[:200]}")
         return token, access if isinstance(access, str) else ""
 
     async def userinfo(self, published: ProviderMetadata, access: str) -> Json:
@@ -184,7 +182,7 @@ class IdentityProvider:
         headers = {"Authorization": f"Bearer {access}"}
         status, answer = await self._request("GET", published.userinfo, headers=headers)
         if status != 200:
-            raise ProviderAway(f"{self.issuer} does not tell who this is: it answers {status}")
+            raise ProviderAway(f"{self.issuer} does not say who this person is: it answers {status}")
         return answer
 
     async def _fetched(self, url: str) -> Json:
@@ -194,19 +192,20 @@ class IdentityProvider:
             raise ProviderAway(f"{url} answers {status}")
         return answer
 
-    async def _request(self, method: str, url: str, **more: Any) -> tuple[int, Json]:  # as httpx has it
+    async def _request(self, method: str, url: str, **more: Any) -> tuple[int, Json]:  # arguments of httpx
         """Return the status and the content of the answer. Raise ProviderAway."""
-        # A few compressed kilobytes can become gigabytes before any limit on the body sees them.
+        # Without this, a few compressed kilobytes could become gigabytes before a limit on the body applies.
         plain = {"Accept-Encoding": "identity"}
         try:
             async with (
-                # The client's own limit is for each piece: a provider that trickles bytes would never reach it.
+                # The client's own timeout applies to each piece, so a provider that sends byte by byte never reaches
+                # it.
                 asyncio.timeout(2 * self.patience_s),
                 httpx.AsyncClient(verify=self.trust, timeout=self.patience_s, headers=plain) as client,
                 client.stream(method, url, **more) as answer,
             ):
                 if answer.headers.get("content-encoding", "identity") != "identity":
-                    raise ProviderAway(f"{url} answers something compressed, which it was not asked for")
+                    raise ProviderAway(f"{url} answers with compressed content, which was not requested")
                 body = bytearray()
                 async for piece in answer.aiter_raw():
                     body += piece
@@ -218,7 +217,7 @@ class IdentityProvider:
 
 
 def safe(url: str) -> bool:
-    """Return whether nobody else can read the connection: it uses https, or stays on this machine."""
+    """Return whether no third party can read the connection: it uses https, or stays on this machine."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -231,12 +230,12 @@ def safe(url: str) -> bool:
 
 
 def usable(found: list[Any]) -> dict[str, jwt.PyJWK]:  # JSON
-    """Return the keys for signatures, by id; those for other uses and of other kinds are left out."""
+    """Return the keys for signatures, by id; keys for other uses and of other kinds are left out."""
     keys: dict[str, jwt.PyJWK] = {}
     for one in found[:KEYS_MAX]:
-        # One unusable key must not take the others with it.
+        # One unusable key must not make the others unusable.
         with suppress(jwt.PyJWTError, TypeError, ValueError):
-            # A symmetric key in a public set would let anybody sign.
+            # With a symmetric key from a public set, anybody could sign.
             if isinstance(one, dict) and one.get("use", "sig") == "sig" and one.get("kty") != "oct":
                 key = jwt.PyJWK.from_dict(one)
                 if key.algorithm_name in SIGNED_BY:
@@ -256,5 +255,5 @@ def _mapping(url: str, status: int, body: bytes) -> Json:
 
 
 def _quoted(text: str) -> str:
-    """Encode a name or a secret for a header, as RFC 6749 demands."""
+    """Encode a name or a secret for a header, as RFC 6749 requires."""
     return urlencode({"": text})[1:]

@@ -1,4 +1,4 @@
-"""Verify bearer tokens: JSON web tokens, signed as the sections `[auth NAME]` of the settings say."""
+"""Verify bearer tokens: JSON web tokens, with signatures as configured in the sections `[auth NAME]`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPENID = "OpenIDConnect"
 
 
 class BadToken(Exception):
-    """Report a token that no authenticator accepts; the text says why, and `error` is the reference's code for it."""
+    """Report a token that no authenticator accepts; the text gives the reason, and `error` is the code of the API."""
 
     def __init__(self, why: str, error: str = "AuthTokenUnauthorizedException") -> None:
         super().__init__(why)
@@ -39,10 +39,10 @@ _OF_CLOCKS = (jwt.ImmatureSignatureError, jwt.ExpiredSignatureError)
 
 
 class KeySet(Protocol):
-    """Hold keys by id; the one with an empty id is for tokens that name none."""
+    """Hold keys by id; the key with an empty id is for tokens without a key id."""
 
-    def get(self, key: str, /) -> Any:  # as in PyJWT
-        """Return the key of this id; None if it is unknown."""
+    def get(self, key: str, /) -> Any:  # a key of PyJWT
+        """Return the key with this id, or None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ class Authenticator:
     age_max_s: float | None = None
     skew_s: float = 0.0
     driver: str = "HS256"
-    """HS256 | RS256 | OpenIDConnect: the last one has a set of keys, and pages can send people to it to log in."""
+    """HS256 | RS256 | OpenIDConnect. OpenIDConnect has a set of keys, and the pages can send people there to log in."""
     provider: IdentityProvider | None = None
-    """Where people log in; None if the tokens come from elsewhere."""
+    """Provider where people log in; None if the tokens come from elsewhere."""
     scope: str = SCOPE
-    """Scope that the provider is asked for, which selects the claims about a person."""
+    """Scope to request from the provider; it selects the claims about a person."""
     load_user_info: bool = True
     """Whether to request claims about a person besides those in the login's token."""
 
@@ -73,19 +73,19 @@ class Authenticator:
         return self.provider.client_id if self.provider else self.audience
 
     def verified(self, token: str, audience: str = "", needs: Sequence[str] = ()) -> dict[str, Any]:  # JSON
-        """Return the claims of a token with a valid signature, of this issuer, for this audience, not expired, and with
-        the required claims. Raise BadToken."""
+        """Verify that a token has a valid signature, comes from this issuer for this audience, has not expired, and has
+        the required claims; return its claims. Raise BadToken."""
         try:
-            # Only selects a key; nothing in the header is believed.
+            # The unverified header only selects a key; nothing else in it is used.
             named = str(jwt.get_unverified_header(token).get("kid", ""))
             key = self.keys.get(named) or (self.keys.get("") if self.provider is None else None)
             if key is None:
-                raise BadToken(f"authenticator {self.name} has no key of that id")
+                raise BadToken(f"authenticator {self.name} has no key with that id")
             claims: dict[str, Any] = jwt.decode(  # JSON
                 token,
                 key,
-                # Never the algorithm of the token's header: an attacker would name HS256, with the public key as its
-                # secret.
+                # Never the algorithm that the token's header names: an attacker could name HS256, and sign with the
+                # public key as the secret.
                 algorithms=[key.algorithm_name if isinstance(key, jwt.PyJWK) else self.algorithm],
                 issuer=self.issuer,
                 audience=audience or self.audience,
@@ -95,7 +95,7 @@ class Authenticator:
         except (jwt.PyJWTError, RecursionError) as error:
             clocks = "; do the clocks agree ([auth] skew)?" if isinstance(error, _OF_CLOCKS) else ""
             raise BadToken(f"authenticator {self.name}: {error}{clocks}", self._word(error)) from error
-        # The library accepts texts that look like numbers, with which the arithmetic of `read` would fail.
+        # The library also accepts strings that look like numbers, but the arithmetic in `read` would fail with them.
         for name in ("exp", "iat"):
             if not isinstance(claims.get(name, 0), int | float):
                 raise BadToken(
@@ -104,13 +104,13 @@ class Authenticator:
         return claims
 
     def read(self, token: str) -> dict[str, Any]:  # JSON
-        """Return the token's claims. Raises BadToken."""
+        """Verify a token for this audience, with its age and its user id, and return its claims. Raise BadToken."""
         claims = self.verified(token, needs=(self.uid_claim,))
         if self.age_max_s is not None and claims["exp"] - claims["iat"] > self.age_max_s:
             why = f"authenticator {self.name}: tokens may be valid for {self.age_max_s:g} s only"
             raise BadToken(why, "TokenExpiredError")
         if not isinstance(claims[self.uid_claim], str):
-            raise BadToken(f"authenticator {self.name}: claim {self.uid_claim} is not a text", "MissingUIDClaimError")
+            raise BadToken(f"authenticator {self.name}: claim {self.uid_claim} is not a string", "MissingUIDClaimError")
         return claims
 
     def _word(self, error: Exception) -> str:
@@ -120,9 +120,9 @@ class Authenticator:
 
 
 def read(token: str, among: Sequence[Authenticator]) -> tuple[Authenticator, dict[str, Any]]:  # JSON
-    """Return the authenticator of the token's issuer, and the claims. Raises BadToken."""
+    """Return the authenticator of the token's issuer, and the verified claims. Raises BadToken."""
     try:
-        # Unverified, for the issuer alone, which selects who verifies.
+        # Decoded without verification only to find the issuer, which selects the authenticator that verifies.
         claims = jwt.decode(token, options={"verify_signature": False})
     except (jwt.PyJWTError, RecursionError) as error:
         raise BadToken(f"this is not a token: {error}", "AuthTokenUndecodedException") from error
@@ -136,7 +136,7 @@ def authenticator(
     name: str, options: Mapping[str, str], file: Path, trust: ssl.SSLContext | None = None
 ) -> Authenticator:
     """Return the authenticator that a section of the settings describes; paths are relative to `file`. `trust`:
-    certificate authorities of providers, besides the system's. Raise UserError."""
+    certificate authorities that are accepted for providers. Raise UserError."""
 
     def wrong(what: str) -> UserError:
         return UserError(f"{file}: [auth {name}] {what}")
@@ -173,9 +173,9 @@ def _provider(
     """Return the provider of a section. Raise UserError."""
     for option in ("issuer_id", "keys_url"):
         if options.get(option) and not safe(options[option]):
-            raise wrong(f"{option} of driver {OPENID} is an https address (http only of this machine)")
+            raise wrong(f"{option} of driver {OPENID} must be an https address (http only for this machine)")
     if "openid" not in (options.get("scope") or SCOPE).split():
-        raise wrong("scope must have the word openid in it")
+        raise wrong("scope must contain the word openid")
     return IdentityProvider(
         options["issuer_id"],
         options["client_id"],
@@ -186,7 +186,7 @@ def _provider(
 
 
 def _shown(driver: str, issuer: str) -> str:
-    """Return the description of the driver for clients."""
+    """Return the name of the driver that the API shows to clients."""
     if driver == "RS256withJWKS":
         return "OpenIDConnect" if issuer.startswith(("https://", "http://")) else "RS256"
     return driver

@@ -9,7 +9,7 @@ from headgate.base.errors import UserError
 
 
 def trusting(*authorities: Path) -> ssl.SSLContext | None:
-    """Return a context that trusts the system's authorities and these (PEM); None if there are no others. Raise
+    """Return a context that trusts the system's authorities and these PEM files; None if no files are given. Raise
     UserError."""
     if not authorities:
         return None
@@ -18,7 +18,7 @@ def trusting(*authorities: Path) -> ssl.SSLContext | None:
         try:
             found.load_verify_locations(file)
         except OSError as error:
-            raise UserError(f"{file}: no certificates can be read from it: {error}") from error
+            raise UserError(f"{file}: cannot read certificates from it: {error}") from error
     # An operator may name an intermediate authority or the server's own certificate, without the root above it.
     found.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return found

@@ -1,8 +1,8 @@
-"""Judge proposals in a process that follows the layouts of tenants, and forks once for each question.
+"""Judge proposals in a process that follows the layouts of tenants, and forks once for each proposal.
 
-The fork sees all that the process knows, and is killed when it takes too long or too much; nothing else is lost then.
-What goes in (frames on standard input) comes from the process that started this one, and is trusted to be pickled; what
-comes out is JSON of one type.  When the input ends, so does everything here.
+The fork inherits everything that the process knows, and is killed when it takes too much time or memory; nothing else
+is lost then. The input (frames on standard input) comes from the process that started this one, so its pickles are
+trusted; the output is JSON of one type.  When the input ends, this process and all forks end.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from headgate.config.operator.model import Tenant
 from headgate.config.parse import ParseCache, ParsedBranch
 
 HEAD = struct.Struct("!Q")
-"""Precedes each frame and has its length in bytes."""
+"""Header of a frame: its length in bytes."""
 READ_BYTES = 1 << 20
 WALL_FACTOR = 3
-"""Elapsed time of a question, in multiples of its processor time, since the machine may be busy."""
+"""Limit on the elapsed time of a judgement, in multiples of its CPU time limit, because the machine may be busy."""
 OK, TIME, MEMORY, ENDED = "ok", "time", "memory", "ended"
 ANSWER_MAX_BYTES = 200_000_000
 OUT_OF_MEMORY = 3
@@ -40,14 +40,14 @@ OUT_OF_MEMORY = 3
 
 
 class Begin(NamedTuple):
-    """Start a tenant afresh, with nothing in it."""
+    """Start a tenant from an empty layout."""
 
     tenant: Tenant
     budgets: Budgets
 
 
 class Follow(NamedTuple):
-    """Send the projects whose configuration has changed, as project to branch to path to text, the default branch
+    """Send the projects whose configuration has changed: project -> branch -> path -> text, the default branch
     first."""
 
     tenant: str
@@ -85,7 +85,7 @@ class _Fork:
 
 
 class _Tenancy:
-    """Follow a tenant's layouts."""
+    """Follow the layouts of one tenant."""
 
     def __init__(self, begun: Begin) -> None:
         self._tenant, self._cache = begun.tenant, ParseCache(budgets=begun.budgets)
@@ -118,7 +118,7 @@ class Court:
         """Pipe -> the fork that writes into it."""
         self._buffer = bytearray()
         self._settled: TenantLayouts | None = None
-        """Layouts of the last fork; None before the first."""
+        """Layouts at the last fork; None before the first one."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(source, selectors.EVENT_READ)
 
@@ -166,7 +166,9 @@ class Court:
 
     def _fork(self, ask: Ask) -> None:
         layouts = self._tenants[ask.tenant].layouts
-        if layouts is not self._settled:  # forks share unchanged memory, so it is kept out of garbage collection
+        # Forks share memory until it is written. Frozen objects are left out of garbage collections, which write to
+        # every object that they visit.
+        if layouts is not self._settled:
             gc.unfreeze()
             gc.collect()
             gc.freeze()
@@ -174,8 +176,8 @@ class Court:
         here, there = os.pipe()
         pid = os.fork()
         if pid == 0:
-            # The fork closes every other pipe: a fork that held the output could answer other questions, and a pipe
-            # that it held would not end with its writer.
+            # The fork closes all other pipes. With the output, it could answer for other forks; and a pipe that it
+            # holds would not reach its end when its writer ends.
             _judge(layouts, ask, there, (self._in, self._out, here, *self._forks))
         os.close(there)
         until_s = time.monotonic() + WALL_FACTOR * ask.time_max_s
@@ -187,12 +189,12 @@ class Court:
         fork.answer += found
         if not found:
             self._end(fork, "")
-        # Judged by what arrives and not by what is announced: the text of a proposal decides the size of the answer.
+        # The limit applies to the received bytes, because the proposal determines the size of the answer.
         elif len(fork.answer) > ANSWER_MAX_BYTES:
             self._end(fork, MEMORY)
 
     def _end(self, fork: _Fork, how: str) -> None:
-        """Write the answer of a fork. `how` says why it is killed; if empty, it has ended."""
+        """Write the answer of a fork. `how`: reason to kill it; empty if it has ended."""
         if how:
             os.kill(fork.pid, signal.SIGKILL)
         _, status = os.waitpid(fork.pid, 0)
@@ -207,7 +209,7 @@ class Court:
 
 def _ended(status: int) -> str:
     if os.WIFSIGNALED(status):
-        # Other signals come of memory, too: the kernel's OOM killer, or a failed allocation in C.
+        # All other signals count as memory: the kernel's OOM killer, or a failed allocation in C.
         return TIME if os.WTERMSIG(status) == signal.SIGXCPU else MEMORY
     code = os.WEXITSTATUS(status)
     return OK if code == 0 else MEMORY if code == OUT_OF_MEMORY else ENDED
@@ -217,14 +219,14 @@ def _judge(layouts: TenantLayouts, ask: Ask, out: int, others: Iterable[int]) ->
     """Judge in the fork; never return."""
     code = 1
     try:
-        # A collection would touch every object and so copy the whole memory that the fork shares.
+        # A garbage collection would write to every object, and so copy all the memory that the fork shares.
         gc.disable()
         for one in others:
             os.close(one)
-        # The soft limit sends SIGXCPU, by which the parent knows the reason; the hard one kills what ignores it.
+        # The soft limit sends SIGXCPU, which tells the parent the reason; the hard one kills a fork that ignores it.
         resource.setrlimit(resource.RLIMIT_CPU, (ask.time_max_s, ask.time_max_s + 1))
         if (used_bytes := _space_bytes()) is not None:
-            # Counted from the present size: the layouts of all tenants are already in the address space.
+            # Counted from the current size, because the layouts of all tenants are already in the address space.
             most_bytes = used_bytes + ask.memory_max_bytes
             resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -240,7 +242,7 @@ def _judge(layouts: TenantLayouts, ask: Ask, out: int, others: Iterable[int]) ->
 
 
 def _space_bytes() -> int | None:
-    """Return the present size of the address space; None if the system does not provide it, as outside of Linux."""
+    """Return the current size of the address space; None if the system does not provide it, as outside Linux."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     except OSError:
@@ -254,10 +256,10 @@ def _write(out: int, body: bytes) -> None:
 
 
 def main() -> None:
-    # Ctrl-C reaches the whole terminal: the scheduler ends first, and this process with its input.
+    # Ctrl-C reaches every process of the terminal: the scheduler must end first, and then this one with its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     out = os.dup(1)
-    # A print anywhere in the code would otherwise break the frames; it goes to the log instead.
+    # Standard output becomes standard error: otherwise a print anywhere in the code would break the frames.
     os.dup2(2, 1)
     sys.setrecursionlimit(3_000)
     Court(0, out).run()

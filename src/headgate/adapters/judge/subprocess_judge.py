@@ -1,7 +1,8 @@
-"""Judge proposals in a process of their own, so that none of them can hold up anybody else.
+"""Judge proposals in a separate process, so that none of them can delay the scheduler.
 
 The process starts when it is first needed.  It receives the parts of a layout that it does not know yet, then the
-question.  A few questions are judged at a time, one of each project; the project that waited longest is first.
+proposal.  It judges a few proposals at a time, at most one of each project; the project that was served longest ago
+comes first.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts, ref
 log = logging.getLogger("headgate.judging")
 
 PLACES_MAX = 2
-"""Questions that are judged concurrently."""
+"""Number of proposals that are judged at once."""
 TRIES_MAX = 3
-"""Attempts for a question during which the process ends."""
+"""Limit on the attempts at a proposal if the process ends during each of them."""
 END_MAX_S = 5.0
-"""How long the process may take to end by itself."""
-SAID = "this takes more than {most} to read and to link ([scheduler] {option}); split it up, or take repetitions out"
+"""Time for the process to end before it is killed."""
+TOO_LARGE = "reading and linking this takes more than {most} ([scheduler] {option}); split it up, or remove repetitions"
 
 
 _MAIN = f"from {court.__name__} import main; main()"
 
 
 class JudgeLimits(NamedTuple):
-    """Limit one question."""
+    """Limit the judgement of one proposal."""
 
     time_max_s: int = 20
-    """Processor time in seconds."""
+    """CPU time in seconds."""
     memory_max_bytes: int = 1_000_000_000
     """Memory besides that of the layout itself."""
 
@@ -50,7 +51,7 @@ class _ProcessEnded(Exception):
 
 @dataclass(slots=True, eq=False)
 class _JudgeProcess:
-    """Hold the process, and the layouts that it knows."""
+    """Hold the process, and the layouts that were sent to it."""
 
     process: asyncio.subprocess.Process
     listening: asyncio.Future[None] | None = None
@@ -60,7 +61,7 @@ class _JudgeProcess:
 
 
 class ApartJudge:
-    """Implement `ports.judge.Judge`. Call `close` at the end."""
+    """Implement `ports.judge.Judge` with a separate process. Call `close` at the end."""
 
     def __init__(self, limits: JudgeLimits | None = None) -> None:
         self._limits = limits or JudgeLimits()
@@ -68,7 +69,7 @@ class ApartJudge:
         self._starting = asyncio.Lock()
         self._numbers = count(1)
         self._busy: dict[str, int] = {}
-        """Project with a running question -> sequence number of the question."""
+        """Project whose proposal is being judged -> sequence number of its turn."""
         self._served: dict[str, int] = {}
         self._line: list[tuple[str, asyncio.Future[None]]] = []
 
@@ -88,7 +89,7 @@ class ApartJudge:
             await end(running.listening)
 
     async def judged(self, layouts: TenantLayouts, request: LayoutRequest) -> Judgement:
-        """See `ports.judge`."""
+        """Judge a proposal in the process; see `ports.judge.Judge`."""
         await self._enter(request.project)
         try:
             for _ in range(TRIES_MAX):
@@ -96,7 +97,7 @@ class ApartJudge:
                     return self._judgement(request, *await self._ask(layouts, request))
                 except _ProcessEnded:
                     log.warning("the process that judges proposals has ended; starting it again")
-            return refusal(request, f"the process that reads this configuration has ended {TRIES_MAX} times over it")
+            return refusal(request, f"the process that reads this configuration has crashed on it {TRIES_MAX} times")
         finally:
             self._leave(request.project)
 
@@ -105,10 +106,11 @@ class ApartJudge:
         if how == court.OK:
             return msgspec.json.decode(body, type=Judgement)
         if how == court.TIME:
-            return refusal(request, SAID.format(most=f"{limits.time_max_s} s", option="config_reading_max_s"))
+            return refusal(request, TOO_LARGE.format(most=f"{limits.time_max_s} s", option="config_reading_max_s"))
         if how == court.MEMORY:
-            return refusal(request, SAID.format(most=sized(limits.memory_max_bytes), option="config_reading_max_bytes"))
-        return refusal(request, "this configuration cannot be judged; the log of the scheduler says why")
+            most = sized(limits.memory_max_bytes)
+            return refusal(request, TOO_LARGE.format(most=most, option="config_reading_max_bytes"))
+        return refusal(request, "this configuration cannot be judged; see the log of the scheduler for the reason")
 
     # --- turns
 
@@ -119,7 +121,7 @@ class ApartJudge:
         try:
             await waiter
         except asyncio.CancelledError:
-            # The turn was given in the same moment: it has to be passed on, or a place is lost forever.
+            # If this caller has just received its turn, it must pass it on, or the place would be lost forever.
             if waiter.done() and not waiter.cancelled():
                 self._leave(project)
             else:
@@ -131,7 +133,7 @@ class ApartJudge:
             free = [one for one in self._line if one[0] not in self._busy and not one[1].done()]
             if not free:
                 return
-            # One project with many changes cannot keep another waiting for more than one of its questions.
+            # Another project waits for at most one proposal of a project that has many.
             chosen = min(free, key=lambda one: self._served.get(one[0], 0))
             self._line.remove(chosen)
             self._busy[chosen[0]] = self._served[chosen[0]] = next(self._numbers)
@@ -144,15 +146,15 @@ class ApartJudge:
     # --- the process
 
     async def _ask(self, layouts: TenantLayouts, request: LayoutRequest) -> tuple[str, bytes]:
-        """Ask the process about a layout, and return the outcome and the answer. Raise _ProcessEnded."""
+        """Send a proposal to the process, and return the outcome and the answer. Raise _ProcessEnded."""
         running = await self._started()
         number, limits = next(self._numbers), self._limits
         tenant = layouts.tenant
         messages = _news(running.known.get(tenant.name), layouts)
         messages.append(court.Ask(number, tenant.name, msgspec.json.encode(request), *limits))
-        # First, since it may fail, and layouts that were not sent are not known.
+        # Pickled before `known` is set, because it may fail: layouts that were not sent must not count as known.
         sent = b"".join(court.frame(pickle.dumps(one)) for one in messages)
-        # No await between the difference and the write: another question must not be based on what was not sent yet.
+        # No await between `_news` and the write: the next proposal must not rely on layouts that were not sent yet.
         running.known[tenant.name] = layouts
         answer: asyncio.Future[tuple[str, bytes]] = asyncio.get_running_loop().create_future()
         running.waiting[number] = answer
@@ -193,7 +195,7 @@ class ApartJudge:
         except asyncio.IncompleteReadError:
             await running.process.wait()
         finally:
-            # Each asks again in a new process; `judged` counts how often.
+            # Each caller tries again with a new process; `judged` limits the attempts.
             for waiter in running.waiting.values():
                 if not waiter.done():
                     waiter.set_exception(_ProcessEnded())
@@ -205,7 +207,7 @@ async def _frame(stream: asyncio.StreamReader) -> bytes:
 
 
 def _news(known: TenantLayouts | None, layouts: TenantLayouts) -> list[court.Begin | court.Follow | court.Ask]:
-    """Return the changes that the process needs in order to know the layouts."""
+    """Return the messages that update the process from the known layouts to these."""
     messages: list[court.Begin | court.Follow | court.Ask] = []
     if known is layouts:
         return messages
@@ -228,5 +230,5 @@ def _same(old: object, new: object) -> bool:
         return True
     if not isinstance(old, dict) or not isinstance(new, dict):
         return False
-    # The order counts, too, since the default branch comes first. Identity suffices: parsed branches are never changed.
+    # The order matters, too, because the default branch comes first. Identity suffices: parsed branches are immutable.
     return list(old) == list(new) and all(old[branch] is new[branch] for branch in new)

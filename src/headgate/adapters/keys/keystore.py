@@ -1,4 +1,4 @@
-"""Store a pair of keys per project, the private half encrypted with a password that the store never sees."""
+"""Store the key pairs of projects; a password that is not in the store encrypts the private keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class KeyStore:
         self._places = KeyStorage()
 
     async def every(self) -> dict[tuple[str, str], tuple[KeyPair, ...]]:
-        """Map (connection, project) to its pairs, newest first."""
+        """Return (connection, project) -> its key pairs, newest first."""
         found: dict[tuple[str, str], tuple[KeyPair, ...]] = {}
         for entry in await self._store.list(self._places.path):
             names = entry.path.removeprefix(self._places.path).strip("/").split("/")
@@ -51,20 +51,21 @@ class KeyStore:
         return (known or await self._add(connection, project, only_first=True))[0].public
 
     async def rotate(self, connection: str, project: str, besides: Sequence[Op] = ()) -> tuple[KeyPair, ...]:
-        """Make a new pair and return all, newest first; older ones still open what they encrypted.  `besides` is
-        written with it.  Raises SecretError without a password."""
+        """Make a new pair and return all, newest first; older pairs still decrypt what they encrypted.  `besides` is
+        written in the same commit.  Raises SecretError without a password."""
         return await self._add(connection, project, only_first=False, besides=besides)
 
     async def retire(
         self, connection: str, project: str, version: int, besides: Sequence[Op] = ()
     ) -> tuple[KeyPair, ...]:
-        """Return the remaining pairs: what this one encrypted can no longer be decrypted. Raises SecretError."""
+        """Remove a pair, and return the remaining ones. Values that it encrypted can no longer be decrypted. Raises
+        SecretError."""
         place = self._place(connection, project)
 
         async def body(txn: Txn) -> tuple[KeyPair, ...]:
             entry = await txn.get(place.path)
             known = place.decode(entry.value).pairs if entry else ()
-            # The newest pair stays: everybody encrypts with it, and a project without one would get another at once.
+            # The newest pair stays: people encrypt with it, and a project without a pair would get a new one at once.
             if version not in [pair.version for pair in known[1:]]:
                 older = ", ".join(str(pair.version) for pair in known[1:]) or "none"
                 raise SecretError(f"there is no older key {version} of {project} ({connection}); older ones: {older}")
@@ -84,7 +85,8 @@ class KeyStore:
         return frozenset(pairs[index].version for index in fit if index is not None)
 
     async def repassword(self, old: str, new: str) -> int:
-        """Encrypt every private key with `new`, except those that it already opens. Return how many were changed.
+        """Encrypt every private key with the password `new`, except those that it already opens. Return how many keys
+        were changed.
 
         Raises SecretError.
         """
@@ -99,15 +101,15 @@ class KeyStore:
     async def put(
         self, connection: str, project: str, pairs: tuple[KeyPair, ...], known: tuple[KeyPair, ...] = ()
     ) -> None:
-        """Store pairs in place of the known ones. Raise SecretError when the store has others now."""
+        """Store pairs instead of the known ones. Raise SecretError if the store no longer has the known ones."""
         place = self._place(connection, project)
 
         async def body(txn: Txn) -> None:
             entry = await txn.get(place.path)
-            # Another process may have made a key since, and somebody may have encrypted with it.
+            # Another process may have made a key since, and people may already have encrypted with it.
             if (place.decode(entry.value).pairs if entry else ()) != known:
                 raise SecretError(
-                    f"the keys of {project} ({connection}) were changed meanwhile and stay as they are; do it again"
+                    f"another process changed the keys of {project} ({connection}) meanwhile; nothing was written"
                 )
             txn.do(place.put(ProjectKeyPairs(pairs)))
 
@@ -117,17 +119,17 @@ class KeyStore:
         await self._store.commit([], [self._place(connection, project).delete()])
 
     async def opened(self, connection: str, project: str, data: Any) -> Any:
-        """See `ports.secrets`."""
+        """Return `data` with its encrypted values in clear text; see `ports.secrets.Secrets`."""
         keys = await self._private(connection, project) if _encrypted(data) else []
         return await asyncio.to_thread(_opened, data, keys, f"of {project} ({connection})")
 
     async def sealed(self, connection: str, project: str, plain: bytes) -> Sealed:
-        """See `ports.secrets`."""
+        """Encrypt secret data with the project's public key; see `ports.secrets.Secrets`."""
         pem = await self.public(connection, project)
         return await asyncio.to_thread(rsa.seal, pem, connection, project, plain)
 
     async def unsealed(self, sealed: Sealed) -> bytes:
-        """See `ports.secrets`."""
+        """Decrypt secret data that `sealed` returned; see `ports.secrets.Secrets`."""
         keys = await self._private(sealed.connection, sealed.project)
         try:
             return await asyncio.to_thread(rsa.unseal, keys, sealed)
@@ -139,8 +141,8 @@ class KeyStore:
         pairs = await self.pairs(connection, project)
         if not pairs:
             raise SecretError(
-                f"{project} ({connection}) has no key here, so its secrets cannot be opened; import the key they were "
-                "encrypted with (`headgate keys import`) or encrypt them again (`headgate encrypt`)"
+                f"{project} ({connection}) has no key here, so its secrets cannot be opened; import the key that "
+                "encrypted them (`headgate keys import`) or encrypt them again (`headgate encrypt`)"
             )
         return [await asyncio.to_thread(self.unlocked, connection, project, pair) for pair in pairs]
 
@@ -153,7 +155,7 @@ class KeyStore:
         except rsa.BadKey as error:
             raise SecretError(
                 f"key {pair.version} of {project} ({connection}) cannot be opened: {error}. Set [keystore] password to "
-                "the one it was written with, or import a copy of the keys that was made with the present one"
+                "the one with which it was written, or import a copy of the keys that was made with the current one"
             ) from error
 
     async def _add(
@@ -161,18 +163,19 @@ class KeyStore:
     ) -> tuple[KeyPair, ...]:
         if not self._password:
             raise SecretError(NO_PASSWORD)
-        for pair in (await self.pairs(connection, project))[:1]:  # a store never has two passwords
+        # All keys of a store must have the same password, so one that does not open an existing key is refused.
+        for pair in (await self.pairs(connection, project))[:1]:
             await asyncio.to_thread(self.unlocked, connection, project, pair)
-        # Outside of the transaction, which may run several times: a key takes a second to make.
+        # Outside the transaction, which may run several times: generating a key takes a second.
         public, private = await asyncio.to_thread(rsa.generate, self._password)
         place = self._place(connection, project)
 
         async def body(txn: Txn) -> tuple[KeyPair, ...]:
             entry = await txn.get(place.path)
             known = place.decode(entry.value).pairs if entry else ()
-            if known and only_first:  # another process was quicker
+            if known and only_first:  # another process was faster
                 return known
-            # The newest pair is never retired, so that no number is given twice.
+            # No number is ever used twice, because the newest pair is never retired.
             version = max((pair.version for pair in known), default=0) + 1
             pairs = (KeyPair(version, self._now_ms(), public, private), *known)
             txn.do(place.put(ProjectKeyPairs(pairs)), *besides)
@@ -207,16 +210,16 @@ def _fitting(keys: Sequence[RSAPrivateKey], pieces: list[str]) -> int | None:
 
 
 def _repassworded(project: str, pair: KeyPair, old: str, new: str) -> KeyPair:
-    """Encrypt the private key with the new password, unless that opens it already.  Raise SecretError if neither
-    does."""
-    # The new one first, so that a run that was interrupted can be repeated.
+    """Encrypt the private key with the new password, unless that already opens it.  Raise SecretError if neither
+    password does."""
+    # The new password first, so that an interrupted run can be repeated.
     for password in (new, old):
         try:
             key = rsa.load_private(pair.private, password, checked=True)
         except rsa.BadKey:
             continue
         return pair if password == new else replace(pair, private=rsa.private_pem(key, new))
-    raise SecretError(f"key {pair.version} of {project} opens with neither password; keys before it were changed")
+    raise SecretError(f"neither password opens key {pair.version} of {project}; the keys before it were changed")
 
 
 def _opened(data: Any, keys: list[RSAPrivateKey], whose: str) -> Any:  # JSON

@@ -18,25 +18,26 @@ from headgate.gate.state.returns import Sealed
 
 KEY_SIZE_BITS = 4_096
 _OVERHEAD_BYTES = 2 * hashlib.sha1().digest_size + 2
-"""Padding of one piece; a key of 4096 bits leaves 470 bytes of text."""
+"""Size of the padding of one piece; a key of 4096 bits leaves 470 bytes for data."""
 NONCE_SIZE_BYTES = 12
 
 
 class BadKey(ValueError):
-    """Report that something is not a key, or that the password does not open it."""
+    """Report that a text is not a key, or that the password does not open it."""
 
 
 class Unopenable(ValueError):
-    """Report that these keys did not encrypt this."""
+    """Report that none of the keys decrypts a value, or that the value is damaged."""
 
 
 def _padding() -> padding.OAEP:
-    # the format prescribes SHA-1; OAEP does not depend on its collision resistance
+    # The format prescribes SHA-1; the security of OAEP does not depend on its collision resistance.
     return padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None)
 
 
 def generate(password: str) -> tuple[str, str]:
-    """Return a new pair as PEM: public, and private encrypted with the password.  Takes a second or so."""
+    """Return a new key pair as PEM: the public key, and the private one encrypted with the password.  This takes about
+    a second."""
     key = rsa.generate_private_key(public_exponent=65_537, key_size=KEY_SIZE_BITS)
     return public_pem(key), private_pem(key, password)
 
@@ -52,8 +53,8 @@ def private_pem(key: RSAPrivateKey, password: str) -> str:
 
 
 def load_private(pem: str, password: str, *, checked: bool = False) -> RSAPrivateKey:
-    """Read the key. Most of the time goes into checking its primes; a key from the store was `checked` when it was put
-    there. Raises BadKey."""
+    """Read the key. Checking its primes takes most of the time, so it is skipped for a key from the store, which was
+    `checked` before it was stored. Raises BadKey."""
     try:
         key = serialization.load_pem_private_key(
             pem.encode(), password.encode(), unsafe_skip_rsa_key_validation=checked
@@ -84,10 +85,10 @@ def fingerprint(pem: str) -> str:
 
 
 def encrypt(pem: str, plain: bytes) -> list[str]:
-    """Encrypt, and return Base64 pieces that decrypt to the pieces of `plain` in order. Raise BadKey."""
+    """Encrypt `plain` in pieces, and return them in order, as base64. Raise BadKey."""
     key = load_public(pem)
     size_bytes = key.key_size // 8 - _OVERHEAD_BYTES
-    # An empty text is one empty piece, so that it decrypts to itself.
+    # An empty value has one empty piece, so that it can be decrypted, too.
     parts = [plain[start : start + size_bytes] for start in range(0, max(1, len(plain)), size_bytes)]
     return [base64.b64encode(key.encrypt(part, _padding())).decode() for part in parts]
 
@@ -98,7 +99,7 @@ def decrypt(keys: Sequence[RSAPrivateKey], pieces: Sequence[str]) -> bytes:
 
 
 def fitting(keys: Sequence[RSAPrivateKey], pieces: Sequence[str]) -> tuple[int, bytes]:
-    """Return the first matching key, and the decrypted text. Raises Unopenable."""
+    """Return the index of the first key that decrypts the pieces, and the decrypted bytes. Raises Unopenable."""
     try:
         parts = [base64.b64decode("".join(piece.split()), validate=True) for piece in pieces]
     except binascii.Error as error:
@@ -107,21 +108,21 @@ def fitting(keys: Sequence[RSAPrivateKey], pieces: Sequence[str]) -> tuple[int, 
         try:
             return index, b"".join(key.decrypt(part, _padding()) for part in parts)
         except ValueError:
-            # OAEP says of a wrong key that decryption failed, and nothing else: each key has to be tried.
+            # With OAEP, a wrong key shows only as a failed decryption, so each key must be tried.
             continue
     raise Unopenable("it was encrypted with another key than this project's")
 
 
 def seal(pem: str, connection: str, project: str, plain: bytes) -> Sealed:
-    """Seal bytes. Raise BadKey."""
-    # A key for each text, so that a random nonce can never repeat under one.
+    """Encrypt bytes of any size with a fresh AES key, and that key with RSA. Raise BadKey."""
+    # A fresh key for each value, so that a random nonce can never repeat under the same key.
     key, nonce = AESGCM.generate_key(256), os.urandom(NONCE_SIZE_BYTES)
     box = nonce + AESGCM(key).encrypt(nonce, plain, _about(connection, project))
     return Sealed(connection, project, tuple(encrypt(pem, key)), base64.b64encode(box).decode())
 
 
 def unseal(keys: Sequence[RSAPrivateKey], sealed: Sealed) -> bytes:
-    """Open sealed bytes. Raise Unopenable."""
+    """Decrypt sealed bytes. Raise Unopenable."""
     key = decrypt(keys, sealed.key)
     try:
         box = base64.b64decode(sealed.box, validate=True)
@@ -132,5 +133,5 @@ def unseal(keys: Sequence[RSAPrivateKey], sealed: Sealed) -> bytes:
 
 
 def _about(connection: str, project: str) -> bytes:
-    # Authenticated with the text: a sealed value that is moved to another project's record does not open there.
+    # Authenticated with the data: a sealed value that is copied into another project's record cannot be opened there.
     return f"secret data\0{connection}\0{project}".encode()

@@ -1,4 +1,4 @@
-"""Store logs in a directory, which machines may share."""
+"""Store logs in a directory, which several machines may share."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ LISTED_AT_A_TIME = 1_000
 WRITING = ".writing-"
 """Prefix of the names of incomplete files."""
 WRITING_MAX_S = 86_400
-"""Age above which an incomplete file was left behind by a crash; it is listed so that it can be removed."""
+"""Age above which an incomplete file must come from a crash; it is then listed, so that it can be removed."""
 
 
 class LogDirectory:
-    """See `ports.logstore.LogStore`.  No link below `root` is followed.  `mode`: of directories."""
+    """Store logs in a directory; see `ports.logstore.LogStore`.  Links below `root` are never followed.  `mode`: mode
+    of new directories."""
 
     encodes = False
 
@@ -33,30 +34,29 @@ class LogDirectory:
         self.root, self._mode = root, mode
 
     async def put(self, key: str, content: AsyncGenerator[bytes, None], *, kind: str, encoding: str = "") -> None:
-        """See the port; files have no `kind`."""
+        """Write the content to a temporary file and rename it; see `LogStore.put`. The kind is not stored."""
         *above, name = checked_key(key).split("/")
         fresh = f"{WRITING}{secrets.token_hex(8)}"
         with ExitStack() as held:
             with _translated(key):
-                # The temporary file lies beside its target, because a rename is atomic only within one file system.
+                # The temporary file is beside its target, because a rename is atomic only within one file system.
                 place = await run_to_end(asyncio.to_thread(self._made, held, above))
                 file = await run_to_end(asyncio.to_thread(self._fresh, held, place, fresh))
             async for piece in content:
                 with _translated(key):
                     await run_to_end(asyncio.to_thread(_write, file, piece))
             with _translated(key):
-                # Synced before the rename: otherwise a crash of the machine could leave the final name with an empty
-                # file.
+                # Synced before the rename: otherwise a crash of the machine could leave an empty file under the final
+                # name.
                 await run_to_end(asyncio.to_thread(_settle, file.fileno()))
                 file.close()
                 os.replace(fresh, name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
 
     def _made(self, held: ExitStack, above: list[str]) -> Directory:
-        """Return a directory that `held` closes. Raise OSError, Strange."""
+        """Create the directories if necessary, and return the last one, which `held` closes. Raise OSError, Strange."""
         with suppress(FileExistsError):
             self.root.mkdir(self._mode, parents=True)
-        # Directory by directory, since `mkdir(parents=True)` follows links and gives those in between the default mode
-        # instead of ours.
+        # One by one, because `mkdir(parents=True)` follows links, and gives intermediate directories the default mode.
         with ExitStack() as passed:
             here = passed.enter_context(Directory.at(self.root))
             for name in above:
@@ -66,14 +66,14 @@ class LogDirectory:
             return held.enter_context(here.below())
 
     def _fresh(self, held: ExitStack, place: Directory, name: str) -> FileIO:
-        """Return a file that `held` closes and removes, unless it was renamed. Raise OSError."""
+        """Create a file that `held` closes, and removes unless it was renamed. Raise OSError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = FileIO(os.open(name, flags, 0o600 | self._mode & 0o044, dir_fd=place.fd), "w")
         held.callback(_discard, file, place, name)
         return file
 
     async def read(self, key: str, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
-        """See the port."""
+        """Yield a range of a file; see `LogStore.read`."""
         *above, name = checked_key(key).split("/")
         with ExitStack() as held:
             try:
@@ -93,14 +93,14 @@ class LogDirectory:
                 yield piece
 
     def _opened(self, held: ExitStack, above: list[str], name: str) -> int:
-        """Return a descriptor that `held` closes. Raise OSError, Strange."""
+        """Open a file, and return a descriptor that `held` closes. Raise OSError, Strange."""
         with Directory.at(self.root) as root, root.below(*above) as place, place.reading(name) as file:
             descriptor = os.dup(file.fileno())
         held.callback(os.close, descriptor)
         return descriptor
 
     async def look(self, key: str) -> StoredLog | None:
-        """See the port."""
+        """Return size and time of a file; see `LogStore.look`."""
         *above, name = checked_key(key).split("/")
 
         def looked() -> os.stat_result | None:
@@ -112,11 +112,11 @@ class LogDirectory:
         except (FileNotFoundError, NotADirectoryError, Strange):
             return None
         except OSError as error:
-            raise LogStoreError(f"{key} cannot be looked at: {error.strerror}") from error
+            raise LogStoreError(f"{key} cannot be examined: {error.strerror}") from error
         return _stored(key, found) if found is not None else None
 
     async def keys(self, prefix: str = "") -> AsyncIterator[StoredLog]:
-        """See the port."""
+        """Yield the files below a prefix; see `LogStore.keys`."""
         found = self._walked(checked_key(prefix) if prefix else "")
         while True:
             with _translated(prefix):
@@ -144,13 +144,13 @@ class LogDirectory:
                         yield found
 
     async def delete(self, keys: Collection[str]) -> None:
-        """See the port; directories that become empty are removed, too."""
+        """Delete files, and directories that become empty; see `LogStore.delete`."""
         for key in keys:
             with _translated(key):
                 await asyncio.to_thread(self._delete, checked_key(key).split("/"))
 
     def _delete(self, parts: list[str]) -> None:
-        """Delete the file and empty directories above. Raise OSError."""
+        """Delete the file and the directories above that are empty. Raise OSError."""
         *above, name = parts
         try:
             with Directory.at(self.root) as root, root.below(*above) as place:
@@ -160,11 +160,12 @@ class LogDirectory:
         with suppress(OSError, Strange), Directory.at(self.root) as root:
             for depth in range(len(above), 0, -1):
                 with root.below(*above[: depth - 1]) as place:
-                    os.rmdir(above[depth - 1], dir_fd=place.fd)  # fails if it has other files
+                    os.rmdir(above[depth - 1], dir_fd=place.fd)  # the first one that is not empty ends the loop
 
 
 def _listed(entry: os.DirEntry[str], key: str) -> StoredLog | None:
-    """Return the entry as a stored file. Raise OSError."""
+    """Return the entry as a stored file; None if it is incomplete, or not a file that Headgate stored. Raise
+    OSError."""
     try:
         found = entry.stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -174,13 +175,13 @@ def _listed(entry: os.DirEntry[str], key: str) -> StoredLog | None:
         return None
     try:
         return _stored(checked_key(key), found)
-    except ValueError:  # Headgate did not put it there
+    except ValueError:  # Headgate never uses such a name
         return None
 
 
 def _discard(file: FileIO, place: Directory, name: str) -> None:
     file.close()
-    # After the rename there is nothing to remove; otherwise this removes a partial file.
+    # After the rename, this name no longer exists; otherwise the file is incomplete.
     with suppress(OSError):
         os.unlink(name, dir_fd=place.fd)
 
@@ -190,8 +191,8 @@ def _stored(key: str, found: os.stat_result) -> StoredLog:
 
 
 def _write(file: FileIO, piece: bytes) -> None:
-    """Write the whole piece. Raise OSError."""
-    # A disk with too little space takes the beginning of a piece, and refuses only the next one.
+    """Write the complete piece. Raise OSError."""
+    # A disk with too little space accepts the beginning of a piece, and refuses only the next write.
     rest = memoryview(piece)
     while rest:
         rest = rest[file.write(rest) :]

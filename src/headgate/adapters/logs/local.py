@@ -1,4 +1,4 @@
-"""Hold what builds of an executor left on its own disk, on the way to the log store."""
+"""Read the logs that builds left on the executor's disk, before their upload to the log store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headgate.ports.logstore import checked_key
 DEPTH_MAX = 40
 ENTRIES_MAX = 60_000
 LOST_MAX = 100
-"""Most lines about files that cannot be kept."""
+"""Limit on the lines about files that cannot be stored."""
 
 
 class UnreadableFile(Exception):
@@ -26,21 +26,23 @@ class UnreadableFile(Exception):
 
 
 class LocalLogs:
-    """Hold the logs of one executor, or of several on one machine: one of them holds a build until it is gone."""
+    """Hold the logs of one executor, or of several on one machine; each build is held by one of them until it is
+    removed."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._holds: dict[str, ExitStack] = {}
 
     def hold(self, build: str, *, new: bool = False) -> bool:
-        """Take the files of a build, or begin a new one; False if another process holds it, or there is nothing."""
+        """Lock the files of a build, or begin a new one. Return False if another process holds it, or there are no
+        files."""
         if build in self._holds:
             return True
         with ExitStack() as stack, suppress(OSError):
             if new:
                 (self._root / build).mkdir(parents=True, exist_ok=True)
-            # The kernel drops a dead executor's lock; of several that start here, one takes it and uploads what was
-            # left.
+            # The kernel releases the lock of a dead executor; of several executors that start here, one takes it and
+            # uploads the remaining files.
             if stack.enter_context(ownership.left(self._root / build, ours=new)):
                 self._holds[build] = stack.pop_all()
                 return True
@@ -51,7 +53,7 @@ class LocalLogs:
             stack.close()
 
     def builds(self) -> list[str]:
-        """Return the builds with files here, oldest first."""
+        """Return the builds that have files here, oldest first."""
         with suppress(FileNotFoundError), os.scandir(self._root) as entries:
             found = [
                 (e.stat(follow_symlinks=False).st_mtime, e.name) for e in entries if e.is_dir(follow_symlinks=False)
@@ -65,10 +67,11 @@ class LocalLogs:
         self.release(build)
 
     def files(self, build: str) -> tuple[list[str], list[str]]:
-        """Return the paths of its files that can be stored, its output first, and lines about the others."""
+        """Return the paths of the build's files that can be stored, its output first, and lines about the other
+        files."""
         found, lost = list[str](), list[str]()
         with suppress(FileNotFoundError), Directory.at(self._root) as root, root.below(build) as top:
-            # One budget for the whole tree: a build decides how many files it leaves, and each costs memory and
+            # One budget for the complete tree: a build may leave any number of files, and each costs memory and
             # requests.
             left = iter(range(ENTRIES_MAX))
             for path, why in _walked(top, "", left, DEPTH_MAX):
@@ -91,21 +94,21 @@ class LocalLogs:
 
     async def pieces(self, build: str, path: str) -> AsyncGenerator[bytes, None]:
         """Yield the content of a file in pieces of MEMBER_SIZE_BYTES.  Raise UnreadableFile."""
-        # Not closed before the thread that reads it has ended, even if this task is cancelled: the number of a closed
-        # descriptor goes to whatever is opened next.
+        # Closed only after the thread that reads it has ended, even if this task is cancelled: the next file that is
+        # opened gets the number of a closed descriptor.
         with ExitStack() as held:
             file = await run_to_end(asyncio.to_thread(self._held, held, build, path))
             while piece := await run_to_end(asyncio.to_thread(_full, file)):
                 yield piece
 
     def _held(self, held: ExitStack, build: str, path: str) -> int:
-        """Return a descriptor that `held` closes. Raise UnreadableFile."""
+        """Open a file, and return a descriptor that `held` closes. Raise UnreadableFile."""
         file = self._opened(build, path)
         held.callback(os.close, file)
         return file
 
     def output(self, build: str, offset: int, size_max_bytes: int) -> bytes:
-        """Return the complete lines of its output from `offset` on."""
+        """Return the complete lines of the build's output from `offset` on."""
         try:
             file = self._opened(build, OUTPUT)
         except UnreadableFile:
@@ -114,8 +117,8 @@ class LocalLogs:
             found = os.pread(file, size_max_bytes, offset)
         finally:
             os.close(file)
-        # A last line without its end is still being written, unless the part is full: then the next part continues the
-        # line.
+        # The last line is still being written if it has no end, unless the part is full: then the next part continues
+        # the line.
         return found if len(found) == size_max_bytes else found[: found.rfind(b"\n") + 1]
 
     def _opened(self, build: str, path: str) -> int:
@@ -144,8 +147,8 @@ def _full(file: int) -> bytes:
 
 
 def _walked(here: Directory, path: str, left: Iterator[int], depth: int) -> Iterator[tuple[str, str]]:
-    """Yield each file, and why it is unavailable."""
-    # `islice` before `sorted`: a directory with millions of names is never held in memory.
+    """Yield the path of each file, and the reason why it cannot be read, or an empty string."""
+    # `islice` before `sorted`, so that memory never holds a directory with millions of names.
     for name in sorted(islice(here.names(), ENTRIES_MAX)):
         if next(left, None) is None:
             return
@@ -171,5 +174,5 @@ def _refused(build: str, path: str, count: int) -> str:
     try:
         checked_key(f"{build}/{path}")
     except (ValueError, UnicodeEncodeError) as error:
-        return str(error) if type(error) is ValueError else "its name is not a text"
+        return str(error) if type(error) is ValueError else "its name is not UTF-8"
     return "" if count < FILES_MAX else f"there are more than {FILES_MAX} files"

@@ -1,7 +1,7 @@
-"""State which files of a build are in the log store, and of which media types they are.
+"""State which files of a build are in the log store, and their media types.
 
-The store has the files of a build as `BUILD/PATH`, the output that was stored while it ran as `_parts/BUILD/NUMBER`,
-and this record as `_builds/BUILD.json`.  The id of a build has no underscore.
+The store has the files of a build under `BUILD/PATH`, the parts of its output that were stored while it ran under
+`_parts/BUILD/NUMBER`, and this record under `_builds/BUILD.json`.  The id of a build has no underscore.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 MEMBER_SIZE_BYTES = 1_000_000
-"""Length of the pieces of a compressed file, each of which can be read without the earlier ones."""
+"""Uncompressed length of the pieces of a compressed file; each can be read without the earlier ones."""
 OUTPUT = "job-output.txt"
 FILES_MAX = 10_000
-"""Most files of one build."""
+"""Limit on the files of one build."""
 SIZE_MAX_BYTES = 20_000_000
-"""Size of one record."""
+"""Size limit of one record."""
 _RECORDS, _PARTS = "_builds", "_parts"
 HEAD_SIZE_BYTES = 4_096
-"""Length of a file's beginning that determines its kind."""
+"""Number of bytes at the beginning of a file that determine its kind."""
 TEXT, BYTES = "text/plain; charset=utf-8", "application/octet-stream"
-# Python's `mimetypes` also reads tables of the machine, so two executors could store one file under different types.
+# Python's `mimetypes` also reads tables of the machine, so two executors could give the same file different types.
 _BY_END = {
     "css": "text/css; charset=utf-8",
     "csv": "text/csv; charset=utf-8",
@@ -59,7 +59,7 @@ _LARGE_TEXT = ("text/", "application/json", "application/xml", "application/wasm
 
 
 class KeptFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Describe a file that is completely in the store."""
+    """Describe a file that is in the store completely."""
 
     path: str
     size_bytes: int
@@ -68,12 +68,12 @@ class KeptFile(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str
     """SHA-256 of the content."""
     members: tuple[int, ...] = ()
-    """Compressed sizes of the pieces of the file's gzip stream, each of `MEMBER_SIZE_BYTES` but the last; empty if the
-    file is stored uncompressed."""
+    """Compressed sizes of the pieces of the file's gzip stream. Uncompressed, each except the last has
+    `MEMBER_SIZE_BYTES`. Empty if the file is stored uncompressed."""
 
 
 class OutputPart(msgspec.Struct, frozen=True, array_like=True):
-    """Describe a piece of the output, which is stored compressed."""
+    """Describe a part of the output, which is stored compressed."""
 
     size_bytes: int
     stored_bytes: int
@@ -87,11 +87,11 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     complete: bool = False
     """Whether the store has all files that the build will ever have."""
     files: tuple[KeptFile, ...] = ()
-    """Until the record is complete, only the output of earlier runs, whose executors are gone."""
+    """All files of the build; until the record is complete, only the output of earlier runs on lost executors."""
     parts: tuple[OutputPart, ...] = ()
     """Parts of the output, until the record is complete."""
     lost: tuple[str, ...] = ()
-    """What was not kept, for people, one line each."""
+    """Lines for people about files that are not stored."""
 
     def file(self, path: str) -> KeptFile | None:
         return next((file for file in self.files if file.path == path), None)
@@ -102,7 +102,7 @@ def manifest_key(build: str) -> str:
 
 
 def parts_of(build: str) -> str:
-    """Return the path that parts of a build are below."""
+    """Return the path below which the parts of a build are stored."""
     return f"{_PARTS}/{build}"
 
 
@@ -115,14 +115,14 @@ def file_key(build: str, path: str) -> str:
 
 
 def build_of(key: str) -> tuple[str, str]:
-    """Return the build of a key, and its path among the files; no path: the key is of a record or a part. Empty if the
-    key belongs to no build."""
+    """Return the build of a key and the path of its file; the path is empty for the key of a record or a part. Both are
+    empty if the key belongs to no build."""
     first, _, rest = key.partition("/")
     if first == _RECORDS:
         return rest.removesuffix(".json"), ""
     if first == _PARTS:
         return rest.partition("/")[0], ""
-    # A store may be shared: files whose first part is no id of a build belong to somebody else, and are never deleted.
+    # A store may be shared: keys that do not begin with the id of a build belong to others, and are never deleted.
     return (first, rest) if first.isalnum() and first.isascii() and rest else ("", "")
 
 
@@ -136,7 +136,8 @@ def parsed(content: bytes) -> Manifest:
 
 
 def spans(sizes: Sequence[int], start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the pieces of these sizes that hold the bytes from `start` to before `end`: number, from, to before."""
+    """Yield the pieces that contain the bytes from `start` to before `end`, given the sizes of all pieces: number of
+    the piece, start within it, end within it."""
     at = 0
     for number, size in enumerate(sizes):
         low, high = max(start, at), min(end, at + size)
@@ -152,13 +153,13 @@ def member_sizes(file: KeptFile) -> list[int]:
 
 
 def kind_of(name: str, head: bytes) -> str:
-    """Return the media type of a file that begins with `head`, of `HEAD_SIZE_BYTES` or its whole content."""
+    """Return the media type of a file that begins with `head`: `HEAD_SIZE_BYTES`, or less if the file is shorter."""
     known = _BY_END.get(name.rpartition("/")[2].rpartition(".")[2].lower())
     return known or (TEXT if _is_text(head) else BYTES)
 
 
 def shrinks(kind: str) -> bool:
-    """Return whether compression makes a file of this kind smaller."""
+    """Return whether compression makes files of this kind smaller."""
     return kind.startswith(_LARGE_TEXT)
 
 

@@ -1,4 +1,4 @@
-"""Read logs in the log store, complete or as far as they are uploaded."""
+"""Read logs from the log store, also those that are not uploaded completely."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("headgate.logs")
 GZIP_HEADER_BYTES = 10
 """Length of the gzip header, which precedes the first piece."""
 KNOWN_MAX = 16
-"""Records of builds that are cached; complete ones hardly change."""
+"""Number of records that are cached; only complete ones are, because they hardly change."""
 
 Read = Callable[[int, int], AsyncGenerator[bytes, None]]
 """(start, end) -> the bytes from start to before end; raises NotStored or LogStoreError before the first piece."""
@@ -26,7 +26,7 @@ Read = Callable[[int, int], AsyncGenerator[bytes, None]]
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Represent one file, any part of which can be read."""
+    """Represent one file, of which any range can be read."""
 
     size_bytes: int
     kind: str
@@ -40,14 +40,14 @@ class Content:
 
 
 class KeptLogs:
-    """Read stored logs of all builds. Raise LogStoreError."""
+    """Read the stored logs of all builds. Raise LogStoreError."""
 
     def __init__(self, store: LogStore) -> None:
         self._store = store
         self._known = OrderedDict[str, manifests.Manifest]()
 
     async def of(self, build: str) -> manifests.Manifest | None:
-        """Return the stored files of a build."""
+        """Return the record of a build's stored files, or None if there is none."""
         known = self._known.get(build)
         if known is not None:
             self._known.move_to_end(build)
@@ -72,8 +72,8 @@ class KeptLogs:
         return found
 
     def file(self, manifest: manifests.Manifest, path: str) -> Content | None:
-        """Return one of its files; for an incomplete build, its output with a note about the rest, and the output of
-        earlier runs."""
+        """Return one file of a build. An incomplete build has only its output so far, with a note that the rest is
+        missing, and the output of earlier runs."""
         if path == manifests.OUTPUT and not manifest.complete:
             return self._parts(manifest)
         file = manifest.file(path)
@@ -93,7 +93,7 @@ class KeptLogs:
         warning = f"{missing(manifest)}\n".encode()
 
         async def read(start: int, end: int) -> AsyncGenerator[bytes, None]:
-            # The warning is served as if it were one more part, so that ranges and sizes agree with what readers see.
+            # The warning is served like one more part, so that ranges and sizes match the content that readers get.
             for number, low, high in manifests.spans([*sizes, len(warning)], start, end):
                 if number == len(sizes):
                     yield warning[low:high]
@@ -107,8 +107,8 @@ class KeptLogs:
         self, key: str, stored: tuple[int, ...], sizes: list[int], start: int, end: int
     ) -> AsyncGenerator[bytes, None]:
         for number, low, high in manifests.spans(sizes, start, end):
-            # Every piece ends in a full flush, at a byte boundary and with an empty window. Hence it is a raw deflate
-            # stream of its own; the first one follows the gzip header, and the checksum after the last is ignored.
+            # Every piece ends with a full flush, at a byte boundary and with an empty window, so each is a raw deflate
+            # stream. The first piece follows the gzip header, and the checksum after the last one is ignored.
             at, head = sum(stored[:number]), 0 if number else GZIP_HEADER_BYTES
             packed = await self._stored(key, at + head, at + stored[number])
             yield (await _unpacked(key, -zlib.MAX_WBITS, packed, sizes[number]))[low:high]
@@ -125,15 +125,14 @@ async def cut(content: Content) -> AsyncGenerator[bytes, None]:
 
 
 async def _unpacked(key: str, kind: int, packed: bytes, size: int) -> bytes:
-    """Return the uncompressed content of that size, limited to that size whatever the store contains. Raise
-    LogStoreError."""
+    """Decompress a piece, and check that it has this size, without reading more than that. Raise LogStoreError."""
     try:
         # One byte more than expected reveals a piece that is too long, without unpacking all of a compression bomb.
         found = await asyncio.to_thread(zlib.decompressobj(kind).decompress, packed, size + 1)
     except zlib.error as error:
         raise LogStoreError(f"{key} is damaged: {error}") from error
     if len(found) != size:
-        raise LogStoreError(f"{key} is damaged: a piece has not the {size} bytes that it had")
+        raise LogStoreError(f"{key} is damaged: a piece does not have its {size} bytes")
     return found
 
 
@@ -142,6 +141,6 @@ def missing(manifest: manifests.Manifest) -> str:
     if manifest.complete:
         return "; ".join(manifest.lost)
     return (
-        f"-- {manifest.host or 'the executor'} did not get to keep the rest: what the build wrote after this, and its "
-        "other files, are not there --"
+        f"-- {manifest.host or 'the executor'} stopped before it stored the rest: later output and other files of the "
+        "build are missing --"
     )

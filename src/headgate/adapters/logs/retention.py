@@ -1,4 +1,4 @@
-"""Remove logs of old builds: by age, and the oldest first if all together are too large."""
+"""Remove logs of old builds: those beyond an age limit, and the oldest ones if all logs together are too large."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from headgate.ports.logstore import LogStore, NotStored
 
 DAY_MS = 86_400_000
 OURS = ("job-output.", "zuul-manifest.json", "zuul-info/")
-"""Prefixes of the paths of logs, which are no artifacts."""
+"""Prefixes of the paths of logs; all other files are artifacts."""
 DELETED_AT_ONCE = 1_000
 Drop = Callable[[str], Awaitable[None]]
 YOUNG_MS = 3_600_000
-"""Age below which a build is left alone, since an upload may still be in progress."""
+"""Age below which nothing of a build is removed, because its upload may still be in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """Limit what is kept; 0 means no limit."""
+    """Limit which logs stay stored; 0 means no limit."""
 
     days: float = 0
     artifacts_days: float = 0
-    """Age limit of the files that jobs leave beside their logs."""
+    """Age limit of artifacts: files that jobs leave beside their logs."""
     size_max_bytes: int = 0
 
     def __bool__(self) -> bool:
@@ -33,17 +33,17 @@ class RetentionPolicy:
 
     @property
     def least_ms(self) -> int:
-        """Return the age up to which everything of a build is kept; 0 if there is no such limit."""
+        """Return the age up to which no file of a build is removed because of its age; 0 if there is no age limit."""
         return int(min(filter(None, (self.days, self.artifacts_days)), default=0) * DAY_MS)
 
 
 @dataclass(slots=True)
 class StoredBuild:
-    """Describe what a store has of one build."""
+    """Describe what the store contains of one build."""
 
     put_ms: int = 0
     """Time of the last upload of a file."""
-    told_ms: int = 0
+    recorded_ms: int = 0
     """Time of the upload of its record."""
     keys: list[str] = field(default_factory=list)
     artifacts: list[str] = field(default_factory=list)
@@ -55,17 +55,17 @@ class StoredBuild:
 
     @property
     def at_ms(self) -> int:
-        return self.put_ms or self.told_ms
+        return self.put_ms or self.recorded_ms
 
 
 @dataclass(slots=True)
 class Pruned:
-    """Count what was, or would be, removed."""
+    """Count the logs that were removed, or that would be."""
 
     builds: list[str] = field(default_factory=list)
     """Ids of builds, oldest first."""
     files: int = 0
-    """Number of artifacts whose builds keep their logs."""
+    """Number of removed artifacts whose builds' logs stay."""
     size_bytes: int = 0
 
     def __str__(self) -> str:
@@ -76,10 +76,10 @@ def chosen(
     held: Mapping[str, StoredBuild], policy: RetentionPolicy, now_ms: int, running: Callable[[str], bool]
 ) -> tuple[list[str], list[str]]:
     """Return the builds to remove, oldest first, and those that only lose their artifacts."""
-    # `told_ms` counts too: a record that was written a moment ago may be the start of an upload or of a removal.
-    old = ((one.at_ms, build) for build, one in held.items() if now_ms - max(one.at_ms, one.told_ms) > YOUNG_MS)
+    # A recent record also protects a build: it may be the start of an upload or of a removal.
+    old = ((one.at_ms, build) for build, one in held.items() if now_ms - max(one.at_ms, one.recorded_ms) > YOUNG_MS)
     ended = sorted((at_ms, build) for at_ms, build in old if not running(build))
-    # Builds that cannot be removed now also take up space, so older ones have to make way for them.
+    # The total includes builds that cannot be removed now, so older ones are removed in their stead.
     total = sum(one.size_bytes for one in held.values())
     gone, lesser = list[str](), list[str]()
     for at_ms, build in ended:
@@ -94,8 +94,8 @@ def chosen(
 
 
 async def held_in(store: LogStore, *, recorded: bool = True) -> dict[str, StoredBuild]:
-    """Return the stored builds. `recorded`: whether builds have records or parts, so that files without any belong to
-    others. Raise LogStoreError."""
+    """Return the stored builds. `recorded`: skip builds without a record or a part of the output, because in this store
+    their files belong to others. Raise LogStoreError."""
     found = dict[str, StoredBuild]()
     async for one in store.keys():
         build, path = build_of(one.key)
@@ -105,8 +105,9 @@ async def held_in(store: LogStore, *, recorded: bool = True) -> dict[str, Stored
         known.keys.append(one.key)
         known.recorded |= not path
         known.size_bytes += one.size_bytes
-        if one.key == manifest_key(build):  # the record is written again when artifacts are removed
-            known.told_ms = one.changed_ms
+        # The record is separate, because the removal of artifacts writes it again and must not make the build younger.
+        if one.key == manifest_key(build):
+            known.recorded_ms = one.changed_ms
         else:
             known.put_ms = max(known.put_ms, one.changed_ms)
         if path and not path.startswith(OURS):
@@ -124,8 +125,8 @@ async def prune(
     dry: bool = False,
     drop: Drop | None = None,
 ) -> Pruned:
-    """Remove old logs; `dry`: only list them. `drop` removes all of a build in its own way. After an interruption, the
-    next call continues. Raise LogStoreError."""
+    """Remove old logs; `dry`: only list them. `drop`: function that removes all files of a build, for stores with
+    another structure. After an interruption, the next call continues. Raise LogStoreError."""
     held, done = await held_in(store, recorded=drop is None), Pruned()
     gone, lesser = chosen(held, policy, now_ms, running)
     for build in gone:
@@ -138,9 +139,9 @@ async def prune(
     for build in lesser:
         one = held[build]
         if not dry:
-            # In this order no page lists a file that is gone. After a crash in between, the next call deletes the files
-            # by their keys.
-            await _tell(store, build, one.artifacts, policy.artifacts_days)
+            # In this order, no page lists a file that no longer exists. After a crash in between, the next call deletes
+            # the files by their keys.
+            await _unlist(store, build, one.artifacts, policy.artifacts_days)
             await _delete(store, one.artifacts)
         done.files += len(one.artifacts)
         done.size_bytes += one.artifacts_bytes
@@ -148,9 +149,9 @@ async def prune(
 
 
 async def _remove(store: LogStore, build: str, keys: Sequence[str]) -> None:
-    """Remove all of a build: its record goes last, and meanwhile says that the build is incomplete."""
+    """Remove all files of a build, and its record last; meanwhile, the record shows that the build is incomplete."""
     record = manifest_key(build)
-    # A crash from here on leaves a record, by which the next call finds the build; readers see that it is incomplete.
+    # After a crash from here on, the next call finds the build by this record, and readers see that it is incomplete.
     await _put(store, Manifest(build, 0))
     await _delete(store, [key for key in keys if key != record])
     await store.delete([record])
@@ -161,7 +162,7 @@ async def _delete(store: LogStore, keys: Sequence[str]) -> None:
         await store.delete(keys[at : at + DELETED_AT_ONCE])
 
 
-async def _tell(store: LogStore, build: str, artifacts: Iterable[str], days: float) -> None:
+async def _unlist(store: LogStore, build: str, artifacts: Iterable[str], days: float) -> None:
     """Remove the names of files from the record of a build, before the files are removed."""
     try:
         found = parsed(b"".join([piece async for piece in store.read(manifest_key(build))]))

@@ -1,4 +1,4 @@
-"""Upload from an executor's disk to the log store: in parts while a build runs, whole once it has ended."""
+"""Upload logs from an executor's disk to the log store: in parts while a build runs, completely once it has ended."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from headgate.ports.logstore import LogStore, LogStoreError, NotStored
 log = logging.getLogger("headgate.logs")
 
 UPLOADS_MAX = 4
-"""Builds that are uploaded concurrently."""
+"""Limit on the builds that are uploaded at once."""
 FILES_AT_ONCE = 4
-"""Files of one build that are uploaded concurrently."""
+"""Number of files of one build that are uploaded at once."""
 PART_SIZE_MAX_BYTES = 8_000_000
 PARTS_PER_PACE = 100
-"""After each of this many parts of a build, the interval between two parts doubles."""
+"""Number of parts after which the interval between two parts of a build doubles."""
 PARTS_MAX = 1_000
 RETRY_FIRST_S = 1.0
 RETRY_MAX_S = 300.0
 LOOK_AGAIN_S = 30.0
-"""Pause before another look at an interrupted build that another process runs."""
-LOCAL_KEPT_S = 600.0
-"""How long uploaded logs stay on the disk, so that their readers are not interrupted."""
+"""Pause before another check of an interrupted build that another process runs."""
+LOCAL_AFTER_UPLOAD_S = 600.0
+"""Time for which uploaded logs stay on the disk, so that current readers are not interrupted."""
 DRAIN_MAX_S = 60.0
-"""How long an executor that shuts down continues to upload."""
+"""Time limit for the last uploads of an executor that shuts down."""
 LEVEL = 6
 
 
 @dataclass(slots=True)
 class _Due:
-    """Represent a build that has ended."""
+    """Represent a build that has ended here, and the next step of its upload."""
 
     at_s: float
-    """Time by the loop's clock."""
+    """Time of the next step, by the event loop's clock."""
     ran: bool
     """Whether this process ran the build to its end; an interrupted build may run again elsewhere, so its logs are
     incomplete."""
     here: bool
     """Whether this process began the build; otherwise an earlier process did, which may have stored parts."""
     lost: tuple[manifests.KeptFile, ...] | None = None
-    """Output of earlier runs, see `_Parts`."""
+    """Output of earlier runs; see `_Parts`."""
     tries: int = 0
     stored: bool = False
 
@@ -64,11 +64,11 @@ class _Parts:
     offset: int = 0
     parts: list[manifests.OutputPart] = field(default_factory=list)
     lost: tuple[manifests.KeptFile, ...] | None = None
-    """Output of earlier runs, whose executors are gone; None before the search for it."""
+    """Output of earlier runs on lost executors; None until the store has been searched for it."""
 
 
 class Uploads:
-    """See `ports.logstore.Following`; `run` does the work, `close` the rest of it."""
+    """Upload the logs of builds; see `ports.logstore.Following`. `run` does the work, and `close` the last uploads."""
 
     def __init__(
         self,
@@ -80,8 +80,8 @@ class Uploads:
         interval_s: float,
         running: Callable[[str], bool] = lambda build: False,
     ) -> None:
-        """Take `interval_s`, the least time from one part of a build's output to the next, and `running`, which tells
-        whether somebody runs a build, or is going to."""
+        """Take `interval_s`, the shortest interval between two parts of a build's output, and `running`, which returns
+        whether an executor runs a build or is going to."""
         self._local, self._store, self._now_ms = local, store, now_ms
         self._host, self._interval_s, self._running = host, interval_s, running
         self._due = dict[str, _Due]()
@@ -96,10 +96,11 @@ class Uploads:
 
     @asynccontextmanager
     async def following(self, build: str) -> AsyncIterator[None]:
-        """See the port."""
+        """Store parts of the output while the context lasts, and queue the upload of all files at its end; see
+        `Following.following`."""
         self._following.add(build)
         so_far = _Parts()
-        # The build may have been interrupted and begins again here, so what was left of it must not be uploaded
+        # The build may have been interrupted here and begins again, so the files of that run must not be uploaded
         # meanwhile.
         self._due.pop(build, None)
         self._local.hold(build, new=True)
@@ -108,7 +109,7 @@ class Uploads:
             yield
             ran = True
         finally:
-            # First, since the upload of the whole and a late part would both write the record.
+            # First, because a late part and the complete upload would both write the record.
             await end(parts)
             self._following.discard(build)
             self._due[build] = _Due(asyncio.get_running_loop().time(), ran, True, so_far.lost)
@@ -117,7 +118,7 @@ class Uploads:
     async def run(self) -> None:
         """Upload until cancelled, starting with the files that a dead executor has left."""
         loop = asyncio.get_running_loop()
-        # `ran` is false since nothing on the disk says whether the dead executor had ended the build.
+        # `ran` is False because the files do not show whether the dead executor had finished the build.
         for build in await asyncio.to_thread(self._local.builds):
             if build not in self._following:
                 self._due.setdefault(build, _Due(loop.time(), ran=False, here=False))
@@ -130,7 +131,8 @@ class Uploads:
             await end(*self._busy.values())
 
     async def close(self, drain_max_s: float = DRAIN_MAX_S) -> None:
-        """Try once more to upload what is missing, after `run` has ended and no build runs any more."""
+        """Try once more to upload the remaining builds; call this after `run` has ended, when no build runs any
+        more."""
         left = [build for build, due in self._due.items() if due.ran and not due.stored]
         if not left:
             return
@@ -140,7 +142,10 @@ class Uploads:
         except TimeoutError:
             pass
         if self.waiting:
-            log.error("the logs of %s builds are on this disk alone; an executor started here keeps them", self.waiting)
+            log.error(
+                "the logs of %s builds are only on this disk; the next executor that starts here uploads them",
+                self.waiting,
+            )
 
     async def _last(self, build: str) -> None:
         try:
@@ -155,7 +160,7 @@ class Uploads:
         free = UPLOADS_MAX - len(self._busy)
         due = ((one.at_s, build) for build, one in self._due.items() if one.at_s <= now_s and build not in self._busy)
         for _, build in nsmallest(free, due):
-            # A build stays in `_due` while it is busy, so `_busy` keeps it from being taken twice.
+            # A build stays in `_due` while it is busy; `_busy` prevents a second task for it.
             self._busy[build] = task = asyncio.ensure_future(self._next(build))
             task.add_done_callback(partial(self._done, build))
 
@@ -166,7 +171,7 @@ class Uploads:
         self._stir.set()
 
     async def _moved(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Return the time at which work may be due."""
+        """Return when work may be due: at the next step's time, or when something changes."""
         at_s = min((one.at_s for build, one in self._due.items() if build not in self._busy), default=None)
         if len(self._busy) >= UPLOADS_MAX:
             at_s = None
@@ -183,44 +188,45 @@ class Uploads:
             del self._due[build]
             await asyncio.to_thread(self._local.remove, build)
             return
-        # If the build runs again elsewhere, that run's files replace these; to upload both would mix them under the
-        # same keys.
+        # If the build runs again elsewhere, the files of that run replace these; uploading both would mix them under
+        # the same keys.
         if not due.ran and self._running(build):
             due.at_s = loop.time() + LOOK_AGAIN_S
             return
-        if not self._local.hold(build):  # another process holds the build, or has held it
+        if not self._local.hold(build):  # another process holds the build, or has already uploaded and removed it
             del self._due[build]
             return
         try:
             await self._upload_all(build, due)
         except Exception as error:
-            # Any error leads to another try: the files on this disk are the only copy.
+            # Any error leads to another attempt, because the files on this disk are the only copy.
             due.tries += 1
-            # The exponent is bounded because the number of tries is not, and a huge power does not fit into a float.
+            # The exponent is bounded, because the number of attempts is not, and a huge power does not fit into a
+            # float.
             wait_s = min(RETRY_FIRST_S * 2 ** min(due.tries - 1, 20), RETRY_MAX_S)
             reason = error if isinstance(error, LogStoreError) else f"{type(error).__name__}: {error}"
-            log.error("build %s: its logs are on this disk alone, trying again in %.0f s: %s", build, wait_s, reason)
+            log.error("build %s: its logs are only on this disk, next attempt in %.0f s: %s", build, wait_s, reason)
             due.at_s = loop.time() + wait_s
         else:
-            due.stored, due.at_s = True, loop.time() + LOCAL_KEPT_S
+            due.stored, due.at_s = True, loop.time() + LOCAL_AFTER_UPLOAD_S
             self._local.release(build)
 
     async def _upload_all(self, build: str, due: _Due) -> None:
         """Upload all files, the record last. An interrupted build never replaces a complete one. Raise
         LogStoreError."""
         known = await self._known(build)
-        # Another run, or an earlier upload of this one before a crash, has stored everything.
+        # Another run, or an upload of this one before a crash, has already stored everything.
         if known is not None and known.complete and not due.ran:
             await self._without_parts(build)
             return
-        # The record names the parts of a dead executor, and is replaced below; their content becomes a file before
-        # that.
+        # The record names parts from a dead executor. It is replaced below, so their content becomes a file first.
         if due.lost is None:
             due.lost = await self._lost_runs(known, own=not due.here)
-        if known is None or known.complete:  # the removal of old logs finds incomplete builds by their records
+        # Written before the files: after a crash, the removal of old logs finds the incomplete build by its record.
+        if known is None or known.complete:
             await self._record(manifests.Manifest(build, self._now_ms(), self._host))
         paths, lost = await asyncio.to_thread(self._local.files, build)
-        # All workers share one iterator, so none runs dry while another has a long list of its own.
+        # All workers share one iterator, so that none is idle while another still has many files.
         found, left = list[manifests.KeptFile](), iter(paths)
 
         async def some() -> None:
@@ -235,7 +241,7 @@ class Uploads:
         found += (file for file in due.lost if file.path not in paths)
         files = tuple(sorted(found, key=lambda file: file.path))
         manifest = manifests.Manifest(build, self._now_ms(), self._host, complete=True, files=files, lost=tuple(lost))
-        # Files before the record, and parts after it: at no moment does a record name what is not stored.
+        # The files are stored before the record, and the parts deleted after it, so a record never names missing files.
         await self._record(manifest)
         if known is not None:
             await self._without_parts(build)
@@ -261,8 +267,8 @@ class Uploads:
     async def _stored(
         self, build: str, path: str, kind: str, size: int, pieces: AsyncIterator[bytes]
     ) -> manifests.KeptFile:
-        """Put a file into the store; each piece but the last has `MEMBER_SIZE_BYTES`.  Raise LogStoreError."""
-        # An empty file has no pieces, and without pieces a file counts as stored uncompressed.
+        """Put a file into the store; all `pieces` except the last have `MEMBER_SIZE_BYTES`.  Raise LogStoreError."""
+        # An empty file has no pieces, and a file without pieces counts as stored uncompressed.
         encodes = self._store.encodes and manifests.shrinks(kind) and size > 0
         digest, members, sizes = hashlib.sha256(), list[int](), list[int]()
 
@@ -277,8 +283,8 @@ class Uploads:
                 yield stored
             if encodes:
                 stored = packing.end()
-                # The stream's end belongs to the last piece. There is none if the build emptied the file after its size
-                # was taken.
+                # The end of the stream belongs to the last piece. There is no piece if the build emptied the file after
+                # its size was read.
                 members[-1:] = [sum(members[-1:]) + len(stored)]
                 yield stored
 
@@ -287,13 +293,13 @@ class Uploads:
         return manifests.KeptFile(path, sum(sizes), kind, digest.hexdigest(), tuple(members) if encodes else ())
 
     async def _lost_runs(self, known: manifests.Manifest | None, *, own: bool) -> tuple[manifests.KeptFile, ...]:
-        """Store the output of a build on dead executors, each run as a file; the last stored one is the newest of them
-        unless it is our `own`. Raise LogStoreError."""
+        """Return the output of earlier runs on lost executors, each as a file. If the stored parts are not of our `own`
+        run, store them as one more such file. Raise LogStoreError."""
         if known is None or known.complete:
             return ()
         files = known.files
         if known.parts and not own and (output := KeptLogs(self._store).file(known, manifests.OUTPUT)) is not None:
-            # The number depends only on the record, so a repetition after a crash writes the same file again.
+            # The number depends only on the record, so after a crash, a repetition writes the same file again.
             path = f"job-output.lost-{len(files) + 1}.txt"
             pieces = cut(output)
             files = (*files, await self._stored(known.build, path, manifests.TEXT, output.size_bytes, pieces))
@@ -303,16 +309,16 @@ class Uploads:
     # --- builds that run
 
     async def _parts(self, build: str, so_far: _Parts) -> None:
-        """Store the output of a running build in parts, with growing intervals, until cancelled or there are PARTS_MAX
-        parts."""
+        """Store the output of a running build in parts, at growing intervals, until cancelled or until there are
+        PARTS_MAX parts."""
         while len(so_far.parts) < PARTS_MAX:
-            # Doubling keeps the number of objects small for builds of any length: 1,000 parts last 1,023 times as long
-            # as the first 100.
+            # Doubling keeps the number of objects small for builds of any length: 1,000 parts cover 1,023 times the
+            # duration of the first 100.
             await asyncio.sleep(self._interval_s * 2 ** (len(so_far.parts) // PARTS_PER_PACE))
             try:
                 await self._part(build, so_far)
             except LogStoreError as error:
-                log.warning("build %s: what it writes is on this disk alone for now: %s", build, error)
+                log.warning("build %s: its output is only on this disk for now: %s", build, error)
 
     async def _part(self, build: str, so_far: _Parts) -> None:
         """Upload the next part. Raise LogStoreError."""
@@ -323,7 +329,7 @@ class Uploads:
             return
         packed = await asyncio.to_thread(_packed, found)
         key = manifests.part_key(build, len(so_far.parts))
-        # The offset moves last: after a failure the same part is put again, with what was written since.
+        # The offset moves last: after a failure, the same part is stored again, together with newer output.
         await self._store.put(key, _once(packed), kind=manifests.TEXT, encoding="gzip" if self._store.encodes else "")
         parts = (*so_far.parts, manifests.OutputPart(len(found), len(packed)))
         await self._record(manifests.Manifest(build, self._now_ms(), self._host, files=so_far.lost, parts=parts))
@@ -337,14 +343,14 @@ class Uploads:
 
 
 class Packing:
-    """Compress pieces so that each can be read without the earlier ones, and all of them together as one gzip
+    """Compress pieces so that each can be decompressed without the earlier ones, and all together as one gzip
     stream."""
 
     def __init__(self) -> None:
         self._stream = zlib.compressobj(LEVEL, zlib.DEFLATED, 31)
 
     def piece(self, content: bytes) -> bytes:
-        # A full flush also forgets the window; after a sync flush, the next piece would still refer to this one.
+        # A full flush also resets the window; after a sync flush, the next piece could refer to this one.
         return self._stream.compress(content) + self._stream.flush(zlib.Z_FULL_FLUSH)
 
     def end(self) -> bytes:
@@ -353,8 +359,8 @@ class Packing:
 
 
 def _packed(content: bytes) -> bytes:
-    """Compress the content, to the same bytes each time."""
-    # Without the time in its header, a part that is put twice has the bytes that the record says.
+    """Compress the content reproducibly."""
+    # Without a time in the header, a part that is stored twice has the same bytes, and the size in the record is right.
     return gzip.compress(content, LEVEL, mtime=0)
 
 

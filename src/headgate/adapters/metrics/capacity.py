@@ -1,4 +1,4 @@
-"""Tell whether this machine has capacity for another build: load, memory and space on its disks."""
+"""Check whether this machine has capacity for another build: load, memory and disk space."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 import psutil
 
 FREE_MIN_BYTES = 1_000_000
-"""Free space below which a failure on a disk counts as caused by the full disk."""
+"""Free space below which a full disk counts as the cause of a failure."""
 ROOM_BYTES = 16_000_000
 """Free space below which no build begins."""
 SHY_S = 10.0
-"""Pause after a disk was full, in which no build begins."""
+"""Time for which no build begins after a disk was full."""
 NO_SPACE = "No space left on device"
-"""Message of programs when the disk is full."""
+"""Message that programs print when the disk is full."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineLoad:
-    """See `ports.work.Load`."""
+    """Refuse builds while the machine is overloaded; see `ports.work.Load`."""
 
     job_dir: Path
     load_multiplier: float
@@ -32,14 +32,14 @@ class MachineLoad:
     memory_min_percent: float = 5.0
     disk_min_percent: float = 5.0
     room: Callable[[], str] = lambda: ""
-    """Returns why there is no disk space for another build; empty if there is."""
+    """Returns the reason why there is no disk space for another build; empty if there is space."""
 
     def refuses(self, running: int) -> str:
-        """Return why no further build may begin; empty if one may. A machine without builds accepts one whatever its
-        load is."""
+        """Return the reason why no further build may begin; empty if one may. A machine without builds accepts one
+        whatever its load."""
         average, most = os.getloadavg()[0], self.load_multiplier * (os.cpu_count() or 1)
-        # The average covers the last minute, and other programs count in it; without `running`, an executor might never
-        # begin.
+        # The average covers the last minute and includes other programs. If it also applied to a machine without
+        # builds, an executor might never begin one.
         if running and average > most:
             return f"the load average is {average:.1f}, above {most:.1f}"
         memory = psutil.virtual_memory()
@@ -53,34 +53,34 @@ class MachineLoad:
 
 
 def _that_is(path: Path) -> Path:
-    """Return the path if it exists, else the nearest existing directory above it."""
+    """Return the path if it exists, otherwise the nearest existing directory above it."""
     return next(p for p in (path, *path.parents) if p.exists())
 
 
 class DiskRoom:
-    """Tell whether the disks of builds have space, and whether one was full."""
+    """Check whether the disks of builds have space, and remember when one was full."""
 
     def __init__(self, places: Callable[[], Sequence[Path]], *, now_s: Callable[[], float] = time.monotonic) -> None:
-        """Watch the disks of `places`: directories, some of which may not be there yet."""
+        """Watch the disks of `places`: directories, some of which may not exist yet."""
         self._places, self._now_s = places, now_s
         self._gone_s = -math.inf
 
     def gone(self, since_s: float, why: OSError | str = "") -> bool:
-        """Return whether there is no space now, there was none at some moment since (of the monotonic clock), or `why`
-        says so."""
-        # EDQUOT is how a disk quota of the user or the project says that it is full.
+        """Return whether a disk is full now, or has been full since `since_s` (of the monotonic clock). `why`: an error
+        that may report a full disk."""
+        # EDQUOT means that a disk quota of the user or the project is used up.
         is_full = why.errno in (errno.ENOSPC, errno.EDQUOT) if isinstance(why, OSError) else NO_SPACE in why
         if is_full or self._less_than(FREE_MIN_BYTES) is not None:
             self._gone_s = self._now_s()
         return self._gone_s >= since_s
 
     def refuses(self) -> str:
-        """Return, for people, why no build should start, or an empty string if one may."""
+        """Return the reason, for people, why no build should start; empty if one may start."""
         place = self._less_than(ROOM_BYTES)
         if place is not None:
             return f"the disk of {place} is full: less than {ROOM_BYTES // 1_000_000} MB are free"
-        # The build that filled the disk has freed it since; without this pause, its next attempt could begin here at
-        # once.
+        # The build that filled the disk has ended and freed the space; without this pause, its next attempt could begin
+        # here at once.
         if self._now_s() < self._gone_s + SHY_S:
             return "a disk of builds was full a moment ago"
         return ""
@@ -90,6 +90,6 @@ class DiskRoom:
 
 
 def _free_bytes(place: Path) -> int:
-    """Return how many bytes are free for us on the disk that `place` is on."""
+    """Return how many bytes this user can still use on the disk of `place`."""
     found = os.statvfs(place)
     return found.f_bavail * found.f_frsize

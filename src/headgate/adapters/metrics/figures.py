@@ -1,4 +1,4 @@
-"""Show figures for Prometheus: those of the whole system, a row of GAUGES each, and those that one process counts."""
+"""Provide metrics for Prometheus: those of the complete system, one row of GAUGES each, and those of one process."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ SHOWN = ("request", "stream")
 
 
 class SystemGauge(NamedTuple):
-    """Declare one metric of the whole system."""
+    """Declare one metric of the complete system."""
 
     name: str
     doc: str
     labels: tuple[str, ...]
     counted: Callable[[Map, Mirror], Series]
-    """Computes the series from the mirror; series whose labels are known in advance are included with zero."""
+    """Computes the series from the mirror; it includes series whose labels are known in advance, with zero."""
 
 
 class SystemMetrics(Collector):
-    """Collect the metrics of the whole system from the store, when a scraper asks."""
+    """Collect the metrics of the complete system from the store's mirror at each scrape."""
 
     def __init__(self, map: Map, mirror: Mirror) -> None:
         self._map, self._mirror = map, mirror
@@ -70,7 +70,7 @@ def _located(map: Map, mirror: Mirror, path: str) -> Iterator[tuple[str, dict[st
 
 
 def _decoded(value: bytes, type: type[R]) -> R | None:
-    """Decode a value; None: it is damaged, which others report."""
+    """Decode a value; None: it is damaged, which other code reports."""
     try:
         return decode(value, type)
     except ValueError:
@@ -91,8 +91,7 @@ def _items(map: Map, mirror: Mirror) -> Series:
     found: Counter[tuple[str, ...]] = Counter()
     for template, keys, _ in _located(map, mirror, map.inside("tenant")):
         key = (keys["tenant"], keys.get("pipeline", ""))
-        # Adding False (0) creates the series of a pipeline without items, so that its graph shows zero instead of a
-        # gap.
+        # Adding False (0) creates the series of a pipeline without items, so that its graph shows zero, not a gap.
         found[key] += template.endswith("/<item uuid>")
     return found
 
@@ -145,22 +144,24 @@ GAUGES = [
         "headgate_event_queue_length", "Events that wait.", ("queue", "connection", "tenant", "pipeline"), _events
     ),
     SystemGauge("headgate_items", "Items in pipelines.", ("tenant", "pipeline"), _items),
-    SystemGauge("headgate_requests", "Requested work that is not done.", ("kind", "zone", "state"), _requests),
+    SystemGauge("headgate_requests", "Requested work that is not done yet.", ("kind", "zone", "state"), _requests),
     SystemGauge("headgate_components", "Running processes.", ("kind", "state", "accepting"), _components),
     SystemGauge("headgate_history_queue_length", "Buildsets on their way into the history.", (), _history),
-    SystemGauge("headgate_quarantine", "What was set aside, by kind and tenant.", ("kind", "tenant"), _aside),
+    SystemGauge(
+        "headgate_quarantine", "Records in quarantine because of an error, by kind.", ("kind", "tenant"), _aside
+    ),
     SystemGauge(
         "headgate_configuration_held",
-        "Branches whose configuration is not in force because of what is wrong with it.",
+        "Branches whose configuration is not used because of errors in it.",
         ("tenant",),
         _held,
     ),
-    SystemGauge("headgate_messages_waiting", "Turns whose messages wait for a server.", ("to",), _messages),
+    SystemGauge("headgate_messages_waiting", "Messages that wait for their server, by turn.", ("to",), _messages),
 ]
 
 
 class ProcessMetrics:
-    """Collect the figures of one process; see `ports.observer.Observer`. `text` is the answer to a scraper."""
+    """Collect the metrics of one process; see `ports.observer.Observer`. `text` is the answer to a scrape."""
 
     def __init__(self) -> None:
         self.registry = registry = prometheus.CollectorRegistry()
@@ -168,51 +169,51 @@ class ProcessMetrics:
         prometheus.Info("headgate", "This program.", registry=registry).info({"version": __version__})
         self._store = prometheus.Histogram(
             "headgate_store_request_seconds",
-            "Requests of the store until they were answered.",
+            "Duration of requests to the store.",
             ("request", "outcome"),
             buckets=_QUICK_S,
             registry=registry,
         )
         self._turns = prometheus.Histogram(
             "headgate_turn_seconds",
-            "Turns of a pipeline: deciding and recording.",
+            "Duration of a pipeline's turns: deciding and committing.",
             ("tenant", "pipeline"),
             buckets=_QUICK_S,
             registry=registry,
         )
         self._events = prometheus.Counter(
-            "headgate_events", "Events that turns took up.", ("tenant", "pipeline"), registry=registry
+            "headgate_events", "Events that turns handled.", ("tenant", "pipeline"), registry=registry
         )
         self._work = prometheus.Histogram(
             "headgate_work_seconds",
-            "Git work done by this process, by kind and result.",
+            "Duration of git work in this process, by kind and result.",
             ("kind", "result"),
             buckets=_QUICK_S,
             registry=registry,
         )
         self._builds = prometheus.Histogram(
             "headgate_build_seconds",
-            "Builds run by this process, by result.",
+            "Duration of builds in this process, by result.",
             ("tenant", "pipeline", "job", "result"),
             buckets=_LONG_S,
             registry=registry,
         )
         self._items = prometheus.Histogram(
             "headgate_item_seconds",
-            "Items from entering a pipeline to leaving it, by result.",
+            "Time of items in a pipeline, by result.",
             ("tenant", "pipeline", "result"),
             buckets=_LONG_S,
             registry=registry,
         )
         self._untold = prometheus.Counter(
             "headgate_messages_untold",
-            "Messages about the gate that were given up, by whom they were for.",
+            "Messages about the gate that were dropped, by receiver.",
             ("to",),
             registry=registry,
         )
         self._shown = prometheus.Counter(
             "headgate_pages_cpu_seconds",
-            "Processor time that pages and API took of this process's loop: requests, and all streams together.",
+            "CPU time of pages and API in this process's event loop: requests, and all streams together.",
             ("kind",),
             registry=registry,
         )
@@ -231,7 +232,7 @@ class ProcessMetrics:
         self._events.labels(tenant, pipeline).inc(events)
 
     def done(self, work: WorkDone) -> None:
-        # Clocks can be set back; a negative duration would lower the sum, which must only grow.
+        # Clocks can be set back, and a negative duration would reduce the sum, which must only grow.
         took_s = max(0, work.end_ms - work.start_ms) / 1000
         if work.kind == "build":
             self._builds.labels(work.tenant, work.pipeline, work.job, work.result).observe(took_s)
@@ -250,7 +251,7 @@ class ProcessMetrics:
 
     @contextmanager
     def showing_system(self, map: Map, mirror: Mirror) -> Iterator[None]:
-        """Show figures of the whole system during the context."""
+        """Show metrics of the complete system, too, while the context lasts."""
         metrics = SystemMetrics(map, mirror)
         self.registry.register(metrics)
         try:

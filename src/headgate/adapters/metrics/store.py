@@ -1,4 +1,4 @@
-"""Measure a store, and report since when it has been unreachable."""
+"""Measure the requests to a store, and track how long it has been unavailable."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ log = logging.getLogger("headgate.store")
 T = TypeVar("T")
 
 SILENT_S = 2.0
-"""A request that is cancelled after this long without an answer counts as a failure of the store."""
+"""Age from which a request that is cancelled without an answer counts as a failure of the store."""
 
 ReportRequest = Callable[[str, str, float], None]
 """(request, outcome, seconds); outcomes are ok, conflict, refused, unavailable and given up."""
 
 
 class MeasuredBackend:
-    """Measure another `Backend`."""
+    """Measure the requests to another `Backend`."""
 
     def __init__(self, inner: Backend, report: ReportRequest, now_ms: Callable[[], int]) -> None:
         self.inner, self._report, self._now_ms = inner, report, now_ms
         self.away_since_ms: int | None = None
-        """Time since which no request was answered; None while the store can be reached."""
+        """Time since which no request was answered; None while the store answers."""
         self.away_why = ""
         self._lost = 0.0
-        """When the store was last found unreachable."""
+        """Time of the last unanswered request, by the performance counter."""
 
     async def _measured(self, name: str, request: Awaitable[T]) -> T:
         began, outcome = time.perf_counter(), "given up"
@@ -49,26 +49,27 @@ class MeasuredBackend:
         finally:
             took_s = time.perf_counter() - began
             self._report(name, outcome, took_s)
-            # Callers cancel requests for their own reasons, and a short wait proves nothing about the store.
+            # Callers also cancel requests for their own reasons, so a short wait says nothing about the store.
             if outcome == "given up" and took_s > SILENT_S:
                 self._away(f"no answer within {took_s:.0f} s")
-            if outcome in ("ok", "conflict"):  # other outcomes need no answer: a lost lease may be known locally
+            # Other outcomes may come without an answer: for example, this process may know that a lease is lost.
+            if outcome in ("ok", "conflict"):
                 self._back(began)
         return answer
 
     def _away(self, why: str) -> None:
         if self.away_since_ms is None:
-            log.warning("the store cannot be used, and is waited for: %s", why)
+            log.warning("the store is unavailable; waiting for it: %s", why)
         self.away_since_ms, self.away_why = self.away_since_ms or self._now_ms(), why
         self._lost = time.perf_counter()
 
     def _back(self, began: float) -> None:
-        """Note that a request which began at `began` was answered; earlier requests do not show that the store is
-        back."""
+        """Note that a request was answered that began at `began`. The store is available again only if that was after
+        the last unanswered request."""
         if began < self._lost:
             return
         if self.away_since_ms is not None:
-            log.info("the store can be used again, after %.1f s", (self._now_ms() - self.away_since_ms) / 1000)
+            log.info("the store is available again after %.1f s", (self._now_ms() - self.away_since_ms) / 1000)
         self.away_since_ms = None
 
     async def get(self, path: str) -> Entry | None:
@@ -119,7 +120,7 @@ class MeasuredWideBackend(MeasuredBackend):
 
 
 def measured(inner: Backend, report: ReportRequest, now_ms: Callable[[], int]) -> MeasuredBackend:
-    # Two classes, since callers ask whether a store is `Wide` and would otherwise find methods that its backend lacks.
+    # Two classes, because callers check whether a store is `Wide`: it must not have methods that its backend lacks.
     if isinstance(inner, Wide):
         return MeasuredWideBackend(inner, inner, report, now_ms)
     return MeasuredBackend(inner, report, now_ms)

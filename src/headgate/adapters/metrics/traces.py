@@ -1,7 +1,7 @@
-"""Trace a change's way through a pipeline.
+"""Trace the way of an item through a pipeline.
 
-Every process adds the spans of what it did; the trace and its root are named after the item, so that nothing about
-traces is kept in the store or passed along.
+Every process adds the spans of its own work. The ids of the trace and its root derive from the item, so neither the
+store nor any request has to carry them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headgate.ports.observer import WorkDone
 
 
 class _FixedIdGenerator(IdGenerator):
-    """Return the ids that were set last: spans are made one at a time."""
+    """Generate the ids that were set before; this works because spans are started one at a time."""
 
     trace_id = span_id = 0
 
@@ -34,7 +34,8 @@ class _FixedIdGenerator(IdGenerator):
 
 
 class Traces:
-    """See `ports.observer.Observer`.  Spans are sent in the background; `close` sends what is left."""
+    """Send spans to a collector; see `ports.observer.Observer`.  They are sent in the background; `close` sends the
+    rest."""
 
     def __init__(self, exporter: SpanExporter, hostname: str) -> None:
         self._ids = _FixedIdGenerator()
@@ -45,11 +46,11 @@ class Traces:
 
     @classmethod
     def to(cls, endpoint: str, hostname: str) -> Traces:
-        """Send traces to the OpenTelemetry collector that takes OTLP over HTTP at `endpoint`."""
+        """Send traces to the OpenTelemetry collector that accepts OTLP over HTTP at `endpoint`."""
         return cls(OTLPSpanExporter(endpoint=endpoint), hostname)
 
     def turn(self, tenant: str, pipeline: str, events: int, took_s: float) -> None:
-        """Ignore turns, which belong to no single item."""
+        """Ignore turns, because they belong to no single item."""
 
     def done(self, work: WorkDone) -> None:
         if not work.item:
@@ -74,25 +75,25 @@ class Traces:
         self._span(name, finished.item, "", finished.enqueued_ms, finished.ended_ms, about, failed=failed)
 
     def untold(self, to: str, messages: int) -> None:
-        """Ignore this figure, which is no trace."""
+        """Ignore dropped messages, because they are no part of a trace."""
 
     def shown(self, kind: str, cpu_s: float) -> None:
-        """Ignore this as well."""
+        """Ignore the CPU time of pages, because it is no part of a trace."""
 
     def _span(
         self, name: str, item: str, id: str, start_ms: int, end_ms: int, about: dict[str, str], *, failed: bool
     ) -> None:
         """Add a span to the trace of an item; the root has an empty `id`."""
-        # Nothing awaits between here and `start_span`, so no other span can take these ids.
+        # There is no await between here and `start_span`, so no other span can use these ids.
         trace_id, root_id = _number(item, 16), _number(item, 8)
         self._ids.trace_id, self._ids.span_id = trace_id, _number(id, 8) if id else root_id
-        # The flag says that the parent is sampled: the default sampler drops the children of a parent that is not.
+        # The flag marks the parent as sampled, because the default sampler drops children of an unsampled parent.
         parent = trace.SpanContext(trace_id, root_id, is_remote=True, trace_flags=trace.TraceFlags(1))
         context = trace.set_span_in_context(trace.NonRecordingSpan(parent)) if id else Context()
         span = self._tracer.start_span(name, context, attributes=about, start_time=start_ms * 1_000_000)
         if failed:
             span.set_status(trace.StatusCode.ERROR)
-        # The ends may come from clocks of two machines, and a span must not end before it starts.
+        # Start and end may come from the clocks of two machines, but a span must not end before it starts.
         span.end(max(start_ms, end_ms) * 1_000_000)
 
     def close(self) -> None:

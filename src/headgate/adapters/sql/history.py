@@ -83,7 +83,7 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
             reason = str(getattr(error, "orig", None) or error)
             # The server may be starting, so `_do` opens it later; with SQLite, this is a damaged or unreadable file.
             if isinstance(error, sa.exc.OperationalError) and not dburi.startswith("sqlite"):
-                log.error("the history database %s cannot be used, and is waited for: %s", shown, reason)
+                log.error("the history database %s is unavailable; waiting for it: %s", shown, reason)
                 return
             self._thread.shutdown()
             mend = "" if isinstance(error, TooNew) else "; mend it, or move it away to begin a new history"

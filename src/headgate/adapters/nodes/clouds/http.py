@@ -1,4 +1,4 @@
-"""Send requests to a cloud over HTTP: bounded in time and size, with errors of the port when there is no answer."""
+"""Send requests to a cloud over HTTP, within limits of time and size; raise errors of the port if no answer comes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import httpx
 from headgate.ports.clouds import CloudUnavailable
 
 ANSWER_MAX_S = 60.0
-"""Time limit for a whole answer, however slowly it arrives."""
-# Memory for one answer, whatever a server sends; a page of 500 instances has some MB.
+"""Time limit for a complete answer, however slowly it arrives."""
+# Limits the memory for one answer, whatever a server sends; a page of 500 instances has a few MB.
 ANSWER_MAX_BYTES = 64 * 2**20
 PATIENCE_S = 5.0
-"""Pause after a cloud asks for patience without a time."""
+"""Pause if a cloud asks the client to wait without naming a time."""
 PATIENCE_MAX_S = 300.0
 PART_TRIES = 5
-"""Attempts to send a part of a file before the whole file counts as not sent."""
+"""Attempts to send a part of a file before the complete file counts as not sent."""
 TEXT_MAX = 1000
-"""Characters of a cloud's message that are passed on."""
+"""Limit on the characters of a cloud's message."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -40,7 +40,7 @@ class Http:
     """Send requests only to the given address: no proxies, no `.netrc`, no redirections."""
 
     def __init__(self, verify: str | bool = True) -> None:
-        """Set up; `verify`: whether to check certificates, or the file with the trusted authorities."""
+        """Take `verify`: whether to check certificates, or the file with the trusted authorities."""
         self._verify = verify
         self._client: httpx.AsyncClient | None = None
 
@@ -53,16 +53,16 @@ class Http:
         max_s: float = ANSWER_MAX_S,
         silence_max_s: float = ANSWER_MAX_S,
     ) -> CloudResponse:
-        """Return the answer, whatever its status. Raise CloudUnavailable if there is none, or it asks for patience.
-        `silence_max_s`: longest pause before and within an answer."""
+        """Return the answer, whatever its status. Raise CloudUnavailable if there is none. `max_s`: time limit for the
+        answer; `silence_max_s`: longest pause before and within it."""
         patience = httpx.Timeout(ANSWER_MAX_S, read=silence_max_s)
         if self._client is None:
             self._client = self.made()
         host = httpx.URL(url).host
         try:
             async with (
-                # httpx limits only the silence between two pieces; a server that sends a byte a minute would hold the
-                # launcher.
+                # httpx limits only the silence between two pieces, so a server that sends a byte a minute would block
+                # the launcher.
                 asyncio.timeout(max_s),
                 self._client.stream(method, url, headers=headers, content=body, timeout=patience) as response,
             ):
@@ -80,7 +80,7 @@ class Http:
         )
 
     def made(self) -> httpx.AsyncClient:
-        """Return the HTTP client, made at the first call."""
+        """Make the HTTP client, for the first request."""
         return client(self._verify)
 
     async def close(self) -> None:
@@ -91,7 +91,7 @@ class Http:
 
 
 def client(verify: str | bool) -> httpx.AsyncClient:
-    """Return what requests are made with."""
+    """Make an HTTP client without redirections and proxies."""
     limits = httpx.Limits(max_connections=20, max_keepalive_connections=10)
     return httpx.AsyncClient(
         timeout=ANSWER_MAX_S, follow_redirects=False, trust_env=False, verify=_trust(verify), limits=limits
@@ -100,12 +100,12 @@ def client(verify: str | bool) -> httpx.AsyncClient:
 
 @cache
 def _trust(verify: str | bool) -> ssl.SSLContext | bool:
-    """Return the TLS context; reading certificates takes a while, so all connections share it."""
+    """Return the TLS context; all connections share it, because reading certificates takes long."""
     return ssl.create_default_context(cafile=verify if isinstance(verify, str) else None) if verify else False
 
 
 def patience_s(headers: Mapping[str, str], now_s: Callable[[], float] = time) -> float:
-    """Return how long to wait, according to the header `Retry-After`."""
+    """Return how long to wait according to the header `Retry-After`."""
     value = headers.get("retry-after", "")
     try:
         after_s = float(value) if value else PATIENCE_S
@@ -114,7 +114,7 @@ def patience_s(headers: Mapping[str, str], now_s: Callable[[], float] = time) ->
             after_s = parsedate_to_datetime(value).timestamp() - now_s()
         except ValueError:
             after_s = PATIENCE_S
-    # `float` also reads "nan", which compares unequal to itself, and "inf", which `min` bounds.
+    # `float` also accepts "nan", which is not equal to itself, and "inf", which `min` bounds.
     return min(max(after_s, 0.0), PATIENCE_MAX_S) if after_s == after_s else PATIENCE_S
 
 
@@ -125,9 +125,9 @@ def one_line(text: str) -> str:
 
 
 async def patient(call: Callable[[], Awaitable[T]]) -> T:
-    """Return the answer to a part of a file; if there is none, send it again after the pause that the cloud
+    """Send a part of a file and return the answer; if there is none, send it again after the pause that the cloud
     requests."""
-    # Safe to repeat: a part has a number, and a second copy replaces the first.
+    # Safe to repeat, because a part has a number, and a second copy replaces the first.
     for _ in range(PART_TRIES - 1):
         try:
             return await call()
@@ -137,35 +137,34 @@ async def patient(call: Callable[[], Awaitable[T]]) -> T:
 
 
 def understood(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Return a driver's method that raises CloudUnavailable if a cloud's answer has an unexpected form."""
+    """Wrap a driver's method, so that it raises CloudUnavailable if a cloud's answer has an unexpected form."""
 
     @wraps(method)
     async def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await method(*args, **kwargs)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            # An answer in an unexpected form must not look like a defect, and even less like an answer that nothing is
-            # there.
+            # An answer in an unexpected form must not look like a bug of Headgate, and even less like an empty answer.
             reason = one_line(f"{type(error).__name__}: {error}")
-            raise CloudUnavailable(f"the cloud answers in a form that is not understood ({reason})") from error
+            raise CloudUnavailable(f"the cloud's answer has an unexpected form ({reason})") from error
 
     return checked
 
 
 class Shared(Generic[T]):
-    """Share one answer among many callers. Each gets an answer to a question sent after its call."""
+    """Share one answer among many callers. Each caller gets the answer to a request that was sent after its call."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
         self._ask = ask
         self._turn = asyncio.Lock()
         self._questions = 0
         self._answer: tuple[int, T] | None = None
-        """Number of the question, and its answer; None before the first."""
+        """Number of the request, and its answer; None before the first one."""
 
     async def __call__(self) -> T:
-        """Return a fresh answer. Raise the errors of the question."""
-        # A question that has already been sent may have been answered before the caller's own request; it does not
-        # count.
+        """Return a fresh answer. Raise the errors of the request."""
+        # A request that is already in flight may show the state before the caller's own earlier call, so its answer is
+        # not used.
         sent_before = self._questions
         async with self._turn:
             if self._answer is not None and self._answer[0] > sent_before:

@@ -1,4 +1,4 @@
-"""Call EC2 with the keys of an account: from the settings, a file, the environment, the machine or a role."""
+"""Call EC2 with the access keys of an account, from the settings, a file, the environment, the machine or a role."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ PAGE = 500
 PAGES_MAX = 200
 GONE = "terminated"
 NONE = ("NotFound", "Malformed", "InvalidAMIID.Unavailable")
-"""Parts of error codes that mean that the resource does not exist, or not any more."""
+"""Parts of error codes that mean that the resource does not exist, or no longer exists."""
 _OURS: query.Arguments = {"Filter": [{"Name": "tag-key", "Value": [NODE_TAG]}]}
 EARLY_S = 300.0
-"""Keys are replaced this long before they expire."""
+"""Time before their expiry at which keys are replaced."""
 MACHINE = "http://169.254.169.254"
 CONTAINER = "http://169.254.170.2"
 MACHINE_MAX_S = 5.0
-"""Time limit for the metadata service, which does not exist on machines outside of AWS."""
+"""Time limit for the metadata service, which does not exist on machines outside AWS."""
 NEAR = {"localhost", "127.0.0.1", "169.254.170.2", "169.254.170.23", "fd00:ec2::23"}
-"""Hosts that may be asked for keys without TLS."""
+"""Hosts from which keys may be requested without TLS."""
 _FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
 
 
@@ -42,7 +42,7 @@ class AwsService:
     """Send signed requests to one service in one region."""
 
     def __init__(self, http: Http, credentials: AwsCredentials, region: str, name: str) -> None:
-        """Take the `name` of the service as signatures have it."""
+        """Take the `name` of the service, as used in signatures."""
         self._http, self._credentials, self.region, self._name = http, credentials, region, name
 
     async def ask(
@@ -55,8 +55,7 @@ class AwsService:
         max_s: float = ANSWER_MAX_S,
     ) -> T:
         """Return the parsed answer; if `read` raises AwsKeysExpired, repeat the request with new keys."""
-        # Keys that a role lends can expire early (a revoked session, a clock that is off); new ones are worth one more
-        # request.
+        # Temporary keys can expire early (a revoked session, a wrong clock), so one more request is made with new ones.
         for last in (False, True):
             keys = await self._credentials.keys()
             now = datetime.fromtimestamp(self._credentials.now_s(), UTC)
@@ -67,7 +66,7 @@ class AwsService:
                 self._credentials.forget(keys)
                 if last:
                     raise
-        raise AssertionError("the second answer is one")
+        raise AssertionError("the second attempt returns or raises")
 
 
 class Ec2:
@@ -77,7 +76,7 @@ class Ec2:
         self._http, self.credentials, self.region = http, credentials, region
         self._url, self._quotas_url = url, quotas_url
         self.ours = Shared(self._ours)
-        """Every instance that belongs to a node, by its id."""
+        """Every instance that has the tag of a node, by its id."""
         self.our_volumes = Shared(self._our_volumes)
         self._types: dict[str, tuple[int, int]] = {}
         """Instance type -> virtual cores and memory in MiB, which never change."""
@@ -101,11 +100,11 @@ class Ec2:
             raise
 
     async def do(self, action: str, arguments: query.Arguments) -> bool:
-        """Return whether the resource existed. Raise as `call` does."""
+        """Call an action on a resource, and return whether the resource existed. Raise like `call`."""
         try:
             await self.call(action, arguments)
         except query.AwsRefused as error:
-            # A resource that is gone is deleted: an earlier request may have done it, whose answer was lost.
+            # A missing resource is no error: an earlier request, whose answer was lost, may have deleted it.
             if any(word in error.code for word in NONE):
                 return False
             raise
@@ -118,19 +117,19 @@ class Ec2:
         found, token = list[dict[str, Any]](), ""
         for _ in range(PAGES_MAX):
             answer = await self.call(action, {**(arguments or {}), "MaxResults": page, "NextToken": token or None})
-            # At the top of an answer, EC2 sends even an empty list. A missing one means a truncated or foreign answer;
-            # read as an empty list, it would say that all machines are gone.
+            # At the top level of an answer, EC2 sends even an empty list. If the list is missing, the answer is
+            # truncated or from another server; read as an empty list, it would mean that all machines are gone.
             if members not in answer:
                 raise CloudUnavailable(f"AWS EC2 answers {action} without {members}")
             found += query.listed(answer[members])
             following = answer.get("nextToken") or ""
             if not following:
                 return found
-            # A server that ignores the token would send its first page forever.
+            # A server that ignores the token sends the same page forever.
             if following == token:
                 break
             token = following
-        raise CloudUnavailable(f"AWS EC2 does not come to an end with {action}")
+        raise CloudUnavailable(f"AWS EC2 sends endless pages for {action}")
 
     async def every_instance(self, arguments: query.Arguments | None = None) -> list[dict[str, Any]]:
         """Return all instances, including those terminated within the last hour."""
@@ -155,7 +154,7 @@ class Ec2:
         return {one: self._types[one] for one in types if one in self._types}
 
     async def limits(self) -> Amounts:
-        """Return the account's quotas that apply to instances; none if AWS does not allow the request."""
+        """Return the account's quotas for instances; empty if the keys have no right to read quotas."""
         found, token = dict[str, float](), ""
         for _ in range(PAGES_MAX):
             arguments = {"ServiceCode": "ec2", "MaxResults": 100} | ({"NextToken": token} if token else {})
@@ -166,7 +165,7 @@ class Ec2:
             token = answer.get("NextToken") or ""
             if not token:
                 return found
-        raise CloudUnavailable("AWS Service Quotas does not come to an end")
+        raise CloudUnavailable("AWS Service Quotas sends endless pages")
 
     async def _quotas(self, arguments: query.Arguments) -> dict[str, Any]:
         body, keys = msgspec.json.encode(arguments), await self.credentials.keys()
@@ -187,7 +186,7 @@ class Ec2:
         error = query.problem(answer.status, code, str(document), answer.headers, "AWS Service Quotas")
         if isinstance(error, query.AwsKeysExpired):
             self.credentials.forget(keys)
-        # Keys may lack the right to read quotas. Then no limits are known, and OverQuota still tells when one is
+        # Keys may lack the right to read quotas. Then the limits are unknown, but OverQuota still reports when one is
         # reached.
         if isinstance(error, CloudUnavailable) and (code or answer.status in (429, 502, 503, 504)):
             raise error
@@ -196,7 +195,7 @@ class Ec2:
 
 @dataclass(frozen=True, slots=True)
 class AwsKeySource:
-    """Hold what the settings of a connection say about keys; empty means not set."""
+    """Hold the settings of a connection about keys; empty means not set."""
 
     access: str = ""
     secret: str = ""
@@ -204,7 +203,7 @@ class AwsKeySource:
     profile: str = ""
     role: str = ""
     web_identity: str = ""
-    """Path of the token file with which a role is assumed."""
+    """Path of the file with the token that a role is assumed with."""
 
     def __repr__(self) -> str:
         return f"AwsKeySource(file={self.file!r}, profile={self.profile!r}, role={self.role!r})"
@@ -229,7 +228,7 @@ class AwsCredentials:
         env: Mapping[str, str],
         now_s: Callable[[], float],
     ) -> None:
-        """Take `sts`, the address of the service for temporary keys."""
+        """Take `sts`, the URL of the service that issues temporary keys."""
         self._http, self._source, self._sts, self._region = http, source, sts, region
         self._env, self.now_s = env, now_s
         self._keys: query.AwsKeys | None = None
@@ -237,7 +236,7 @@ class AwsCredentials:
 
     async def keys(self) -> query.AwsKeys:
         """Return the keys for signing requests. Raise CloudUnavailable if there are none."""
-        # One request renews the keys for all: STS limits the rate of its calls.
+        # Only one request renews the keys for all callers, because STS limits the rate of calls.
         async with self._turn:
             if self._keys is None or self._keys.until_s - EARLY_S <= self.now_s():
                 self._keys = await self._found()
@@ -245,8 +244,8 @@ class AwsCredentials:
 
     def forget(self, keys: query.AwsKeys) -> None:
         """Discard the expired keys, so that the next request gets new ones."""
-        # Several requests fail with the same keys; only the first of them may discard keys, not those that were just
-        # renewed.
+        # Several requests may fail with the same keys. Only the first may discard them: the others must not discard the
+        # new keys.
         if self._keys == keys:
             self._keys = None
 
@@ -255,8 +254,8 @@ class AwsCredentials:
         if source.access and source.secret:
             return await self._as_role(query.AwsKeys(source.access, source.secret))
         profile = self._profile(source.profile or env.get("AWS_PROFILE", ""))
-        # Who names a file or a profile means that account: keys of the environment or the machine would be another
-        # one's.
+        # A connection that names a file or a profile means that account. Keys from the environment or the machine might
+        # belong to another one.
         own = bool(source.file or source.profile)
         if not own and env.get("AWS_ACCESS_KEY_ID") and env.get("AWS_SECRET_ACCESS_KEY"):
             keys = query.AwsKeys(
@@ -285,8 +284,8 @@ class AwsCredentials:
             read.read_string(self._file().read_text())
         except (OSError, UnicodeDecodeError, configparser.Error) as error:
             if self._source.file or self._source.profile:
-                # Neither the error's text nor the error itself: a parser quotes the line that it does not understand,
-                # possibly a key.
+                # Without the error and its text: the parser quotes the line that it does not understand, which may be a
+                # key.
                 raise CloudUnavailable(f"{self._file()} cannot be read: {type(error).__name__}") from None
             return None
         section = name or "default"
@@ -317,9 +316,10 @@ class AwsCredentials:
         if path or url:
             where = f"{CONTAINER}{path}" if path else str(url)
             parts = urlsplit(where)
-            # The request carries a token and the answer keys; without TLS both stay on this machine or its link.
+            # The request contains a token, and the answer keys: without TLS, they must not leave this machine or its
+            # link.
             if parts.scheme != "https" and parts.hostname not in NEAR:
-                raise CloudUnavailable("AWS_CONTAINER_CREDENTIALS_FULL_URI leads elsewhere without TLS")
+                raise CloudUnavailable("AWS_CONTAINER_CREDENTIALS_FULL_URI names another machine without TLS")
             file = env.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
             token = await asyncio.to_thread(_token, file) if file else env.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
             answer = await self._http.ask("GET", where, {"authorization": token} if token else {}, max_s=MACHINE_MAX_S)
@@ -327,8 +327,8 @@ class AwsCredentials:
         return await self._of_an_instance(env.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", MACHINE).rstrip("/"))
 
     async def _of_an_instance(self, at: str) -> query.AwsKeys:
-        # Version 2 of the metadata service, which many machines demand, begins with a PUT: a tricked proxy seldom sends
-        # one.
+        # Version 2 of the metadata service, which many machines require, begins with a PUT: an attacker can rarely make
+        # a proxy send one.
         lasting = {"x-aws-ec2-metadata-token-ttl-seconds": "300"}
         try:
             token = await self._http.ask("PUT", f"{at}/latest/api/token", lasting, max_s=MACHINE_MAX_S)
@@ -339,7 +339,7 @@ class AwsCredentials:
         place = f"{at}/latest/meta-data/iam/security-credentials/"
         roles = await self._http.ask("GET", place, headers, max_s=MACHINE_MAX_S)
         role = roles.body.decode(errors="replace").split()
-        # The role becomes part of a path, so only the characters of AWS's names are accepted.
+        # The role becomes part of a path, so only the characters of AWS role names are accepted.
         if token.status >= 300 or roles.status >= 300 or not role or not re.fullmatch(r"[\w+=,.@-]+", role[0]):
             raise CloudUnavailable("no keys for AWS: this machine has no role")
         return _of(await self._http.ask("GET", place + role[0], headers, max_s=MACHINE_MAX_S), place)
@@ -361,18 +361,19 @@ def _granted(answer: CloudResponse, call: str) -> query.AwsKeys:
     except (query.AwsRefused, OverQuota) as error:
         raise CloudUnavailable(str(error)) from error
     except (KeyError, TypeError, ValueError):
-        raise CloudUnavailable("AWS STS lends no keys") from None  # the answer may contain some
+        # Without the answer, which may contain keys.
+        raise CloudUnavailable("AWS STS answers without usable keys") from None
 
 
 def _of(answer: CloudResponse, where: str) -> query.AwsKeys:
     where = urlsplit(where).hostname or ""  # the rest of a container's address is a secret
     if answer.status >= 300:
-        raise CloudUnavailable(f"{where} answers {answer.status} when it is asked for keys")
+        raise CloudUnavailable(f"{where} answers {answer.status} to a request for keys")
     try:
         lent = msgspec.json.decode(answer.body, type=_Machine)
         return query.AwsKeys(lent.AccessKeyId, lent.SecretAccessKey, lent.Token, _time(lent.Expiration))
     except (msgspec.DecodeError, ValueError):
-        raise CloudUnavailable(f"{where} lends no keys") from None
+        raise CloudUnavailable(f"{where} answers without usable keys") from None
 
 
 def _time(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Make machines of AWS EC2: each step is one call or two, and each can be repeated."""
+"""Make machines on AWS EC2, in steps of one or two calls that can be repeated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headgate.base.errors import UserError
 from headgate.ports import clouds
 
 SEEN_S = 600.0
-"""Time after which a new instance must appear in lists; if it does not, it no longer exists."""
+"""Time within which a new instance must appear in lists; after that, a missing instance no longer exists."""
 
 
 def connect(given: CloudDriverOptions) -> Aws:
@@ -42,12 +42,12 @@ def connect(given: CloudDriverOptions) -> Aws:
         web_identity=file("web_identity_token_file"),
     )
     if source.web_identity and not source.role:
-        raise UserError("web_identity_token_file needs role_arn: the role that it is shown for")
+        raise UserError("web_identity_token_file needs role_arn, the role to assume with the token")
     return Aws(given.name, source, options.get("endpoint_url", ""))
 
 
 class Stays(clouds.LaunchFailed):
-    """Report that AWS does not delete a resource."""
+    """Report that AWS refuses to delete a resource."""
 
 
 class Aws:
@@ -61,7 +61,7 @@ class Aws:
         env: Mapping[str, str] | None = None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """Drive AWS for the connection `name`; `endpoint` says where all of AWS is, if that is elsewhere."""
+        """Drive AWS for the connection `name`; `endpoint`: URL of a server that replaces all services of AWS."""
         self.name = name
         self._source, self._endpoint, self._now_s = source, endpoint.rstrip("/"), now_s
         self._env = os.environ if env is None else env
@@ -71,12 +71,12 @@ class Aws:
 
     def _at(self, provider: Mapping[str, Any]) -> Ec2:
         region = str(provider.get("region") or "")
-        # The region becomes part of the host name: a dot or a slash would send signed requests to another server.
+        # The region becomes part of the host name: with a dot or a slash, signed requests would go to another server.
         if not region.replace("-", "").isalnum():
             raise clouds.LaunchFailed(
                 "the provider has no region" if not region else f"{region!r:.80} is not a region of AWS"
             )
-        # One `Ec2` for each region, since its lists are shared among all nodes (`Shared`).
+        # One `Ec2` for each region, because all nodes share its lists (`Shared`).
         if region not in self._regions:
             urls = {service: self._url(service, region) for service in ("ec2", "sts", "servicequotas")}
             keys = AwsCredentials(self._http, self._source, urls["sts"], region, self._env, self._now_s)
@@ -113,7 +113,7 @@ class Aws:
         found = dict[str, float]()
         for one in types:
             for kind, amount in launch.uses(one, *sizes[one], launch.spot(wanted)).items():
-                # Nobody knows which type a fleet will choose, so the largest amount of each kind is reserved.
+                # It is unknown which type a fleet will choose, so the largest amount of each kind is reserved.
                 found[kind] = max(found.get(kind, 0.0), amount)
         size = number(wanted, "volume-size")
         return {**found, "volumes": 1.0} | ({"volume-gb": float(size)} if size else {})
@@ -123,8 +123,8 @@ class Aws:
         ec2 = self._at(wanted.provider)
         every = await ec2.ours()
         instances = [instance for instance in every.values() if tags_of(instance).get(clouds.NODE_TAG) == wanted.node]
-        # A call whose answer was lost left its instance with the node's tag. `min` prefers a live one: False sorts
-        # before True.
+        # An instance from a call whose answer was lost has the node's tag. `min` prefers a live one, because False
+        # sorts before True.
         known = every.get(state.get("instance", "")) or min(instances, key=_is_gone, default=None)
         if known is not None:
             return self._look(wanted, state, known)
@@ -132,7 +132,7 @@ class Aws:
         if "instance" in state:
             if self._now_s() - float(state.get("asked", 0)) > SEEN_S:
                 raise clouds.LaunchFailed(
-                    f"AWS does not list the instance {state['instance']} that it said it had made"
+                    f"AWS does not list the instance {state['instance']}, although it reported that it made it"
                 )
             return clouds.MachinePending(state, f"AWS does not list the instance {state['instance']} yet")
         if "image" not in state:
@@ -142,7 +142,7 @@ class Aws:
         return await self._run(ec2, wanted, state)
 
     async def _choose(self, ec2: Ec2, wanted: clouds.MachineSpec) -> clouds.MachinePending:
-        """Settle the arguments, so that a repeated call is the same call."""
+        """Decide the arguments in advance, so that a repeated call has the same ones."""
         launch.types(wanted)
         answer = await ec2.call("DescribeImages", launch.image_query(wanted.image))
         images = [one for one in listed(answer.get("imagesSet")) if one.get("imageState") == "available"]
@@ -150,9 +150,10 @@ class Aws:
             raise clouds.LaunchFailed(
                 f"AWS has no image for {wanted.image.get('name', '')}: {_image_criteria(wanted.image)}"
             )
-        # The id decides between images of the same second, so that every call chooses the same one.
+        # The id decides between images of the same second, so that repeated calls choose the same one.
         newest = max(images, key=lambda one: (one.get("creationDate", ""), one["imageId"]))
-        # In the state before the first call that costs: EC2 rejects a token that it has seen with other arguments.
+        # Stored before the first call that makes something: EC2 rejects a client token that it has seen with other
+        # arguments.
         state = {"image": newest["imageId"], "device": newest.get("rootDeviceName") or launch.ROOT}
         if chosen := launch.subnet(wanted):
             state["subnet"] = chosen
@@ -165,11 +166,11 @@ class Aws:
         except AwsRefused as error:
             if error.code != "InvalidLaunchTemplateName.AlreadyExistsException":
                 raise
-            # The name is the node's, so the template is of an earlier call whose answer was lost.
+            # The name contains the node, so an earlier call, whose answer was lost, made this template.
             found = next((one["launchTemplateId"] for one in await self._templates(ec2, wanted.node)), "")
             if not found:
                 raise clouds.CloudUnavailable(str(error)) from error
-        return clouds.MachinePending({**state, "template": found}, "the launch template is there")
+        return clouds.MachinePending({**state, "template": found}, "the launch template exists")
 
     async def _run(self, ec2: Ec2, wanted: clouds.MachineSpec, state: clouds.State) -> clouds.MachinePending:
         try:
@@ -177,7 +178,7 @@ class Aws:
         except AwsRefused as error:
             if error.code != "IdempotentParameterMismatch":
                 raise
-            # An earlier attempt with other arguments made it; it will be listed.
+            # An earlier attempt with other arguments has made an instance, which the list will show.
             raise clouds.CloudUnavailable(str(error)) from error
         return clouds.MachinePending(
             {**state, "instance": made, "asked": str(int(self._now_s()))}, "the instance is pending"
@@ -205,7 +206,8 @@ class Aws:
         new_state.setdefault("asked", str(int(self._now_s())))
         if reported == "pending":
             return clouds.MachinePending(new_state, "the instance is pending")
-        # A stopped or terminated machine does not come back: spot instances are reclaimed, and shutdowns terminate.
+        # A stopped or terminated machine never comes back: AWS has reclaimed a spot instance, or a shutdown has
+        # terminated it.
         if reported != "running":
             text = f"the instance {found['instanceId']} is {reported}"
             message = str(reason.get("message") or found.get("reason") or "")
@@ -218,7 +220,7 @@ class Aws:
             public or bool(wanted.flavor.get("public-ipv6")),
         )
         if not known_addresses["interface_ip"] or (public and not known_addresses["public_ipv4"]):
-            return clouds.MachinePending(new_state, "the instance runs and has no address yet")
+            return clouds.MachinePending(new_state, "the instance runs, but has no address yet")
         about = {
             **known_addresses,
             "az": (found.get("placement") or {}).get("availabilityZone", ""),
@@ -235,8 +237,8 @@ class Aws:
         try:
             return await self._remove(self._at(wanted.provider), wanted, state)
         except Stays:
-            # AWS rejects this resource only; any other refusal concerns the account, and the launcher must not take it
-            # for this node's fault.
+            # AWS rejects only this resource. Any other refusal concerns the account, and must not count as a failure of
+            # this node.
             raise
         except (clouds.LaunchFailed, clouds.OverQuota) as error:
             raise clouds.CloudUnavailable(str(error)) from error
@@ -252,7 +254,7 @@ class Aws:
         for id in left:
             if every[id]["instanceState"]["name"] != "shutting-down":
                 await self._ask(ec2, "TerminateInstances", {"InstanceId": [id]})
-        # An instance that is not listed yet must not count as gone, or it would run on with nobody to remember it.
+        # An instance that is not listed yet must not count as gone, or it would run on without any record of it.
         new = not own_ids and "instance" in state and self._now_s() - float(state.get("asked", 0)) <= SEEN_S
         if new and await self._ask(ec2, "TerminateInstances", {"InstanceId": [state["instance"]]}):
             left.append(state["instance"])  # not in the list yet
@@ -266,14 +268,14 @@ class Aws:
             one for one in (await ec2.our_volumes()).values() if tags_of(one).get(clouds.NODE_TAG) == wanted.node
         ]
         for volume in volumes:
-            # Volumes in use go with their instance (DeleteOnTermination); this deletes those whose instance never came
-            # to be.
+            # Volumes in use are deleted with their instance (DeleteOnTermination). This deletes volumes whose instance
+            # was never made.
             if volume.get("status") not in ("in-use", "deleting"):
                 await self._ask(ec2, "DeleteVolume", {"VolumeId": volume["volumeId"]})
         return not volumes
 
     async def _ask(self, ec2: Ec2, action: str, arguments: Mapping[str, Any]) -> bool:
-        """Return whether the resource existed. Raise Stays."""
+        """Call an action that deletes a resource, and return whether it existed. Raise Stays."""
         try:
             return await ec2.do(action, arguments)
         except AwsRefused as error:
@@ -334,7 +336,7 @@ def _is_gone(instance: Mapping[str, Any]) -> bool:
 
 
 def _dead(text: str, codes: list[str]) -> Exception:
-    """Return why there is no instance: lack of capacity differs from a node that cannot be made."""
+    """Return the error for a missing instance: OverQuota for lack of capacity, otherwise LaunchFailed."""
     short = [code.rpartition(".")[2] for code in codes]
     full = bool(short) and all(one in FULL or one.endswith("LimitExceeded") for one in short)
     return clouds.OverQuota(f"AWS EC2 says: {text}") if full else clouds.LaunchFailed(f"AWS EC2 says: {text}")

@@ -1,4 +1,4 @@
-"""Make an AMI of a file that was sent, and find every resource that this has left in the account."""
+"""Import a file that was sent as an AMI, and find every resource that imports have left in the account."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9()\[\] ./'@_-]")
 OBJECT, IMPORT = "object", "import"
 """Kinds of resources besides images and snapshots."""
 VALUES_MAX = 200
-"""Most values of one filter."""
+"""Limit on the values of one filter."""
 IMAGES, SNAPSHOTS = ("DescribeImages", "imagesSet"), ("DescribeSnapshots", "snapshotSet")
-"""Calls that list resources, each with the element of its answer that holds them."""
+"""Calls that list resources, each with the element of the answer that contains them."""
 DELETING_CALLS = {
     IMAGE: ("DeregisterImage", "ImageId"),
     SNAPSHOT: ("DeleteSnapshot", "SnapshotId"),
@@ -68,7 +68,7 @@ class ImportTask(NamedTuple):
 
     @property
     def is_alive(self) -> bool:
-        """Return whether AWS still works on it."""
+        """Return whether AWS still works on the import."""
         return self.status not in (COMPLETED, DELETING, DELETED)
 
 
@@ -92,13 +92,13 @@ def bucket_name(provider: Mapping[str, object]) -> str:
 
 
 def image_name(wanted: WantedImage) -> str:
-    """Return the name of an upload's AMI, which no other one in the account can have."""
-    # The name is cut, never the upload's id, which makes it unique.
+    """Return the name of an upload's AMI, which is unique in the account."""
+    # Only the image's name is cut: the upload's id makes the result unique.
     return f"{_NO_NAME.sub('-', wanted.name)[: NAME_MAX - len(wanted.upload) - 1]}-{wanted.upload}"
 
 
 def start(wanted: WantedImage, calls: ImportCalls, bucket: str, key: str, token: str) -> Arguments:
-    """Return the arguments of the call that imports an object; calls with the same `token` import it once."""
+    """Return the arguments of the call that imports an object; several calls with the same `token` import it once."""
     source = {
         "Description": image_name(wanted),
         "Format": wanted.format.upper(),
@@ -143,13 +143,14 @@ def _architecture(wanted: WantedImage) -> str:
 
 
 async def tasks_of(ec2: Ec2, calls: ImportCalls) -> list[ImportTask]:
-    """Return Headgate's import tasks that run, or ended in the last days: AWS cannot filter them by tag."""
+    """Return Headgate's import tasks that run, or ended in the last days. They are filtered here, because AWS cannot
+    filter them by tag."""
     found = [_task(one) for one in await ec2.every(calls.describe, calls.members)]
     return [one for one in found if SYSTEM_TAG in one.tags and UPLOAD_TAG in one.tags]
 
 
 def _task(item: AwsItem) -> ImportTask:
-    # ImportSnapshot nests what ImportImage has at the top.
+    # ImportSnapshot nests the details that ImportImage has at the top level.
     detail = item.get("snapshotTaskDetail") or item
     made = [detail, *listed(item.get("snapshotDetailSet"))]
     snapshots = tuple(str(part["snapshotId"]) for part in made if part.get("snapshotId"))
@@ -160,7 +161,7 @@ def _task(item: AwsItem) -> ImportTask:
 
 
 class ImportPlace(NamedTuple):
-    """Describe where and how an image is made."""
+    """Describe where and how an image is imported."""
 
     ec2: Ec2
     blocks: Blocks
@@ -189,35 +190,36 @@ async def cancel(ec2: Ec2, task: ImportTask) -> None:
     try:
         await ec2.do("CancelImportTask", {"ImportTaskId": task.id})
     except AwsRefused:
-        return  # it has ended, or will end: a later look finds its results
+        return  # it has ended or will end; a later call finds its results
 
 
 async def owned(ec2: Ec2, kind: tuple[str, str], name: str, values: Sequence[str]) -> list[AwsItem]:
-    """Return this account's images or snapshots: those that others share could have any tags."""
+    """Return images or snapshots of this account only, because shared ones of other accounts could have any tags."""
     found = list[AwsItem]()
     for at in range(0, len(values), VALUES_MAX):
         filters = [{"Name": name, "Value": list(values[at : at + VALUES_MAX])}]
-        # A disabled AMI still costs its snapshots, and would count as gone.
+        # Disabled AMIs, too: the snapshots of one still cost money, and without this it would seem to be gone.
         disabled = {"IncludeDisabled": True} if kind == IMAGES else {}
         found += await ec2.every(*kind, {"Owner": ["self"], "Filter": filters, **disabled})
     return found
 
 
 async def there_are(ec2: Ec2, kind: tuple[str, str], ids: Collection[str]) -> set[str]:
-    """Return those of the images or snapshots that exist."""
+    """Return which of these images or snapshots exist."""
     name, key = ("image-id", "imageId") if kind == IMAGES else ("snapshot-id", "snapshotId")
     return {str(one[key]) for one in await owned(ec2, kind, name, sorted(ids))}
 
 
 async def made_of(ec2: Ec2, wanted: WantedImage, first: str = "") -> list[AwsItem]:
-    """Return the images of an upload: the known one first."""
+    """Return the images of an upload, the one with the id `first` first."""
     found = await owned(ec2, IMAGES, f"tag:{UPLOAD_TAG}", [wanted.upload])
     images = [one for one in found if is_of(tags_of(one), wanted) and is_named(one)]
     return sorted(images, key=lambda one: (one["imageId"] != first, one["imageId"]))
 
 
 def is_named(image: AwsItem) -> bool:
-    """Return whether an image has the name that Headgate or an import gave it, since copies have the same tags."""
+    """Return whether an image has the name that Headgate or an import gave it. Copies that people make have the same
+    tags, but other names."""
     name = str(image.get("name") or "")
     return name.startswith(_IMPORTED) or name.endswith(tags_of(image).get(UPLOAD_TAG, name))
 
@@ -228,7 +230,7 @@ def is_of(tags: Mapping[str, str], wanted: WantedImage) -> bool:
 
 
 async def untagged(ec2: Ec2, ended: Sequence[ImportTask], known: Collection[str]) -> list[Resource]:
-    """Return untagged results of imports."""
+    """Return the results of ended imports that are not known yet, because they have no tags."""
     images = {one.image: one.tags for one in ended if one.image and one.image not in known}
     snapshots = {id: one.tags for one in ended for id in one.snapshots if id not in known}
     found = [Resource(id, IMAGE, images[id], {}) for id in await there_are(ec2, IMAGES, images)]
@@ -237,10 +239,10 @@ async def untagged(ec2: Ec2, ended: Sequence[ImportTask], known: Collection[str]
 
 
 async def cleared(place: ImportPlace, wanted: WantedImage, known: Mapping[str, str], keep: Collection[str]) -> bool:
-    """Delete all resources of an upload except `keep`; return whether none were left. `known`: kind -> resources that
+    """Delete all resources of an upload except `keep`; return whether there were none. `known`: kind -> resource that
     may not be listed yet."""
     ec2, tasks = place.ec2, await place.tasks(wanted)
-    # Running imports first, so that they make nothing new while their results are deleted.
+    # Running imports are cancelled first, so that they make nothing new while their results are deleted.
     for task in tasks:
         if task.is_alive:
             await cancel(ec2, task)
@@ -252,14 +254,15 @@ async def cleared(place: ImportPlace, wanted: WantedImage, known: Mapping[str, s
     fruit = {id for task in ended for id in task.snapshots}
     snapshots |= await there_are(ec2, SNAPSHOTS, fruit.difference(snapshots, keep))
     entries = await place.entries(wanted)
-    # Whatever this call finds or deletes counts as left: only a call that finds nothing proves that nothing is there.
+    # Everything that this call finds or deletes counts as left: only a call that finds nothing proves that there is
+    # nothing.
     left = bool(entries) or any(task.status not in (COMPLETED, DELETED) for task in tasks)
     for kind, ids in ((IMAGE, images), (SNAPSHOT, snapshots)):  # AWS keeps a snapshot while an image uses it
         action, argument = DELETING_CALLS[kind]
         for id in sorted(ids.difference(keep)):
             await ec2.do(action, {argument: id})
             left = True
-        # A resource that was just made may be missing from the lists; deleting it by its id does not depend on them.
+        # A new resource may be missing from the lists, but it can be deleted by its id.
         if kind in known and known[kind] not in {*ids, *keep}:
             left |= await ec2.do(action, {argument: known[kind]})
     if place.bucket is not None:
@@ -269,7 +272,7 @@ async def cleared(place: ImportPlace, wanted: WantedImage, known: Mapping[str, s
 
 
 async def every_trace(ec2: Ec2, bucket: Bucket | None) -> list[Resource]:
-    """Return all resources of uploads in the account, and in a bucket."""
+    """Return all resources of uploads in the account and in a bucket."""
     images = [one for one in await owned(ec2, IMAGES, "tag-key", [UPLOAD_TAG]) if is_named(one)]
     snapshots = await owned(ec2, SNAPSHOTS, "tag-key", [UPLOAD_TAG])
     found = [Resource(str(one["imageId"]), IMAGE, tags_of(one), {}) for one in images]
@@ -278,7 +281,7 @@ async def every_trace(ec2: Ec2, bucket: Bucket | None) -> list[Resource]:
     for calls in CALLS.values():
         tasks = await tasks_of(ec2, calls)
         found += [Resource(one.id, IMPORT, one.tags, {}) for one in tasks if one.is_alive]
-        # A launcher that died before CreateTags left results that only their task connects with an upload.
+        # If a launcher died before CreateTags, only the task connects its results with an upload.
         found += await untagged(ec2, [one for one in tasks if one.status == COMPLETED], known)
     if bucket is not None:
         entries = await bucket.entries(KEY_PREFIX)

@@ -1,4 +1,4 @@
-"""Give the arguments of the calls that make an instance, and count what it takes of AWS's quotas."""
+"""Build the arguments of the calls that make an instance, and compute which of AWS's quotas it uses."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from headgate.adapters.nodes.clouds.description import key, number, texts
 from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, Amounts, LaunchFailed, MachineSpec, State
 
 TAGS_MAX = 45
-"""AWS allows 50 tags and may add some of its own."""
+"""Limit on the tags of a resource; AWS allows 50, and may add its own."""
 ROOT = "/dev/sda1"
 OWNERS = ("self", "amazon")
-"""Owners of images for filters that name none: a stranger may give a public image any name."""
+"""Owners of images for filters that name no owner, because any AWS user can give a public image any name."""
 STANDARD = frozenset("acdhimrtz")
 ON_DEMAND = {
     "standard": "L-1216C47A",
@@ -53,7 +53,7 @@ def types(wanted: MachineSpec) -> list[str]:
         )
     if wanted.flavor.get("dedicated-host"):
         raise LaunchFailed(
-            f"flavor {wanted.flavor.get('name', '')}: dedicated hosts are not made here; leave out dedicated-host"
+            f"flavor {wanted.flavor.get('name', '')}: dedicated hosts are not supported; remove dedicated-host"
         )
     return found
 
@@ -74,7 +74,9 @@ def image_query(image: Mapping[str, Any]) -> Arguments:
     criteria = []
     for criterion in filters:
         if not isinstance(criterion, Mapping) or not criterion.get("name") or not criterion.get("values"):
-            raise LaunchFailed(f"image {image.get('name', '')}: each of image-filters has a name and a list of values")
+            raise LaunchFailed(
+                f"image {image.get('name', '')}: each of image-filters needs a name and a list of values"
+            )
         values = criterion["values"] if isinstance(criterion["values"], list) else [criterion["values"]]
         criteria.append({"Name": str(criterion["name"]), "Value": [str(value) for value in values]})
     criteria.append({"Name": "state", "Value": ["available"]})
@@ -83,26 +85,26 @@ def image_query(image: Mapping[str, Any]) -> Arguments:
 
 
 def token(node: str) -> str:
-    """Return the token that identifies repeated calls: 64 characters at most."""
+    """Return the client token by which EC2 recognises repeated calls, at most 64 characters."""
     return node if len(node) <= 64 and node.isascii() else hashlib.sha256(node.encode()).hexdigest()
 
 
 def subnet(wanted: MachineSpec) -> str:
-    """Return one of the subnets, always the same for a node; empty if there are none."""
+    """Return one of the subnets, always the same one for a node; empty if there are none."""
     found = texts(wanted, "subnet-ids")
-    # Not `hash()`, which differs between processes: a repeated call must have the same arguments.
+    # Not `hash()`, which differs between processes, because a repeated call must have the same arguments.
     return found[zlib.crc32(wanted.node.encode()) % len(found)] if found else ""
 
 
 def tag_pairs(tags: Mapping[str, str], whose: str) -> list[dict[str, str]]:
-    """Return as many tags as EC2 accepts, in its format: first those that identify the owner."""
-    # An operator's many tags must not displace those by which a lost resource is found.
+    """Return as many tags as EC2 accepts, in its format; those that identify the owner come first."""
+    # If an operator has very many tags, they must not displace the ones by which lost resources are found.
     every = {name: tags[name] for name in (SYSTEM_TAG, whose) if name in tags} | dict(tags)
     return [{"Key": name[:128], "Value": value[:256]} for name, value in list(every.items())[:TAGS_MAX]]
 
 
 def tags(wanted: MachineSpec, *kinds: str) -> list[Arguments]:
-    """Return the tags of what a call makes, for kinds of resources."""
+    """Return the tags for the kinds of resources that a call makes."""
     pairs = tag_pairs(wanted.tags, NODE_TAG)
     if not any(pair["Key"] == "Name" for pair in pairs):
         pairs.append({"Key": "Name", "Value": f"{wanted.label.get('name', 'node')}-{wanted.node}"[:256]})
@@ -126,7 +128,7 @@ def description(wanted: MachineSpec, state: State) -> dict[str, Any]:
         "UserData": base64.b64encode(userdata.encode()).decode() if isinstance(userdata, str) else None,
         "BlockDeviceMapping": _disk(wanted, state.get("device") or ROOT),
         "EbsOptimized": True if wanted.flavor.get("ebs-optimized") else None,
-        # A job may shut its machine down; stopped, it would keep its volumes and its place in the quota.
+        # A job may shut its machine down; a machine that is only stopped would still use its volumes and its quota.
         "InstanceInitiatedShutdownBehavior": "terminate",
         "MetadataOptions": {"HttpTokens": wanted.image.get("imds-http-tokens")},
         "Placement": {"AvailabilityZone": key(wanted, "az")},
@@ -139,7 +141,7 @@ def description(wanted: MachineSpec, state: State) -> dict[str, Any]:
 
 
 def instance(wanted: MachineSpec, state: State) -> Arguments:
-    """Return the arguments of RunInstances, always the same ones for the same node."""
+    """Return the arguments of RunInstances, always the same for a node."""
     market = {"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "one-time"}} if spot(wanted) else None
     return {
         **description(wanted, state),
@@ -171,12 +173,12 @@ def template_name(node: str) -> str:
 
 
 def fleet(wanted: MachineSpec, state: State) -> Arguments:
-    """Return the arguments of CreateFleet, for one instance at once."""
+    """Return the arguments of CreateFleet for a single instance."""
     strategy = wanted.flavor["fleet"].get("allocation-strategy")
     kind = "spot" if spot(wanted) else "on-demand"
     options = "SpotOptions" if spot(wanted) else "OnDemandOptions"
     return {
-        # The only type that answers with the instances or the errors; `maintain` would also replace instances later.
+        # Only this type answers with the instances or the errors; `maintain` would also replace instances later.
         "Type": "instant",
         "ClientToken": token(wanted.node),
         "LaunchTemplateConfigs": [
@@ -215,14 +217,14 @@ def _disk(wanted: MachineSpec, device: str) -> list[Arguments] | None:
 
 
 def quota(instance_type: str, spot: bool) -> str:
-    """Return the code of the quota for the cores of such an instance; empty if none is known."""
+    """Return the code of the quota for the cores of an instance of this type; empty if none is known."""
     family = re.match(r"[a-z]*", instance_type)
     name = family[0] if family else ""
     table = SPOT if spot else ON_DEMAND
-    # First: `inf` begins like the standard family `i`, and has its own quota.
+    # Checked first, because `inf` begins like the standard family `i`, but has its own quota.
     if name in table:
         return table[name]
-    # Longer names such as `hpc`, `mac` or `trn` have quotas of their own, except for im4gn and is4gen.
+    # Families with longer names, such as `hpc`, `mac` or `trn`, have other quotas, except im4gn and is4gen.
     return table["standard"] if name[:1] in STANDARD and (len(name) == 1 or name in ("im", "is")) else ""
 
 

@@ -1,4 +1,4 @@
-"""Sign requests to AWS, and speak its query protocol: arguments as a form, answers as XML, errors of the port."""
+"""Sign requests to AWS, encode arguments as forms, decode XML answers, and translate errors into those of the port."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.adapters.nodes.clouds.http import CloudResponse, one_line, patienc
 from headgate.ports.clouds import CloudUnavailable, LaunchFailed, OverQuota
 
 S3 = "s3"
-"""The only service whose paths are not quoted twice, and whose requests have a digest of the body."""
+"""Only service whose paths are not quoted twice, and whose requests have a digest of the body."""
 THROTTLED = frozenset(
     [
         "RequestLimitExceeded",
@@ -74,9 +74,9 @@ FULL = frozenset(
 """Codes that mean that there is no capacity now, as do all codes that end with `LimitExceeded`."""
 
 Arguments = Mapping[str, Any]
-"""Name -> text, number, flag, list or nested arguments; None is left out."""
+"""Name -> string, number, flag, list or nested arguments; None is left out."""
 AwsItem = Mapping[str, Any]
-"""A part of an answer: name -> text, list or nested parts."""
+"""Part of an answer: name -> string, list or nested parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class AwsKeys:
     token: str = field(default="", repr=False)
     """Session token of temporary keys; empty for permanent ones."""
     until_s: float = float("inf")
-    """When the keys expire, in seconds since 1970."""
+    """Time at which the keys expire, in seconds since 1970."""
 
 
 def signed(
@@ -101,11 +101,11 @@ def signed(
     now: datetime,
     method: str = "POST",
 ) -> dict[str, str]:
-    """Return the headers of a request, signed.  `now` is in UTC; each name in the query of `url` has a value, if only
-    an empty one."""
+    """Return the headers of a request, with a signature.  `now` is in UTC; each name in the query of `url` must have a
+    value, even if it is empty."""
     at, parts, digest = now.strftime("%Y%m%dT%H%M%SZ"), urlsplit(url), hashlib.sha256(body).hexdigest()
     every = {name.lower(): " ".join(value.split()) for name, value in headers.items()}
-    # Only signed headers are safe from changes on the way, so all are signed.
+    # All headers are signed, because the signature protects only signed ones from changes on the way.
     every |= {"host": parts.netloc, "x-amz-date": at}
     if service == S3:
         every["x-amz-content-sha256"] = digest
@@ -114,7 +114,7 @@ def signed(
         every["x-amz-security-token"] = keys.token
     names = ";".join(sorted(every))
     lines = [f"{name}:{every[name]}" for name in sorted(every)]
-    # Every service but S3 quotes the path, quoted as it is, once more for the signature.
+    # For the signature, every service except S3 quotes the quoted path once more.
     path = parts.path if service == S3 else quote(parts.path or "/", safe="/~")
     request = "\n".join([method, path, "&".join(sorted(parts.query.split("&"))), *lines, "", names, digest])
     scope = f"{at[:8]}/{region}/{service}/aws4_request"
@@ -149,7 +149,7 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
     match value:
         case None:
             return
-        # Before `case _`: a bool is also an int, and AWS wants `true`. A str is also a Sequence, and comes before that.
+        # Before `case _`, because AWS expects `true`, not `True`. `str` comes before `Sequence`, which it also is.
         case bool():
             yield name, str(value).lower()
         case Mapping():
@@ -172,14 +172,14 @@ def read(answer: CloudResponse, whose: str = "AWS") -> dict[str, Any]:
 
 def document(answer: CloudResponse, whose: str) -> ElementTree.Element:
     """Return the XML of an answer. Raise AwsRefused, OverQuota, CloudUnavailable."""
-    # In UTF-16, which has zero bytes, the parser would see a document type that this search does not.
+    # Zero bytes mean UTF-16, in which the parser would find a document type that this search misses.
     if b"<!DOCTYPE" in answer.body or b"\0" in answer.body:
         raise CloudUnavailable(f"{whose} answers with a document type, or in another encoding than its own")
     try:
         root = ElementTree.fromstring(answer.body) if answer.body else None  # noqa: S314 - without a document type there are no entities that grow
     except ElementTree.ParseError as error:
         if answer.status < 300:
-            raise CloudUnavailable(f"{whose} answers what is not whole: {error}") from error
+            raise CloudUnavailable(f"{whose} sends an incomplete answer: {error}") from error
         root = None
     if answer.status < 300 and root is not None and name_of(root) != "Error":  # S3 may fail after the status 200
         return root
@@ -191,25 +191,25 @@ def problem(status: int, code: str, text: str, headers: Mapping[str, str], whose
     """Return the port's error for an error of AWS: AwsRefused, AwsKeysExpired, OverQuota, CloudUnavailable."""
     words = one_line(f"{whose} says {code}: {text}" if code else f"{whose} answers {status}")
     short = code.rpartition(".")[2]
-    # Before BUSY, which also has RequestExpired: a clock that is off looks like keys that have expired.
+    # Before BUSY, which also contains RequestExpired: a wrong clock looks like expired keys.
     if code in EXPIRED:
         return AwsKeysExpired(words)
-    # Before `LimitExceeded`: RequestLimitExceeded is about the rate of requests and says nothing about capacity.
+    # Before `LimitExceeded`: RequestLimitExceeded concerns the rate of requests, not capacity.
     if code in THROTTLED:
         return CloudUnavailable(words, patience_s(headers))
     if short in FULL or short.endswith("LimitExceeded"):
         return OverQuota(words)
     if status in (429, 503):
         return CloudUnavailable(words, patience_s(headers))
-    # An answer without AWS's code comes from something in between, such as a proxy; whether the request was performed
-    # is unknown.
+    # An answer without a code of AWS comes from something in between, such as a proxy, so it is unknown whether the
+    # request was performed.
     if code in BUSY or status >= 500 or status < 400 or not code:
         return CloudUnavailable(words)
     return AwsRefused(code, words)
 
 
 def _error(root: ElementTree.Element | None) -> tuple[str, str]:
-    """Return code and message; they are in `Error`, wherever the service puts it."""
+    """Return code and message from the element `Error`, which services nest differently."""
     if root is None:
         return "", ""
     for found in root.iter():
@@ -228,7 +228,7 @@ def _tree(element: ElementTree.Element) -> Any:
     children = list(element)
     if not children:
         return (element.text or "").strip()
-    # EC2 calls the members of a list `item`, STS calls them `member`.
+    # EC2 names the members of a list `item`, STS names them `member`.
     if all(name_of(child) in ("item", "member") for child in children):
         return [_tree(child) for child in children]
     return {name_of(child): _tree(child) for child in children}

@@ -1,4 +1,4 @@
-"""Send files of images into AWS: in parts into a bucket of S3, or a block at a time into a snapshot of EBS."""
+"""Send image files to AWS: in parts into a bucket of S3, or block by block into a snapshot of EBS."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from headgate.adapters.nodes.clouds.http import ANSWER_MAX_S, CloudResponse, pat
 from headgate.ports.clouds import SYSTEM_TAG, UPLOAD_TAG, CloudUnavailable, LaunchFailed
 
 KEY_PREFIX = "headgate/"
-"""Prefix of the keys of all objects; the names of the system and the upload follow."""
+"""Prefix of the keys of all objects; the ids of the system and the upload follow."""
 PART_BYTES = 16 * 2**20
-"""Length of a file's part, which is held in memory."""
+"""Length of a part of a file; memory holds one part."""
 PARTS_MAX = 10_000
 PART_MAX_S, JOIN_MAX_S = 600.0, 1800.0
 """Time limits for S3 to accept a part, and to join all parts into an object."""
@@ -38,9 +38,9 @@ _TAG = re.compile(r"[\w +\-=.:/@]{1,128}")
 # EBS defines this size and accepts no other.
 BLOCK_BYTES = 512 * 2**10
 BATCH = 16
-"""Blocks that are held in memory and written concurrently."""
+"""Number of blocks that memory holds and that are written at once."""
 IDLE_MAX_MIN = 60
-"""Minutes without a write after which EBS drops a snapshot."""
+"""Minutes without a write after which EBS cancels a snapshot."""
 WHOSE_EBS = "AWS EBS"
 _GIB = 2**30
 _ZEROS = bytes(BLOCK_BYTES)
@@ -61,7 +61,7 @@ class BucketEntry(NamedTuple):
 
     @property
     def tags(self) -> dict[str, str]:
-        """Return the tags that its key encodes, since S3's lists contain no tags."""
+        """Return the tags that the key encodes, because S3's lists contain no tags."""
         system, _, upload = self.key.removeprefix(KEY_PREFIX).rpartition("/")
         return {SYSTEM_TAG: system, UPLOAD_TAG: upload}
 
@@ -72,11 +72,11 @@ def key_of(tags: Mapping[str, str]) -> str:
 
 
 def bucket_address(url: str, name: str, is_path: bool) -> str:
-    """Return the URL of a bucket; `is_path`: its name is in the path rather than the host. Raise LaunchFailed for an
-    invalid name."""
+    """Return the URL of a bucket; `is_path`: put its name into the path instead of the host name. Raise LaunchFailed
+    for an invalid name."""
     if not _BUCKET_NAME.fullmatch(name):
-        text = f"{name!r:.80} is no name of a bucket" if name else "it names no bucket"
-        raise LaunchFailed(f"object-storage of the provider: {text}; say object-storage: {{bucket-name: NAME}}")
+        text = f"{name!r:.80} is not a valid bucket name" if name else "it names no bucket"
+        raise LaunchFailed(f"object-storage of the provider: {text}; set object-storage: {{bucket-name: NAME}}")
     if is_path or "." in name:  # the certificate covers one label before S3's name
         return f"{url}{name}/"
     scheme, _, host = url.partition("://")
@@ -84,10 +84,10 @@ def bucket_address(url: str, name: str, is_path: bool) -> str:
 
 
 class Bucket:
-    """Call S3 about one bucket.  Every method raises AwsRefused, OverQuota, CloudUnavailable."""
+    """Call S3 for one bucket.  Every method raises AwsRefused, OverQuota, CloudUnavailable."""
 
     def __init__(self, service: AwsService, name: str, url: str) -> None:
-        """Use the bucket at `url`, as `bucket_address` returns it."""
+        """Use the bucket at `url`, which `bucket_address` returned."""
         self._service, self.name, self._url = service, name, url
 
     async def _ask(
@@ -99,8 +99,8 @@ class Bucket:
         body: bytes = b"",
         max_s: float = ANSWER_MAX_S,
     ) -> CloudResponse:
-        # Quoted exactly as Signature Version 4 quotes: S3 signs what it receives, and any other spelling is a wrong
-        # signature.
+        # Quoted exactly like in Signature Version 4: S3 signs the URL that it receives, so any other form makes the
+        # signature invalid.
         url = self._url + quote(key, safe="/~")
         url += f"?{urlencode(sorted(parameters.items()), quote_via=quote, safe='~')}" if parameters else ""
         return await self._service.ask(method, url, headers or {}, body, partial(self._read, method == "HEAD"), max_s)
@@ -108,29 +108,29 @@ class Bucket:
     def _read(self, is_look: bool, answer: CloudResponse) -> CloudResponse:
         if answer.status < 300 or (is_look and answer.status == 404):
             return answer
-        # Not followed: the signature names the region, so it would be invalid there.
+        # The redirection is not followed: the signature contains the region, so it would be invalid there.
         if answer.status in (301, 307):
-            text = f"the bucket {self.name} is in another region than {self._service.region}"
+            text = f"the bucket {self.name} is not in the region {self._service.region}"
             raise query.AwsRefused("PermanentRedirect", text)
         if is_look and answer.status == 403:  # such an answer has no body
-            raise LaunchFailed(f"{WHOSE_S3} does not let Headgate look into the bucket {self.name}")
+            raise LaunchFailed(f"{WHOSE_S3} does not let Headgate read the bucket {self.name}")
         query.document(answer, WHOSE_S3)
-        raise AssertionError("what is no success is an error")
+        raise AssertionError("`document` raises for every other status")
 
     async def has(self, key: str, sha256: str) -> bool:
-        """Return whether the object exists and was made of a file with this digest."""
+        """Return whether the object exists and was made from a file with this digest."""
         answer = await self._ask("HEAD", key)
         return answer.status < 300 and answer.headers.get("x-amz-meta-sha256") == sha256
 
     async def send(self, tags: Mapping[str, str], sha256: str, file: Path) -> None:
-        """Send a file in parts.  Raise LaunchFailed where it cannot be read, or has another digest."""
+        """Send a file in parts.  Raise LaunchFailed if it cannot be read, or has another digest."""
         try:
             await self._send(key_of(tags), tags, sha256, file)
         except OSError as error:
             raise LaunchFailed(f"the file cannot be read: {error.strerror}") from error
 
     async def _send(self, key: str, tags: Mapping[str, str], sha256: str, file: Path) -> None:
-        # Larger parts for files above 167 GB, since S3 accepts at most 10,000.
+        # Files above 167 GB have larger parts, because S3 accepts at most 10,000.
         size = max(PART_BYTES, -(-os.path.getsize(file) // PARTS_MAX))
         id, parts, digest = await patient(partial(self._begin, key, tags, sha256)), list[str](), hashlib.sha256()
         with file.open("rb") as opened:
@@ -139,10 +139,10 @@ class Bucket:
                 arguments = {"partNumber": str(len(parts) + 1), "uploadId": id}
                 answer = await patient(partial(self._ask, "PUT", key, arguments, body=part, max_s=PART_MAX_S))
                 parts.append(answer.headers["etag"])
-        # The parts cost money until they are removed; there is no object under this key as long as they are not joined.
+        # Checked before the parts are joined, so there is no object yet. The parts cost money until they are removed.
         if digest.hexdigest() != sha256:
             await self.remove(BucketEntry(key, id))
-            raise LaunchFailed("the file is not any more what its build returned")
+            raise LaunchFailed("the file no longer has the digest that its build returned")
         answer = await self._ask("POST", key, {"uploadId": id}, body=_joined(parts), max_s=JOIN_MAX_S)
         # S3 answers 200 before it joins the parts, sends spaces while it works, and may then end with an error.
         query.document(answer._replace(body=answer.body.strip()), WHOSE_S3)
@@ -154,7 +154,7 @@ class Bucket:
         return str(answer["UploadId"])
 
     async def entries(self, prefix: str) -> list[BucketEntry]:
-        """Return all objects whose keys have this prefix, and all unfinished uploads; all pages of both."""
+        """Return all objects and all unfinished uploads whose keys have this prefix, from all pages of both lists."""
         mark = {"continuation-token": "NextContinuationToken"}
         marks = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
         try:
@@ -170,8 +170,8 @@ class Bucket:
     async def _pages(
         self, members: str, arguments: Mapping[str, str], marks: Mapping[str, str]
     ) -> list[ElementTree.Element]:
-        """Return the members of all pages. `marks`: arguments for the beginning of the next page, and the elements that
-        contain it."""
+        """Return the members of all pages. `marks`: argument that selects the next page -> element of the answer that
+        contains its value."""
         found, mark = list[ElementTree.Element](), dict[str, str]()
         for _ in range(PAGES_MAX):
             root = query.document(await self._ask("GET", "", {**arguments, **mark}), WHOSE_S3)
@@ -179,7 +179,7 @@ class Bucket:
             if _text(root, "IsTruncated") != "true":
                 return found
             mark = {name: _text(root, element) for name, element in marks.items()}
-        raise CloudUnavailable(f"{WHOSE_S3} does not come to an end with {members}")
+        raise CloudUnavailable(f"{WHOSE_S3} sends endless pages of {members}")
 
     async def remove(self, entry: BucketEntry) -> None:
         """Delete an object, or an unfinished upload; a missing one is no error."""
@@ -191,7 +191,7 @@ class Bucket:
 
 
 def _object_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the tags that an object may have; the rest are on its snapshot and image."""
+    """Return the tags that S3 accepts for an object; the snapshot and the image have all tags."""
     first = {name: tags[name] for name in (SYSTEM_TAG, UPLOAD_TAG)}
     more = {n: value for n, value in tags.items() if _TAG.fullmatch(n) and _TAG.fullmatch(value)}
     return dict(list({**first, **more}.items())[:TAGS_MAX])
@@ -219,9 +219,9 @@ class Blocks:
         self._service, self._url = service, url
 
     async def start(self, size: int, tags: Mapping[str, str], name: str) -> str:
-        """Begin a snapshot of a file with so many bytes; return its id."""
+        """Begin a snapshot for a file of `size` bytes; return its id."""
         arguments = {
-            # EBS has volumes of whole GiB only.
+            # Sizes of EBS volumes are multiples of 1 GiB.
             "VolumeSize": max(1, -(-size // _GIB)),
             "Description": name,
             "Timeout": IDLE_MAX_MIN,
@@ -245,18 +245,18 @@ class Blocks:
         digest, at, written = hashlib.sha256(), 0, 0
         with file.open("rb") as opened:
             while blocks := await asyncio.to_thread(_read, opened, digest.update):
-                # Blocks that are never written read as zeros, and most of an image's disk is empty.
+                # Unwritten blocks read as zeros, and most of an image's disk is empty.
                 full = [(at + number, block) for number, block in enumerate(blocks) if block != _ZEROS]
-                # `return_exceptions`: all writes of the batch end before the error leaves, so none goes on in the
-                # background.
+                # With `return_exceptions`, all writes of the batch end before the error is raised, so none continues in
+                # the background.
                 puts = (patient(partial(self._put, id, number, block)) for number, block in full)
                 for outcome in await asyncio.gather(*puts, return_exceptions=True):
                     if isinstance(outcome, BaseException):
                         raise outcome
                 at, written = at + len(blocks), written + len(full)
-        # Checked before the completion: until then, nobody can make a volume or an image of the snapshot.
+        # Checked before the completion, because until then no volume or image can be made of the snapshot.
         if digest.hexdigest() != sha256:
-            raise LaunchFailed("the file is not any more what its build returned")
+            raise LaunchFailed("the file no longer has the digest that its build returned")
         return written
 
     async def _put(self, id: str, number: int, block: bytes) -> None:
@@ -268,7 +268,7 @@ class Blocks:
 
 
 def _read(opened: BinaryIO, seen: Any) -> list[bytes]:
-    """Return the next blocks, all of one size; `seen` is called with the file's bytes in them."""
+    """Return the next blocks, all padded to one size; call `seen` with the file's own bytes."""
     piece = opened.read(BATCH * BLOCK_BYTES)
     seen(piece)
     blocks = [piece[start : start + BLOCK_BYTES] for start in range(0, len(piece), BLOCK_BYTES)]
@@ -284,7 +284,7 @@ def _answer(answer: CloudResponse) -> dict[str, Any]:
     if answer.status < 300 and isinstance(decoded, dict):
         return decoded
     if answer.status < 300:
-        raise CloudUnavailable(f"{WHOSE_EBS} answers what is not whole")
+        raise CloudUnavailable(f"{WHOSE_EBS} sends an incomplete answer")
     document = decoded if isinstance(decoded, dict) else {}
     # The header says `ThrottlingException:http://...`, the body `com.amazonaws.ebs#ThrottlingException`.
     code = (

@@ -1,4 +1,4 @@
-"""Call Kubernetes' API, as far as machines need it."""
+"""Call the parts of the Kubernetes API that machines need."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from headgate.ports.clouds import CloudUnavailable
 PAGE_SIZE = 500
 PAGES_MAX = 1_000
 BEGUN_AGAIN_MAX = 3
-"""Attempts to read a list from the beginning when its continuation has expired."""
+"""Attempts to read a list from the beginning, because its continue token can expire."""
 CORE, ROLES, REVIEWS = "/api/v1", "/apis/rbac.authorization.k8s.io/v1", "/apis/authorization.k8s.io/v1"
 _AGAIN_S = 1.0
 _PATIENCE = (429, 503)
 
 
 class KubernetesRefused(Exception):
-    """Report that the cluster rejects a request, with the cluster's text."""
+    """Report that the cluster rejects a request; the text is the cluster's."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -31,14 +31,14 @@ class KubernetesRefused(Exception):
 
 
 class Exists(KubernetesRefused):
-    """Report that an object of that name exists."""
+    """Report that an object with that name exists."""
 
 
 class Api:
     """Call one cluster. Every method raises KubernetesRefused, or CloudUnavailable if there is no answer."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Raise UserError for unreadable certificates."""
+        """Take the cluster. Raise UserError for unreadable certificates."""
         self._cluster = cluster
         self._http = _ClusterHttp(cluster)
         self._credentials = KubernetesCredentials(cluster)
@@ -53,14 +53,14 @@ class Api:
         return None if status == 404 else answer
 
     async def create(self, path: str, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the created object. Raise Exists."""
+        """Create an object and return it. Raise Exists."""
         status, answer = await self._ask("POST", path, document)
         if status == 404:
             raise _refused(status, answer)
         return answer
 
     async def delete(self, path: str, unique: str) -> None:
-        """Delete the object and everything in it, unless its uid is another one."""
+        """Delete the object and everything in it, unless its uid is not `unique`."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -70,13 +70,12 @@ class Api:
         try:
             await self._ask("DELETE", path, options)
         except KubernetesRefused as refused:
-            # A conflict means that the uid differs: this is a new object of the same name, and not what was to be
-            # deleted.
+            # A conflict means that the uid differs: this is another object with the same name, which must stay.
             if refused.status != 409:
                 raise
 
     async def every(self, path: str) -> list[dict[str, Any]]:
-        """Return all pages of a list; begin again if its continuation has expired."""
+        """Return all pages of a list; begin again if its continue token has expired."""
         for _ in range(BEGUN_AGAIN_MAX):
             try:
                 return await self._pages(path)
@@ -95,8 +94,8 @@ class Api:
             if status == 404:
                 raise _refused(status, answer)
             items, more = answer.get("items"), (answer.get("metadata") or {}).get("continue")
-            # Go writes an empty list as null. Anything else is not a list, and to take it for an empty one would lose
-            # namespaces.
+            # Go encodes an empty list as null. Any other value is not a list; if it counted as an empty one, namespaces
+            # would seem to be gone.
             if "items" not in answer or not isinstance(items, list | None):
                 raise CloudUnavailable(f"{self._cluster.server}: {path} is not a list")
             found += items or []
@@ -108,16 +107,16 @@ class Api:
     async def _ask(
         self, method: str, path: str, document: Mapping[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Return the answer, which may be that the object does not exist."""
+        """Send a request with credentials and return the answer; its status may be 404."""
         credentials = await self._credentials.headers()
         status, answer = await self._send(method, path, document, credentials)
-        # A plugin's token may end before its time; the next one is worth one more request.
+        # A plugin's token may expire early, so one more request is made with a new one.
         if status == 401 and self._credentials.refused(credentials):
             status, answer = await self._send(method, path, document, await self._credentials.headers())
         if status == 401:
             raise CloudUnavailable(f"{self._cluster.server} does not accept the credentials: {_words(status, answer)}")
         if status == 409 and answer.get("reason") != "AlreadyExists" and method == "POST":
-            # Another writer, for example of a quota, was quicker; this is no error.
+            # Another writer, for example of a quota, was faster. That is no error, and a later attempt may succeed.
             raise CloudUnavailable(f"{self._cluster.server}: {_words(status, answer)}", _AGAIN_S)
         if status >= 400 and status != 404:
             raise _refused(status, answer)
@@ -137,13 +136,13 @@ class Api:
             answer = None
         words = _words(found.status, answer if isinstance(answer, dict) else {})
         if found.status in _PATIENCE:
-            raise CloudUnavailable(f"{self._cluster.server} asks for patience: {words}", patience_s(found.headers))
+            raise CloudUnavailable(f"{self._cluster.server} asks Headgate to wait: {words}", patience_s(found.headers))
         if found.status >= 500:
             raise CloudUnavailable(f"{self._cluster.server} fails: {words}")
         # For example the login page of a proxy.
         if not isinstance(answer, dict) or 300 <= found.status < 400:
             raise CloudUnavailable(
-                f"{self._cluster.server} answers {found.status}, and not as Kubernetes does: is it its address?"
+                f"{self._cluster.server} answers {found.status}, but not like Kubernetes: is the address right?"
             )
         return found.status, answer
 
@@ -172,7 +171,7 @@ class _ClusterHttp(Http):
         self._tls = cluster.tls() if cluster.server.startswith("https:") else False
 
     def made(self) -> httpx.AsyncClient:
-        """Return what requests are made with."""
+        """Make an HTTP client with the kubeconfig's settings."""
         called = self._cluster.called
 
         async def name(request: httpx.Request) -> None:
