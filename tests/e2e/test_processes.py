@@ -284,14 +284,14 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path) -> None
         assert status == 503 and not said["store"]["reachable"] and f"127.0.0.1:{port}" in said["store"]["error"]
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"http://127.0.0.1:{health_port}/api/components", timeout=DEADLINE_S)
-        assert refused.value.code == 503 and "is waited for" in json.load(refused.value)["description"]
+        assert refused.value.code == 503 and "waiting for it" in json.load(refused.value)["description"]
         server.start()
         wait_for("it takes part once there is a store", lambda: health()[0] == 200)
         assert program.stop() == 0
     finally:
         program.kill()
         server.program.kill()
-    (waits,) = (line for line in program.log.read_text().splitlines() if "is waited for" in line)
+    (waits,) = (line for line in program.log.read_text().splitlines() if "waiting for it" in line)
     assert json.loads(waits)["level"] == "warning"
 
 

@@ -153,13 +153,19 @@ BAD_ARCHIVES = {
     "holes": (holes(10**15), "sparse file"),
     "holes of old": (entry(0, kind=b"S").tobuf(), "entry of the kind b'S'"),
     "packed": (both(), "not a plain archive"),
-    "link with content": (entry(512, kind=tarfile.SYMTYPE).tobuf() + holes(10**15), "content of an entry"),
-    "old file that is a directory": (entry(512, kind=b"\0").tobuf() + holes(10**15), "content of an entry"),
+    "link with content": (
+        entry(512, kind=tarfile.SYMTYPE).tobuf() + holes(10**15),
+        "an entry with content that is not a file",
+    ),
+    "old file that is a directory": (
+        entry(512, kind=b"\0").tobuf() + holes(10**15),
+        "an entry with content that is not a file",
+    ),
     "two sizes": (doubled("0", "1024"), "two headers"),
     "endless attributes": (entry(2**21, kind=b"x").tobuf() + bytes(2**21), "attributes of more than"),
     "attributes": (entry(512, kind=b"x").tobuf() + b"9999999 a=b\n".ljust(512, b"\0"), "attributes that cannot"),
     "huge": (entry(0).tobuf()[:124] + HUGE + entry(0).tobuf()[136:], "a size that cannot be read"),
-    "junk behind": (entry(0).tobuf() + b"x" * 512, "not one of this format"),
+    "junk behind": (entry(0).tobuf() + b"x" * 512, "a header in another format"),
 }
 
 

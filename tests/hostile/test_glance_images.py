@@ -48,7 +48,7 @@ async def test_a_disk_that_is_another_or_names_a_file_of_the_cloud_is_not_sent(
 
 async def test_a_tag_says_nothing_that_glance_says_itself(images: GlanceImages, glance: Glance) -> None:
     for name, value in (("visibility", "public"), ("status", "active"), ("owner", "them"), ("id", "x")):
-        with pytest.raises(LaunchFailed, match=f"{name} is what Glance itself says"):
+        with pytest.raises(LaunchFailed, match=f"{name} is the name of a field of Glance"):
             await images.send(wanted(**{name: value}), {}, None)
     assert not [one for one in glance.images.values() if one.get(SYSTEM_TAG)]
 
@@ -80,8 +80,8 @@ async def test_a_file_that_changes_while_it_waits_is_no_image(
     state = (await images.send(one, {}, None)).state
     state = (await images.send(one, state, file)).state
     [task] = images.under_way
-    with pytest.raises(LaunchFailed, match="not any more what its build returned"):
+    with pytest.raises(LaunchFailed, match="no longer has the digest that its build returned"):
         await task
-    with pytest.raises(LaunchFailed, match="not any more what its build returned"):
+    with pytest.raises(LaunchFailed, match="no longer has the digest that its build returned"):
         await images.send(one, state, file)
     assert not [there for there in glance.images.values() if there.get(SYSTEM_TAG)]

@@ -32,7 +32,7 @@ async def test_a_process_that_waits_for_its_store_ends_when_asked_and_lives_on_o
     (port,) = free_ports(1)
     settings = Settings(tmp_path / "headgate.conf", {"store": {"url": f"etcd://127.0.0.1:{port}"}})
     running = asyncio.ensure_future(run(settings, never))
-    await until("it waits", lambda: "is waited for" in caplog.text or running.done())
+    await until("it waits", lambda: "waiting for it" in caplog.text or running.done())
     raised(signal.SIGHUP)
     raised(signal.SIGUSR1)
     async with asyncio.timeout(DEADLINE_S):

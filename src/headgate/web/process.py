@@ -169,7 +169,7 @@ _LOG_ROUTES = (log_files, log_file, stream)
 @rest.route(["/", "/{rest:path}"], ("GET", "POST", "PUT", "DELETE"))
 async def waiting(vitals: Vitals) -> None:
     """Answer every other request before there is a store."""
-    raise rest.HTTPException(f"the store cannot be used, and is waited for: {vitals.store.error}", status_code=503)
+    raise rest.HTTPException(f"the store is unavailable; waiting for it: {vitals.store.error}", status_code=503)
 
 
 def create_waiting_app(vitals: Vitals) -> rest.WebApplication:

@@ -160,7 +160,7 @@ async def test_a_page_instead_of_an_error_is_a_no_as_well(
 
 async def test_what_glance_stored_otherwise_is_taken_away(images: GlanceImages, glance: Glance, file: Path) -> None:
     glance.changes = b"rot"
-    with pytest.raises(LaunchFailed, match="another image than was sent: its sha512 is"):
+    with pytest.raises(LaunchFailed, match="another file than was sent: its sha512 is"):
         await sent(images, wanted(), file)
     assert ours(glance) == []
 
@@ -181,7 +181,7 @@ async def test_any_digest_that_glance_has_is_compared(
         if content == CONTENT:
             assert (await sent(images, one, file)).external_id == id
         else:
-            with pytest.raises(LaunchFailed, match="another image than was sent"):
+            with pytest.raises(LaunchFailed, match="another file than was sent"):
                 await sent(images, one, file)
     assert len(ours(glance)) == 1
 

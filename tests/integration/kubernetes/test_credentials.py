@@ -61,7 +61,7 @@ async def test_a_client_certificate_is_enough_as_a_file_or_within(site: FakeKube
     }
     for user in (files, within):
         assert await listed(read([site.kubeconfig(**user)], "")) == 0
-    with pytest.raises(UserError, match="a client certificate or a key, and not both"):
+    with pytest.raises(UserError, match="needs both a client certificate and its key"):
         read([site.kubeconfig(**{"client-key": "client.key"})], "")
 
 
@@ -140,8 +140,8 @@ def _env(until: str) -> list[Mapping[str, str]]:
     ("words", "wrong"),
     [
         (["-c", "import sys; sys.exit('log in first')"], "ended with 1: log in first"),
-        (["-c", "print('hello')"], "does not answer as a credential plugin"),
-        (["-c", f"print({json.dumps(json.dumps({'status': {}}))})"], "gives no token; client certificates"),
+        (["-c", "print('hello')"], "does not answer like a credential plugin"),
+        (["-c", f"print({json.dumps(json.dumps({'status': {}}))})"], "provides no token; client certificates"),
     ],
 )
 async def test_a_program_that_says_no_token_is_named_with_its_words(words: list[str], wrong: str) -> None:
@@ -167,8 +167,12 @@ def _config(**more: Any) -> dict[str, Any]:
         (_config(), "other", "there is no context 'other'"),
         (_config(**{"current-context": ""}), "", "has no current-context: set `context`"),
         (_config(clusters=[]), "", "there is no cluster 'one'"),
-        (_config(clusters=[{"name": "one", "cluster": {"server": "one"}}]), "", "which is not an address"),
-        (_config(users=[{"name": "me", "user": {"auth-provider": {"name": "gcp"}}}]), "", "not known since 1.26"),
+        (_config(clusters=[{"name": "one", "cluster": {"server": "one"}}]), "", "which is not a URL"),
+        (
+            _config(users=[{"name": "me", "user": {"auth-provider": {"name": "gcp"}}}]),
+            "",
+            "which Kubernetes 1.26 removed",
+        ),
         (_config(users=[{"name": "me", "user": {"exec": {}}}]), "", "`exec` of the user me has no command"),
         (_config(users=[{"name": "me", "user": {"client-key": "none"}}]), "", "the client-key none cannot be read"),
     ],

@@ -163,7 +163,7 @@ async def test_a_namespace_of_somebody_else_is_neither_taken_nor_removed(
     cluster: FakeKubernetesServer, driver: Kubernetes
 ) -> None:
     cluster.cluster.create("namespaces", "", {"metadata": {"name": SPACE}})
-    with pytest.raises(LaunchFailed, match="is there, and is not Headgate's"):
+    with pytest.raises(LaunchFailed, match="exists, but is not Headgate's"):
         await made(driver, pod())
     assert await driver.remove(pod(), {})
     assert ("namespaces", "", SPACE) in cluster.cluster.things
@@ -225,5 +225,5 @@ async def test_projects_of_openshift_take_the_place_of_namespaces(cluster: FakeK
 
 async def test_a_tag_that_no_label_can_have_is_refused(driver: Kubernetes) -> None:
     wanted = pod()
-    with pytest.raises(LaunchFailed, match="the tag 'my tag' cannot be the name of a label"):
+    with pytest.raises(LaunchFailed, match="the tag 'my tag' is not a valid name of a Kubernetes label"):
         await made(driver, type(wanted)(NODE, wanted.label, {}, {}, {}, {**wanted.tags, "my tag": "x"}))

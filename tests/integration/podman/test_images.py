@@ -75,7 +75,7 @@ async def test_what_is_not_what_was_sent_is_no_image(words: list[str], tmp_path:
     file = tmp_path / "root.tar"
     file.write_bytes(archive(b"something else"))
     images, one = PodmanImages(Engine(words)), wanted("u2", archive())
-    with pytest.raises(LaunchFailed, match="another image than was sent"):
+    with pytest.raises(LaunchFailed, match="another file than was sent"):
         await sent(images, one, file)
     assert await images.listed({}) == []
 

@@ -84,15 +84,15 @@ def test_warnings_do_not_hide_what_is_wrong() -> None:
 async def test_an_image_that_cannot_be_had_or_is_no_machine_fails_in_podmans_words(here: Site, driver: Podman) -> None:
     absent = machine(image="127.0.0.1:1/none:1")
     step = await driver.advance(absent, {})
-    assert isinstance(step, MachinePending) and "is fetched" in step.why
+    assert isinstance(step, MachinePending) and "podman is fetching" in step.why
     with pytest.raises(LaunchFailed, match=r"the image 127.0.0.1:1/none:1 cannot be fetched: .*refused"):
         while isinstance(await driver.advance(absent, {}), MachinePending):
             pass
     for wanted, words in (
-        (machine(ram=1), "limits that no machine can have"),
-        (machine(cores="many"), "limits that no machine can have"),
+        (machine(ram=1), "has invalid limits"),
+        (machine(cores="many"), "has invalid limits"),
         (machine(image=""), "needs an image-id"),
-        (machine("../x"), "a name that no container can have"),
+        (machine("../x"), "is not valid for a container"),
     ):
         with pytest.raises(LaunchFailed, match=words):
             await driver.advance(wanted, {})
@@ -103,7 +103,7 @@ async def test_the_container_of_somebody_else_is_neither_taken_nor_removed(here:
     plain = "--network=none", "--ulimit=nofile=1024:1024", "--ulimit=nproc=99:99"
     here.podman("run", "-d", "--name=headgate-n1", *plain, "localhost/machine:1", "sleep", "1000")
     try:
-        with pytest.raises(LaunchFailed, match="is there, and is not Headgate's"):
+        with pytest.raises(LaunchFailed, match="exists, but is not Headgate's"):
             await driver.advance(machine(), {})
         assert await driver.remove(machine(), {})
         assert here.podman("ps", "--format", "{{.Names}}").split() == ["headgate-n1"]

@@ -82,7 +82,7 @@ def test_a_file_says_address_port_user_and_key(tmp_path: Path) -> None:
     [
         ("host: h", "there is no key 'host'; did you mean 'ansible_host'"),
         ("key: k", "there is no key 'key'; did you mean 'ansible_ssh_private_key_file'"),
-        ("rack: 7", "there is no key 'rack', but name, labels, vars, .* belongs under `vars`"),
+        ("rack: 7", "there is no key 'rack', only name, labels, vars, .* under `vars`"),
         ("vars: [1]", "vars: expected variables"),
     ],
 )

@@ -21,7 +21,7 @@ from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachineSpe
     [
         (0, {"authorized_keys": "none"}, "none: cannot be read: No such file"),
         (0, {"authorized_keys": "keys", "deny": "10.0.0.0/40"}, "deny: .*10.0.0.0/40"),
-        (1000, {"authorized_keys": "keys"}, "only root has containers that are machines"),
+        (1000, {"authorized_keys": "keys"}, "this launcher must run as root"),
     ],
 )
 def test_a_connection_that_cannot_be_says_why(
@@ -65,7 +65,7 @@ async def test_who_removes_what_podman_does_not_give_up_is_told_why(
 ) -> None:
     monkeypatch.setenv("WHY", "Error: container is in an invalid state")
     for kind in (CONTAINER, NETWORK):
-        with pytest.raises(LaunchFailed, match=r"podman does not remove headgate-n1: .*in an invalid state"):
+        with pytest.raises(LaunchFailed, match=r"podman cannot remove headgate-n1: .*in an invalid state"):
             await refusing.delete({}, Resource("headgate-n1", kind, {}, {}))
     wanted = MachineSpec("n1", {}, {}, {}, {}, {SYSTEM_TAG: "s", NODE_TAG: "n1"})
     with pytest.raises(LaunchFailed, match="in an invalid state"):

@@ -1,4 +1,4 @@
-"""Give builds this executor's own machines: slots on its host, or machines that a file names by label."""
+"""Lend builds this executor's own machines: slots on its host, or machines from a file."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ MEANT = {
     "host_key": HOST_KEY_VARIABLE,
     "python-path": "ansible_python_interpreter",
 }
-"""Key in other formats -> key in the file of machines."""
+"""Key that other formats use -> key in the file of machines."""
 ANNOUNCED_MAX = 200
-"""Most machines of one executor that are announced to other components."""
+"""Limit on the machines of one executor that are announced to other components."""
 
 
 class NoNode(Exception):
-    """Report that no machine will ever have this label."""
+    """Report that this executor's machines can never serve a nodeset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,13 @@ class ListedMachines:
         self._all = machines
         self._free = list(machines)
         self._reserved: frozenset[str] = frozenset()
-        """Names of machines that are reserved and not lent."""
+        """Names of machines that are reserved for people, and therefore not lent."""
         self._builds: dict[str, str] = {}
-        """Name of a machine -> id of the build that has it."""
+        """Name of a machine -> id of the build that uses it."""
         self._moved = asyncio.Condition()
 
     def listed_now(self) -> tuple[OwnMachine, ...]:
-        """See `ports.work.OwnMachines`."""
+        """Return the machines and the builds that use them; see `ports.work.OwnMachines`."""
         return tuple(
             OwnMachine(
                 one.name,
@@ -81,14 +81,14 @@ class ListedMachines:
         )
 
     async def changed(self, seen: tuple[OwnMachine, ...]) -> tuple[OwnMachine, ...]:
-        """See `ports.work.OwnMachines`."""
+        """Wait until the machines differ from `seen`, and return them; see `ports.work.OwnMachines`."""
         async with self._moved:
             await self._moved.wait_for(lambda: self.listed_now() != seen)
             return self.listed_now()
 
     async def keep(self, names: Collection[str]) -> None:
-        """Reserve these machines, and release others."""
-        # A machine that is lent stays with its build; it is kept from the next one.
+        """Reserve these machines, and release all others."""
+        # A machine that is lent stays with its build; only the next build does not get it.
         self._reserved = frozenset(names)
         async with self._moved:
             self._moved.notify_all()
@@ -97,15 +97,15 @@ class ListedMachines:
     async def take(
         self, *nodesets: Nodeset, build: str = "", say: Callable[[str], None] = lambda _: None
     ) -> AsyncIterator[TakenMachines]:
-        """Provide a build with the first nodeset that the machines can serve at all: all of its nodes or none. Wait for
-        them, and report that with `say`. Raises NoNode."""
+        """Lend a build the machines of the first nodeset that they can serve: for all of its nodes at once. Wait for
+        machines that are in use, and report that with `say`. Raise NoNode."""
         if not self._all:
             names = [name for name, _ in _wanted(nodesets[0])]
             yield TakenMachines(nodesets[0], {name: {"ansible_connection": "local"} for name in names})
             return
         nodeset = next((one for one in nodesets if _assigned(_wanted(one), self._all) is not None), None)
         if nodeset is None:
-            # Without waiting: no build that ends can give back a machine that is not in the list.
+            # Fails at once: a machine that is not in the list cannot become free.
             labels = "; nor of ".join(", ".join(sorted({label for _, label in _wanted(one)})) for one in nodesets)
             raise NoNode(f"this executor's machines cannot serve the labels of the nodeset: {labels}")
         wanted = _wanted(nodeset)
@@ -115,7 +115,7 @@ class ListedMachines:
             while (found := self._found(wanted)) is None:
                 await self._moved.wait()
             for machine in found.values():
-                # Nothing awaits between `_found` and here, so no other build sees these machines as free.
+                # There is no await between `_found` and here, so no other build sees these machines as free.
                 self._free.remove(machine)
                 self._builds[machine.name] = build
             self._moved.notify_all()
@@ -123,7 +123,7 @@ class ListedMachines:
             hosts = {name: {"ansible_host": m.name, **m.variables} for name, m in found.items()}
             yield TakenMachines(nodeset, hosts, tuple(m.name for m in found.values()))
         finally:
-            # At the end of the list, so that machines take turns.
+            # Appended to the end of the list, so that machines take turns.
             self._free += found.values()
             for machine in found.values():
                 self._builds.pop(machine.name, None)
@@ -134,7 +134,7 @@ class ListedMachines:
         return _assigned(wanted, [one for one in self._free if one.name not in self._reserved])
 
     def _why(self, wanted: Sequence[tuple[str, str]]) -> str:
-        """Return the state of the awaited machines, without naming other builds, which may be private."""
+        """Return the state of the awaited machines, without the names of other builds, which may be private."""
         labels = {label for _, label in wanted}
         fit = [one for one in self.listed_now() if labels & set(one.labels)]
         has = (f"{one.name} {'is taken' if one.build else 'is held' if one.held else 'is free'}"
@@ -148,8 +148,8 @@ def _wanted(nodeset: Nodeset) -> list[tuple[str, str]]:
 
 
 def _assigned(wanted: Sequence[tuple[str, str]], machines: Sequence[ListedMachine]) -> dict[str, ListedMachine] | None:
-    """Assign each node the first machine with its label, or another one where that leaves a machine for every node;
-    return None when the machines do not suffice."""
+    """Assign each node the first machine with its label, or another one if otherwise a node would get none. Return None
+    if the machines do not suffice."""
     fit = [[m for m, machine in enumerate(machines) if label in machine.labels] for _, label in wanted]
     node_of = dict[int, int]()
     for node in range(len(wanted)):
@@ -161,30 +161,30 @@ def _assigned(wanted: Sequence[tuple[str, str]], machines: Sequence[ListedMachin
 
 
 def _moved(node: int, fit: Sequence[Sequence[int]], node_of: Mapping[int, int]) -> dict[int, int]:
-    """Return machine -> node for the nodes that have to move so that `node` has a machine, itself included; empty if
-    it cannot have one. `fit`: node -> the machines that fit."""
-    # Breadth first: from a node to the machines that fit, and from an assigned machine to its node, until one is free.
-    # So a free machine that fits the node itself is preferred.
-    asked_by, asking = dict[int, int](), [node]
-    for one in asking:
+    """Return machine -> node for `node` and all nodes that must move so that it gets a machine; empty if it cannot get
+    one. `fit`: node -> machines that fit."""
+    # An augmenting path of a bipartite matching, found breadth first: from a node to the machines that fit, and from an
+    # assigned machine to its node, until a machine is free. A free machine that fits the node itself is found first.
+    reached_from, pending = dict[int, int](), [node]
+    for one in pending:
         for machine in fit[one]:
-            if machine in asked_by:
+            if machine in reached_from:
                 continue
-            asked_by[machine] = one
+            reached_from[machine] = one
             if machine in node_of:
-                asking.append(node_of[machine])
+                pending.append(node_of[machine])
                 continue
             has, moved = {other: m for m, other in node_of.items()}, {machine: one}
             while one != node:
-                machine, one = has[one], asked_by[has[one]]
+                machine, one = has[one], reached_from[has[one]]
                 moved[machine] = one
             return moved
     return {}
 
 
 def read_machines(path: Path) -> tuple[ListedMachine, ...]:
-    """Read a list of `- name: HOST` with `labels: [LABEL…]`, Ansible variables, and others under `vars`. Raise
-    UserError."""
+    """Read a list of machines: `- name: HOST`, with `labels: [LABEL…]`, Ansible variables, and other variables under
+    `vars`. Raise UserError."""
     found = read_yaml(path)
     if not isinstance(found, list):
         raise UserError(f"{path}: expected a list of machines, each with name and labels")
@@ -201,7 +201,7 @@ def read_machines(path: Path) -> tuple[ListedMachine, ...]:
 
 
 def _variables(where: str, entry: dict[Any, Any]) -> dict[str, Any]:
-    """Return Ansible's variables of a machine. Raise UserError."""
+    """Return the variables of a machine. Raise UserError."""
     others = entry.get("vars") or {}
     if not isinstance(others, dict):
         raise UserError(f"{where}: vars: expected variables, NAME: VALUE")
@@ -209,13 +209,13 @@ def _variables(where: str, entry: dict[Any, Any]) -> dict[str, Any]:
     for key in own:
         if key != HOST_KEY_VARIABLE and not str(key).startswith("ansible_"):
             similar = MEANT.get(str(key), "")
-            hint = f"; did you mean {similar!r}?" if similar else ", but name, labels, vars, and variables of Ansible"
-            raise UserError(f"{where}: there is no key {key!r}{hint}; a variable of your own belongs under `vars`")
+            hint = f"; did you mean {similar!r}?" if similar else ", only name, labels, vars, and Ansible variables"
+            raise UserError(f"{where}: there is no key {key!r}{hint}; put your own variables under `vars`")
     return {**others, **own}
 
 
 def read_variables(path: Path) -> dict[str, Any]:
-    """Return the site's variables: a mapping.  Raises UserError."""
+    """Read the variables of the site.  Raise UserError if they are not a mapping."""
     found = read_yaml(path) or {}
     if not isinstance(found, dict):
         raise UserError(f"{path}: expected variables, NAME: VALUE")
@@ -223,7 +223,7 @@ def read_variables(path: Path) -> dict[str, Any]:
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the content of the file. Raises UserError."""
+    """Read a YAML file. Raise UserError."""
     try:
         return yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
@@ -233,7 +233,7 @@ def read_yaml(path: Path) -> Any:
 
 
 class LocalProvider:
-    """See `ports.clouds.Provider`."""
+    """Provide slots on the executor's own host; see `ports.clouds.Provider`."""
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:
         return {"ansible_connection": "local"}
@@ -242,4 +242,4 @@ class LocalProvider:
         """Do nothing: the executor has removed the work directory."""
 
     async def probe(self, machine: Machine) -> None:
-        """Return: a running executor has its slots."""
+        """Return at once: a slot is healthy if its executor runs."""

@@ -74,7 +74,7 @@ async def reached(settings: Settings, ports: Sequence[tuple[str, int]], stop: as
     except StoreAway as error:
         # Only an absent server is waited for: a wrong URL or a newer format does not get better with time.
         away = _Away(int(time.time() * 1000), str(error))
-    log.warning("the store cannot be used, and is waited for: %s", away.away_why)
+    log.warning("the store is unavailable; waiting for it: %s", away.away_why)
     over, found = asyncio.Event(), list[Backend]()
     app = create_waiting_app(Vitals(away, lambda: b""))
 

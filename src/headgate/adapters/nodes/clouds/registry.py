@@ -1,4 +1,4 @@
-"""List the drivers of clouds in one place: a new one is a row here, and a module that has `connect`."""
+"""List the drivers of clouds in one place: a new driver needs a row here, and a module with a function `connect`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 from headgate.adapters.option import ConnectionOption
 from headgate.base.errors import LackingError
 
-if TYPE_CHECKING:  # commands that only name drivers do not import these
+if TYPE_CHECKING:  # commands that only list drivers must not load these modules
     from headgate.ports.clouds import Cloud
 
 RATE = ConnectionOption(
@@ -20,11 +20,11 @@ RATE = ConnectionOption(
 
 
 class CloudDriverOptions(NamedTuple):
-    """Hold what a driver is given for one connection."""
+    """Hold the settings of one connection for its driver."""
 
     name: str
     options: Mapping[str, str]
-    """The options that are set in the connection's section."""
+    """Options that are set in the connection's section."""
     directory: Path
     """Directory of the settings file; paths are relative to it."""
 
@@ -33,8 +33,8 @@ class CloudDriver(NamedTuple):
     """Describe one driver."""
 
     module: str
-    """Module with `connect(given: CloudDriverOptions) -> Cloud`, which sends nothing and raises UserError; imported
-    when it is needed."""
+    """Module with `connect(given: CloudDriverOptions) -> Cloud`, which sends no request and raises UserError; imported
+    only when needed."""
     settings: Mapping[str, ConnectionOption]
     """Options besides RATE."""
     needed: tuple[str, str] = ("", "")
@@ -55,7 +55,7 @@ class _Module(Protocol):
 
 _AWS = {
     "access_key_id": ConnectionOption(
-        "text", "", "the key of the account. Default: what AWS's own tools find on this machine."
+        "text", "", "the access key of the account. Default: the key that AWS's own tools find on this machine."
     ),
     "secret_access_key": ConnectionOption("text", "", "its secret."),
     "shared_credentials_file": ConnectionOption("path", "", "a file of keys. Default: `~/.aws/credentials`."),
@@ -67,21 +67,21 @@ _AWS = {
     "endpoint_url": ConnectionOption(
         "text",
         "",
-        "where AWS is, if not where it usually is: EC2, S3, EBS, STS and Service Quotas at one address.",
+        "a URL that replaces those of AWS: EC2, S3, EBS, STS and Service Quotas at one address.",
     ),
 }
 _KUBERNETES = {
     "kubeconfig_file": ConnectionOption(
         "path",
         "",
-        "the file with the cluster and the user. Default: as kubectl finds it, or the cluster that Headgate runs in.",
+        "the file with the cluster and the user. Default: the one of kubectl, or the cluster that Headgate runs in.",
     ),
-    "context": ConnectionOption("text", "", "of that file. Default: its current one."),
+    "context": ConnectionOption("text", "", "the context in that file. Default: its current one."),
     "room_timeout": ConnectionOption("seconds", "120", "how long a pod may wait for the cluster to grow."),
     "use_openshift_projects": ConnectionOption("flag", "false", "make OpenShift's projects instead of namespaces."),
 }
 _PODMAN = {
-    "authorized_keys": ConnectionOption("path", "", "public keys of the executors' ssh, which log in to machines."),
+    "authorized_keys": ConnectionOption("path", "", "public ssh keys of the executors, which log in to machines."),
     "deny": ConnectionOption(
         "text", "", "networks that machines cannot reach, in addition to those that no build can reach."
     ),
@@ -90,7 +90,7 @@ _PODMAN = {
 _OPENSTACK = {
     "cloud": ConnectionOption("text", "", "the cloud in clouds.yaml. Default: `$OS_CLOUD`, or the only one."),
     "config_file": ConnectionOption(
-        "path", "", "the file. Default: `$OS_CLIENT_CONFIG_FILE`, or where OpenStack's tools look."
+        "path", "", "the path of clouds.yaml. Default: `$OS_CLIENT_CONFIG_FILE`, or where OpenStack's tools search."
     ),
 }
 _STATIC = {
@@ -115,17 +115,17 @@ CLOUDS: dict[str, CloudDriver] = {
 
 
 def settings_of(driver: str) -> dict[str, ConnectionOption]:
-    """Return the options of a driver's connections, including those of every cloud that gets requests."""
+    """Return the options of a driver's connections, including RATE if it sends requests."""
     return {**CLOUDS[driver].settings, **({"rate": RATE} if CLOUDS[driver].rated else {})}
 
 
 def connect(driver: str, given: CloudDriverOptions) -> Cloud:
-    """Connect to the cloud. Raise UserError for what is wrong with the section, MissingLibrary."""
+    """Connect to the cloud. Raise UserError for errors in the section; MissingLibrary."""
     row = CLOUDS[driver]
     try:
         module = importlib.import_module(row.module)
     except ModuleNotFoundError as error:
-        # A missing module of ours is a defect, and no package would mend it.
+        # A missing module of Headgate itself is a bug, which no package repairs.
         if not row.extra or (error.name or "").startswith("headgate"):
             raise
         text = f"it needs a library ({error.name}): pip install 'headgate[{row.extra}]'"

@@ -16,15 +16,15 @@ from headgate.ports import clouds
 
 PROJECTS = "/apis/project.openshift.io/v1"
 SECRET = "kubernetes"
-"""Key in `Made.secrets` of a build's access to the cluster."""
+"""Key in `Made.secrets` for the access of a build to the cluster."""
 ROOM_MAX_S = 120.0
-"""How long a pod that does not fit may wait for the cluster to grow."""
+"""Time for which a pod that does not fit may wait for the cluster to grow."""
 _STEP, _SINCE = "step", "no_room_since"
 _NAMESPACE, _RIGHTS, _POD = "namespace", "rights", "pod"
 
 
 class Kubernetes:
-    """See `ports.clouds.Cloud`."""
+    """Drive one cluster; see `ports.clouds.Cloud`."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class Kubernetes:
         room_max_s: float = ROOM_MAX_S,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """Set up the driver of a cluster; `projects`: use OpenShift's projects instead of namespaces.  Raise UserError
-        for certificates that cannot be read."""
+        """Take the cluster; `projects`: use OpenShift's projects instead of namespaces.  Raise UserError for unreadable
+        certificates."""
         self._cluster, self._projects = cluster, projects
         self._room_max_s, self._now_s = room_max_s, now_s
         self._api = Api(cluster)
@@ -45,11 +45,11 @@ class Kubernetes:
         await self._api.close()
 
     async def uses(self, wanted: clouds.MachineSpec) -> clouds.Amounts:
-        """Return the resources of a node: a pod has a namespace of its own."""
+        """Return the resources of a node: every pod has its own namespace."""
         return _uses(objects.kind_of(wanted))
 
     async def limits(self, provider: Mapping[str, Any]) -> clouds.Amounts:
-        """Return nothing: a cluster has no limit for all namespaces, but the provider has `resource-limits`."""
+        """Return no limits: a cluster has none for all namespaces; the provider has `resource-limits`."""
         return {}
 
     @understood
@@ -61,12 +61,12 @@ class Kubernetes:
             raise clouds.CloudUnavailable(f"the namespaces cannot be listed: {refused}") from refused
 
     async def delete(self, provider: Mapping[str, Any], resource: clouds.Resource) -> None:
-        """Delete the namespace, if it still has the tags that were seen."""
+        """Delete the namespace, unless it now belongs to another node."""
         try:
             found = await self._api.get(self._spaces(resource.id))
         except KubernetesRefused as refused:
-            raise clouds.CloudUnavailable(f"the namespace {resource.id} cannot be looked at: {refused}") from refused
-        # Another installation may have made a namespace of this name since the list was read.
+            raise clouds.CloudUnavailable(f"the namespace {resource.id} cannot be read: {refused}") from refused
+        # Another installation may have made a namespace with this name since the list was read.
         if found is not None and objects.tags_of(found).get(clouds.NODE_TAG) == resource.tags.get(clouds.NODE_TAG):
             await self._drop(found)
 
@@ -77,9 +77,9 @@ class Kubernetes:
             found = await self._api.get(self._spaces(objects.name_of(wanted.node)))
         except KubernetesRefused as refused:
             raise clouds.CloudUnavailable(
-                f"the namespace {objects.name_of(wanted.node)} cannot be looked at: {refused}"
+                f"the namespace {objects.name_of(wanted.node)} cannot be read: {refused}"
             ) from refused
-        # Not ours: then `_begin` failed because of it, and nothing was made.
+        # If it is not Headgate's, `_begin` failed because of that, and nothing was made.
         if found is None or not objects.ours(wanted, found):
             return True
         await self._drop(found)
@@ -95,10 +95,10 @@ class Kubernetes:
                 await self._begin(wanted)
                 step = _NAMESPACE
             if step == _NAMESPACE:
-                # On OpenShift, for instance, the rights in a new project arrive a moment after the project.
+                # On OpenShift, for example, a new project gets its rights only after a moment.
                 if not await self._may(wanted):
                     return clouds.MachinePending(
-                        {_STEP: _NAMESPACE}, f"nobody may make accounts in the new namespace {name} yet"
+                        {_STEP: _NAMESPACE}, f"Headgate has no rights in the new namespace {name} yet"
                     )
                 await self._give(wanted)
                 step = _RIGHTS
@@ -113,13 +113,13 @@ class Kubernetes:
         about = found["metadata"]
         if not about.get("deletionTimestamp"):
             try:
-                # The namespace that was looked at, by its uid, in case it is replaced meanwhile.
+                # By its uid, so that a namespace that has replaced it meanwhile stays.
                 await self._api.delete(self._spaces(about["name"]), str(about["uid"]))
             except KubernetesRefused as refused:
                 raise clouds.LaunchFailed(f"the namespace {about['name']} cannot be deleted: {refused}") from refused
 
     async def _begin(self, wanted: clouds.MachineSpec) -> None:
-        """Make the namespace, unless an earlier attempt did."""
+        """Make the namespace, unless an earlier attempt made it. Raise LaunchFailed if the name is in use."""
         where = self._spaces(objects.name_of(wanted.node))
         if (found := await self._api.get(where)) is None:
             try:
@@ -127,9 +127,9 @@ class Kubernetes:
             except Exists:
                 found = await self._api.get(where)
         if found is None or found["metadata"].get("deletionTimestamp"):
-            raise clouds.LaunchFailed(f"the namespace {objects.name_of(wanted.node)} is being deleted by somebody else")
+            raise clouds.LaunchFailed(f"another user is deleting the namespace {objects.name_of(wanted.node)}")
         if not objects.ours(wanted, found):
-            raise clouds.LaunchFailed(f"the namespace {objects.name_of(wanted.node)} is there, and is not Headgate's")
+            raise clouds.LaunchFailed(f"the namespace {objects.name_of(wanted.node)} exists, but is not Headgate's")
 
     async def _may(self, wanted: clouds.MachineSpec) -> bool:
         found = await self._api.create(path(REVIEWS, "selfsubjectaccessreviews"), objects.review(wanted))
@@ -148,12 +148,12 @@ class Kubernetes:
             await self._have(where, manifest)
 
     async def _pod(self, wanted: clouds.MachineSpec) -> str:
-        """Return what the pod still waits for; empty if it is created."""
+        """Create the pod; return what it still waits for, or an empty string once it is created."""
         try:
             await self._have(path(CORE, "pods", namespace=objects.name_of(wanted.node)), objects.pod(wanted))
         except KubernetesRefused as refused:
-            # A controller of the cluster makes the account `default` after the namespace; the admission of pods needs
-            # it.
+            # A controller of the cluster makes the account `default` some time after the namespace, and pods are not
+            # admitted without it.
             if refused.status == 403 and "serviceaccount" in str(refused) and "not found" in str(refused):
                 return "the new namespace has no account for pods yet"
             raise
@@ -162,11 +162,11 @@ class Kubernetes:
     async def _have(self, where: str, manifest: Mapping[str, Any]) -> None:
         try:
             await self._api.create(where, manifest)
-        except Exists:  # left by an earlier attempt: nobody else writes there
+        except Exists:  # from an earlier attempt: no other program writes into this namespace
             return
 
     async def _seen(self, wanted: clouds.MachineSpec, state: clouds.State) -> clouds.MachinePending | clouds.Made:
-        """Check whether the token and the pod exist."""
+        """Return the machine if the token and the pod are ready, otherwise what they wait for. Raise LaunchFailed."""
         name = objects.name_of(wanted.node)
         up: objects.Up | None = None
         if objects.kind_of(wanted) == objects.POD:
@@ -186,17 +186,19 @@ class Kubernetes:
         if secret is None:
             raise clouds.LaunchFailed(f"the token of the account {objects.ACCOUNT} is gone")
         data = secret.get("data") or {}
-        # A controller of the cluster fills the secret in after it is created.
+        # A controller of the cluster fills the secret after its creation.
         if not data.get("token") or not data.get("ca.crt"):
             return clouds.MachinePending(_without(state, _SINCE), f"the account {objects.ACCOUNT} has no token yet")
         return self._made(wanted, state, up, data)
 
     def _waiting(self, none: objects.NoRoom, state: clouds.State) -> clouds.MachinePending:
-        """Return the pending state. Raise OverQuota or LaunchFailed once the cluster had enough time to grow."""
+        """Return that the pod waits for capacity. Raise OverQuota or LaunchFailed once the cluster had enough time to
+        grow."""
         since_s = float(state.get(_SINCE) or self._now_s())
         if self._now_s() - since_s < self._room_max_s:
             return clouds.MachinePending({**state, _SINCE: repr(since_s)}, none.why)
-        # Lack of capacity is not the node's fault; an unsatisfiable request (a selector that matches no machine) is.
+        # Lack of capacity is not the node's fault; an impossible request, such as a selector that matches no machine,
+        # is.
         raise (clouds.OverQuota if none.lacking else clouds.LaunchFailed)(none.why)
 
     def _made(
@@ -234,7 +236,7 @@ class Kubernetes:
 
 
 def _host(wanted: clouds.MachineSpec, context: str, up: objects.Up) -> dict[str, Any]:
-    """Return the variables by which Ansible reaches the pod: through the cluster, unless the image sets another
+    """Return the variables with which Ansible reaches the pod: through the cluster, unless the image sets another
     connection."""
     name, image = objects.name_of(wanted.node), wanted.image
     variables: dict[str, Any] = {}
@@ -273,17 +275,17 @@ def _without(state: clouds.State, key: str) -> dict[str, str]:
 
 @contextmanager
 def _cluster_errors(name: str) -> Iterator[None]:
-    """Raise the port's error for a refusal by the cluster."""
+    """Translate a refusal of the cluster into an error of the port."""
     try:
         yield
     except KubernetesRefused as refused:
         text = str(refused)
-        # Kubernetes has no code of its own for an exceeded quota, only this text.
+        # Kubernetes has no separate code for an exceeded quota, only this text.
         if refused.status == 403 and "quota" in text:
             raise clouds.OverQuota(text) from refused
         if refused.status == 404:
             raise clouds.LaunchFailed(f"the namespace {name} is gone: {text}") from refused
-        raise clouds.LaunchFailed(f"the cluster refuses it: {text}") from refused
+        raise clouds.LaunchFailed(f"the cluster refuses a request: {text}") from refused
 
 
 def connect(given: CloudDriverOptions) -> Kubernetes:

@@ -1,4 +1,4 @@
-"""Find a cluster and its credentials, in a kubeconfig or the pod we run in, and keep their token valid."""
+"""Find a cluster and its credentials, in a kubeconfig or in the launcher's own pod, and renew the token."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 PLUGIN_MAX_S = 30.0
 PLUGIN_MAX_BYTES = 2**20
 EARLY_S = 60.0
-"""A token is renewed this long before it expires."""
+"""Time before its expiry at which a token is renewed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class KubernetesUser:
 
     token: str = field(default="", repr=False)
     token_file: Path | None = None
-    """Path of a token, read again for each request, since clusters replace its content."""
+    """Path of a token; it is read again for each request, because clusters replace its content."""
     name_and_password: tuple[str, str] | None = field(default=None, repr=False)
     plugin: Mapping[str, Any] | None = field(default=None, repr=False)
-    """A program that prints the token: `command`, `args`, `env`."""
+    """Program that prints the token: `command`, `args`, `env`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class Cluster:
     """Describe one cluster and the user who calls it."""
 
     server: str
-    """URL of the server, without a slash at the end."""
+    """URL of the server, without a trailing slash."""
     name: str
     """Name of the cluster in the contexts of builds."""
     user: KubernetesUser
     authority: str = ""
-    """Certificates of authorities in PEM; empty: those that this machine trusts."""
+    """Certificates of authorities, in PEM; empty: the authorities that this machine trusts."""
     verified: bool = True
     called: str = ""
     """Host name in the server's certificate, if it differs from the URL's."""
@@ -72,7 +72,7 @@ class Cluster:
             if not self.verified:
                 made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
             if self.certificate:
-                # Python reads certificates and keys from files only.
+                # Python can read certificates and keys only from files.
                 with tempfile.NamedTemporaryFile(prefix="headgate-") as file:
                     file.write(b"\n".join(self.certificate))
                     file.flush()
@@ -83,13 +83,13 @@ class Cluster:
 
 
 def found(file: Path | None, context: str, environment: Mapping[str, str] = os.environ, pod: Path = POD) -> Cluster:
-    """Return the cluster of the named file; else of KUBECONFIG, of the home's `.kube/config`, of the pod we are in.
+    """Return the cluster from the given file; otherwise from KUBECONFIG, `~/.kube/config`, or the launcher's own pod.
 
     Raise UserError.
     """
     if file is not None:
         return read([file], context)
-    # kubectl also ignores missing files of the list; the first one stays for the error message.
+    # Like kubectl, ignore missing files of the list; if all are missing, the first one is for the error message.
     if paths := [Path(one) for one in environment.get("KUBECONFIG", "").split(os.pathsep) if one]:
         return read([one for one in paths if one.exists()] or paths[:1], context)
     home = Path(environment.get("HOME") or "/", ".kube/config")
@@ -104,32 +104,32 @@ def found(file: Path | None, context: str, environment: Mapping[str, str] = os.e
 
 
 def read(files: list[Path], context: str) -> Cluster:
-    """Return the cluster of `context`, or of the current one, from files of which the first one with a value counts.
-    Raise UserError."""
+    """Return the cluster of `context`, or of the current context. The first file that sets a value wins. Raise
+    UserError."""
     every = [_Document.read(file) for file in files]
     name = context or next(
         (str(one.values["current-context"]) for one in every if one.values.get("current-context")), ""
     )
     if not name:
         raise UserError(f"{files[0]} has no current-context: set `context`")
-    # Each entry keeps its file, since relative paths in it start there.
+    # Each entry is returned with its file, because relative paths in it start there.
     chosen, _ = _entry(every, "context", name)
     cluster, cluster_file = _entry(every, "cluster", str(chosen.get("cluster", "")))
     user, user_file = _entry(every, "user", str(chosen["user"])) if chosen.get("user") else ({}, every[0])
     server = str(cluster.get("server", "")).rstrip("/")
     if urlsplit(server).scheme not in ("http", "https"):
         raise UserError(
-            f"{cluster_file.file}: the cluster {chosen['cluster']} has the server {server!r}, which is not an address"
+            f"{cluster_file.file}: the cluster {chosen['cluster']} has the server {server!r}, which is not a URL"
         )
     if urlsplit(server).username is not None:
-        # Builds receive the address, and error messages contain it.
+        # Builds receive the URL, and error messages contain it, so it must not contain credentials.
         raise UserError(
-            f"{cluster_file.file}: the server of the cluster {chosen['cluster']} names a user: say it under users"
+            f"{cluster_file.file}: the server of the cluster {chosen['cluster']} names a user: put it under users"
         )
     authority = cluster_file.content(cluster, "certificate-authority")
     certificate, key = user_file.content(user, "client-certificate"), user_file.content(user, "client-key")
     if bool(certificate) != bool(key):
-        raise UserError(f"{user_file.file}: the user {chosen['user']} has a client certificate or a key, and not both")
+        raise UserError(f"{user_file.file}: the user {chosen['user']} needs both a client certificate and its key")
     return Cluster(
         server,
         _called(server),
@@ -151,7 +151,7 @@ class _Document:
     def read(cls, file: Path) -> _Document:
         try:
             if file.stat().st_size > FILE_SIZE_MAX_BYTES:
-                raise UserError(f"{file} is larger than {FILE_SIZE_MAX_BYTES >> 20} MB, which no kubeconfig is")
+                raise UserError(f"{file} is not a kubeconfig: it is larger than {FILE_SIZE_MAX_BYTES >> 20} MB")
             content = yaml.safe_load(file.read_text())
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{file}: cannot be read: {error}") from error
@@ -162,7 +162,7 @@ class _Document:
         return cls(file, content)
 
     def content(self, entry: Mapping[str, Any], key: str) -> bytes | None:
-        """Return the content under `KEY-data` in base64, or of the file under `KEY`, relative to this one."""
+        """Return the content of `KEY-data`, which is base64, or of the file that `KEY` names, relative to this one."""
         if data := entry.get(f"{key}-data"):
             try:
                 return base64.b64decode(str(data), validate=True)
@@ -178,8 +178,8 @@ class _Document:
     def user(self, entry: Mapping[str, Any], name: str) -> KubernetesUser:
         if entry.get("auth-provider"):
             raise UserError(
-                f"{self.file}: the user {name} has an auth-provider, which clients of Kubernetes have not known since "
-                "1.26: use a token, a client certificate or `exec`"
+                f"{self.file}: the user {name} has an auth-provider, which Kubernetes 1.26 removed: use a token, a "
+                "client certificate or `exec`"
             )
         plugin = entry.get("exec")
         if plugin is not None and not (isinstance(plugin, dict) and plugin.get("command")):
@@ -194,7 +194,7 @@ class _Document:
 
 
 def _entry(every: list[_Document], kind: str, name: str) -> tuple[Mapping[str, Any], _Document]:
-    """Return the first entry of this name, and its file."""
+    """Return the first entry with this name, and its file. Raise UserError if there is none."""
     for one in every:
         for entry in one.values.get(f"{kind}s") or ():
             if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(kind), dict):
@@ -213,7 +213,7 @@ def _inside(environment: Mapping[str, str], pod: Path) -> Cluster:
 
 
 def _called(server: str) -> str:
-    """Return a name for contexts, made of the server's address."""
+    """Return a name for contexts, derived from the server's URL."""
     parts = urlsplit(server)
     return f"{parts.netloc}{parts.path}".replace(".", "-").replace("/", "-").replace("[", "").replace("]", "")
 
@@ -239,28 +239,27 @@ class KubernetesCredentials:
                 raise CloudUnavailable(f"the token for {self._cluster.server} cannot be read: {error}") from error
         if user.plugin is None:
             return {"Authorization": f"Bearer {user.token}"} if user.token else {}
-        # A plugin takes seconds, so one run serves all requests that wait.
+        # A plugin takes seconds, so one run serves all waiting requests.
         async with self._turn:
             if not self._token or self._until_s < self._now_s() + EARLY_S:
                 self._token, self._until_s = await self._run_plugin(user.plugin)
             return {"Authorization": f"Bearer {self._token}"}
 
     def refused(self, used: Mapping[str, str]) -> bool:
-        """Discard the credentials of a request, its headers, that a cluster refuses; return whether there may be
-        better ones."""
+        """Discard credentials that the cluster refused (`used`: headers of the request); return whether new ones may
+        help."""
         user = self._cluster.user
         if user.plugin is None or user.name_and_password is not None or user.token_file is not None:
             return False
-        # Of several requests with one token, only the first discards it: by the answer to the next ones, there may be
-        # another.
+        # Of several requests with the same token, only the first discards it: when the others are answered, there may
+        # already be a new one.
         if used.get("Authorization") == f"Bearer {self._token}":
             self._token = ""
         return True
 
     async def _run_plugin(self, plugin: Mapping[str, Any]) -> tuple[str, float]:
-        """Return the token from the output of the program, and its expiry time."""
-        # As kubectl runs it: in our environment with the kubeconfig's additions, and with nobody there to answer
-        # questions.
+        """Run the program, and return the token that it prints and its expiry time. Raise CloudUnavailable."""
+        # Like kubectl: in this process's environment with the kubeconfig's additions, and without a terminal.
         command = [str(plugin["command"]), *(str(word) for word in plugin.get("args") or ())]
         version = str(plugin.get("apiVersion") or "client.authentication.k8s.io/v1")
         request = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
@@ -271,12 +270,14 @@ class KubernetesCredentials:
                 env={**os.environ, **more, "KUBERNETES_EXEC_INFO": json.dumps(request)},
             )  # fmt: skip
         except OSError as error:
-            raise CloudUnavailable(f"{command[0]}, which says the token, cannot be run: {error.strerror}") from error
+            raise CloudUnavailable(
+                f"{command[0]}, which provides the token, cannot be run: {error.strerror}"
+            ) from error
         try:
             async with asyncio.timeout(PLUGIN_MAX_S):
                 answer, wrong = await communicate(process, b"", PLUGIN_MAX_BYTES)
         except (TimeoutError, OutputTooLarge) as error:
-            raise CloudUnavailable(f"{command[0]} does not say the token: {type(error).__name__}") from error
+            raise CloudUnavailable(f"{command[0]} does not provide the token: {type(error).__name__}") from error
         finally:
             await put_down(process)
         if process.returncode:
@@ -293,7 +294,7 @@ def _plugin_token(program: str, answer: bytes) -> tuple[str, float]:
         token, end = str(status.get("token") or ""), status.get("expirationTimestamp")
         until_s = datetime.fromisoformat(str(end)).timestamp() if end else float("inf")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CloudUnavailable(f"{program} does not answer as a credential plugin of Kubernetes") from error
+        raise CloudUnavailable(f"{program} does not answer like a credential plugin of Kubernetes") from error
     if not token:
-        raise CloudUnavailable(f"{program} gives no token; client certificates of plugins are not supported")
+        raise CloudUnavailable(f"{program} provides no token; client certificates of plugins are not supported")
     return token, until_s

@@ -1,4 +1,4 @@
-"""Describe what a node is made of: a namespace, an account and a pod; and read the status of the pod."""
+"""Build the objects of a node: a namespace, an account and a pod; and read the status of the pod."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNFIT = re.compile(r"[^a-z0-9-]+")
 _EVERY = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 _LOOK = {"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get", "list", "watch"]}
 _CONNECT = {"apiGroups": [""], "resources": ["pods/exec", "pods/portforward"], "verbs": ["get", "create"]}
-"""Newer clients connect over websockets, which needs `get`."""
+"""Rights to run commands in pods; newer clients use websockets, which need `get`."""
 _MAKE = (
     {"apiGroups": ["apps"], "resources": ["deployments", "replicasets"], "verbs": _EVERY},
     {"apiGroups": ["batch"], "resources": ["jobs", "cronjobs"], "verbs": _EVERY},
@@ -31,15 +31,15 @@ HOPELESS = {
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
     "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff", "StartError",
 }  # fmt: skip
-"""Reasons of a waiting container that do not pass, although the cluster retries forever."""
-STAYS = "the command of a machine is one that does not end, as `sleep infinity`"
+"""Reasons of a waiting container that are permanent, although the cluster retries forever."""
+STAYS = "the command of a machine must not end, for example `sleep infinity`"
 
 
 def name_of(node: str) -> str:
-    """Return the name of the namespace: one for a node, so that it is never made twice."""
+    """Return the name of the node's namespace; because it is fixed, the node is never made twice."""
     name = f"np-{_UNFIT.sub('-', node.lower()).strip('-')}"
     if len(name) > 63:
-        raise LaunchFailed(f"the node {node} has a name that no namespace can have")
+        raise LaunchFailed(f"the name of the node {node} is too long for a namespace")
     return name
 
 
@@ -47,9 +47,9 @@ def kind_of(wanted: MachineSpec) -> str:
     """Return `pod` or `namespace`.  Raise LaunchFailed."""
     kind, spec = wanted.label.get("kind"), wanted.label.get("spec")
     if kind not in (POD, NAMESPACE):
-        raise LaunchFailed(f"the label {wanted.label.get('name')} has no kind: it is `pod` or `namespace`")
+        raise LaunchFailed(f"the label {wanted.label.get('name')} needs a kind: `pod` or `namespace`")
     if kind == POD and not (isinstance(spec, Mapping) and spec.get("containers")):
-        raise LaunchFailed(f"the label {wanted.label.get('name')} needs a spec with containers, as it is of kind pod")
+        raise LaunchFailed(f"the label {wanted.label.get('name')} of kind pod needs a spec with containers")
     return str(kind)
 
 
@@ -66,14 +66,14 @@ def tags_of(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def namespace(wanted: MachineSpec, projects: bool) -> dict[str, Any]:
-    """Return tags as labels; tags that are no valid labels become annotations."""
+    """Return the node's namespace, with its tags as labels; values that are not valid for labels become annotations."""
     labels = {KIND_TAG: kind_of(wanted)}
     annotations: dict[str, str] = {}
     for key, value in wanted.tags.items():
-        # A key cannot become an annotation instead: annotations and labels have the same syntax for names.
+        # An invalid key cannot become an annotation instead: the names of annotations have the same syntax.
         if not _KEY.fullmatch(key):
-            raise LaunchFailed(f"the tag {key!r} cannot be the name of a label of Kubernetes")
-        # People can select by labels, but values of labels have at most 63 characters.
+            raise LaunchFailed(f"the tag {key!r} is not a valid name of a Kubernetes label")
+        # Labels are preferred, because people can select by them, but their values have at most 63 characters.
         (labels if _VALUE.fullmatch(value) else annotations)[key] = value
     metadata = {"name": name_of(wanted.node), "labels": labels, **({"annotations": annotations} if annotations else {})}
     version, kind = ("project.openshift.io/v1", "Project") if projects else ("v1", "Namespace")
@@ -81,7 +81,8 @@ def namespace(wanted: MachineSpec, projects: bool) -> dict[str, Any]:
 
 
 def review(wanted: MachineSpec) -> dict[str, Any]:
-    """Ask whether an account can be created there: a new namespace gets its permissions after a moment."""
+    """Return a request that asks whether Headgate may create an account in the node's namespace: a new namespace gets
+    its permissions only after a moment."""
     attributes = {"namespace": name_of(wanted.node), "verb": "create", "resource": "serviceaccounts"}
     return {
         "apiVersion": "authorization.k8s.io/v1",
@@ -91,12 +92,12 @@ def review(wanted: MachineSpec) -> dict[str, Any]:
 
 
 def rights(wanted: MachineSpec) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the paths and objects that give a build its account."""
+    """Yield path and object of everything that a build's account needs."""
     name = name_of(wanted.node)
     rules = [_LOOK, _CONNECT, *(_MAKE if kind_of(wanted) == NAMESPACE else ())]
     whose = {"kubernetes.io/service-account.name": ACCOUNT}
     yield path(CORE, "serviceaccounts", namespace=name), _thing("v1", "ServiceAccount")
-    # Since 1.24, clusters make no token secret for an account unless somebody asks for one like this.
+    # Since Kubernetes 1.24, an account has no token secret unless one is created like this.
     secret = {**_thing("v1", "Secret", whose), "type": "kubernetes.io/service-account-token"}
     yield path(CORE, "secrets", namespace=name), secret
     yield path(ROLES, "roles", namespace=name), {**_thing("rbac.authorization.k8s.io/v1", "Role"), "rules": rules}
@@ -109,25 +110,26 @@ def rights(wanted: MachineSpec) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def pull_secrets(wanted: MachineSpec) -> list[Mapping[str, Any]]:
-    """Return the names of the pull secrets; a single name counts as a list. Raise LaunchFailed for one without a
-    name."""
+    """Return the label's pull secrets; a single one counts as a list. Raise LaunchFailed for one without a name."""
     value = wanted.label.get("image-pull-secrets") or []
     several = [value] if isinstance(value, Mapping) else list(value)
     if not all(isinstance(one, Mapping) and one.get("name") for one in several):
-        raise LaunchFailed(f"the label {wanted.label.get('name')} has image-pull-secrets, of which each needs a name")
+        raise LaunchFailed(f"the label {wanted.label.get('name')}: each of its image-pull-secrets needs a name")
     return several
 
 
 def copied(secret: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a pull secret, to be made in another namespace."""
-    # Nothing else of the metadata: a uid or an owner of the original would make the API reject or collect the copy.
+    """Return a copy of a pull secret for another namespace."""
+    # Without the rest of the metadata: with the uid or the owner of the original, the API would reject the copy or
+    # garbage-collect it.
     made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret["metadata"]["name"]}}
     return {**made, "type": secret.get("type", "Opaque"), "data": secret.get("data") or {}}
 
 
 def pod(wanted: MachineSpec) -> dict[str, Any]:
-    """Return the pod. Unless the label's spec overrides it, the pod is not restarted, and has the pull secrets."""
-    # A container that restarts has lost what the build did there; the build must notice that its machine is gone.
+    """Return the pod of the label's spec. Unless the spec sets them, it has no restarts and the label's pull
+    secrets."""
+    # A restarted container has lost the work of the build, so the build must notice that its machine is gone.
     spec = {"restartPolicy": "Never", **wanted.label["spec"]}
     if secrets := pull_secrets(wanted):
         spec.setdefault("imagePullSecrets", [{"name": one["name"]} for one in secrets])
@@ -157,11 +159,11 @@ class Coming:
 
 @dataclass(frozen=True, slots=True)
 class NoRoom:
-    """Report that there is no room now. The cluster may grow, or another pod may end, at an unknown time."""
+    """Report that no node of the cluster has room now. The cluster may grow, or another pod may end, at any time."""
 
     why: str
     lacking: bool
-    """Whether resources are missing; otherwise no present node would ever accept the pod."""
+    """Whether resources are missing; otherwise, no current node of the cluster will ever accept the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,17 +175,17 @@ def reported(pod: Mapping[str, Any]) -> Up | Coming | NoRoom | KubernetesPodEnde
     """Return the state of a pod, in the cluster's own words."""
     status = pod.get("status") or {}
     phase = str(status.get("phase") or "Pending")
-    # For instance an eviction, or the drain of a node of the cluster; the phase still says Running.
+    # For example by an eviction, or the drain of a node of the cluster; the phase is still Running then.
     if pod.get("metadata", {}).get("deletionTimestamp"):
-        return KubernetesPodEnded("the pod is being deleted by somebody else")
-    # Before the phase, which stays Pending while the cluster retries a pull forever.
+        return KubernetesPodEnded("another user, or the cluster, is deleting the pod")
+    # Checked before the phase, which stays Pending while the cluster retries a pull forever.
     if wrong := next(_wrong(status), ""):
         return KubernetesPodEnded(wrong)
     if phase in ("Failed", "Succeeded"):
         return KubernetesPodEnded(_with_message(f"the pod has ended ({phase})", status) + _hint(phase, status))
     if phase != "Running":
         return _unscheduled(status) or Coming(_with_message(f"the pod is {phase}", status))
-    # The build runs its commands in the first container; the others only accompany it.
+    # The build runs its commands in the first container; the others are sidecars.
     first = str(pod["spec"]["containers"][0]["name"])
     state: Mapping[str, Any] = next((s for name, s in _containers(status) if name == first), {})
     if "terminated" in state:
@@ -207,7 +209,7 @@ def _wrong(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _hint(phase: str, status: Mapping[str, Any]) -> str:
-    """Return which containers ended, and with which result."""
+    """Return, for people, which containers ended with which result."""
     ended = [f"{name} {_ended(state['terminated'])}" for name, state in _containers(status) if "terminated" in state]
     return (f"; {', '.join(ended)}" if ended else "") + (f"; {STAYS}" if phase == "Succeeded" else "")
 
@@ -226,15 +228,15 @@ def _unscheduled(status: Mapping[str, Any]) -> NoRoom | None:
             and condition.get("reason") == "Unschedulable"
         ):
             message = str(condition.get("message") or "")
-            # Only the scheduler's text tells a lack of resources ("1 Insufficient cpu") from a selector that
-            # matches no node.
+            # Only the text of the cluster's scheduler distinguishes a lack of resources ("1 Insufficient cpu") from a
+            # selector that matches no node.
             return NoRoom(
-                _with_message("no node of the cluster takes it (Unschedulable)", condition), "nsufficient" in message
+                _with_message("no node of the cluster accepts it (Unschedulable)", condition), "nsufficient" in message
             )
     return None
 
 
 def _with_message(text: str, of: Mapping[str, Any]) -> str:
-    """Add the cluster's own message."""
+    """Return the text with the cluster's own message."""
     more = one_line(str(of.get("message") or of.get("reason") or ""))
     return f"{text}: {more}" if more and more not in text else text

@@ -1,4 +1,4 @@
-"""Call OpenStack's services with a valid token, and lend floating addresses to servers."""
+"""Call OpenStack's services with a valid token, and assign floating addresses to servers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from headgate.adapters.nodes.clouds.openstack.config import Place
 from headgate.ports.clouds import NODE_TAG, CloudUnavailable, LaunchFailed, MachineSpec, OverQuota
 
 SEND_MAX_S, STORE_MAX_S = 6 * 3600.0, 1800.0
-"""Time limits for a file: to send and store it, and for Glance to stay silent while it stores it."""
+"""Time limits for a file: for sending and storing it, and for the silence of Glance while it stores the file."""
 EARLY_S = 300.0
-"""Tokens are replaced this long before they expire."""
+"""Time before their expiry at which tokens are replaced."""
 PAGES_MAX = 500
 MICROVERSION = "compute 2.53"
-"""Version of Nova's API, since 2017, in which servers include the properties of their flavor."""
+"""Version of Nova's API (from 2017) in which servers include the properties of their flavor."""
 TYPES = {
     "compute": ("compute",),
     "image": ("image",),
@@ -33,7 +33,7 @@ TYPES = {
 _FULL = re.compile(r"quota|limit ?exceeded|LimitExceeded|OverQuota|no more (?:ip )?addresses", re.IGNORECASE)
 _NO_HOST = re.compile(r"No valid host was found|not enough hosts|exhausted all hosts", re.IGNORECASE)
 DESCRIPTION_MAX = 255
-"""Length of the description of an address, in which its tags are."""
+"""Length limit of the description of an address, which contains its tags."""
 _TAGS = re.compile(r"^headgate (\{.*\})$")
 
 
@@ -58,7 +58,7 @@ class OpenStackSession(NamedTuple):
 
 
 class OpenStack:
-    """Call one project in one region."""
+    """Call the services of one project in one region."""
 
     def __init__(self, place: Place, region: str, http: Http, now_s: Callable[[], float]) -> None:
         self.place, self._region, self._http, self._now_s = place, region or place.region, http, now_s
@@ -68,7 +68,7 @@ class OpenStack:
         """Every server of the project."""
 
     async def _log_in(self) -> OpenStackSession:
-        # One login for all requests that wait: Keystone's logins are slow, and often limited.
+        # One login for all waiting requests, because Keystone's logins are slow, and often rate-limited.
         async with self._turn:
             if self._session is None or self._session.until_s - EARLY_S <= self._now_s():
                 self._session = await self._logged_in()
@@ -78,12 +78,14 @@ class OpenStack:
         place = self.place
         if not place.login:
             return OpenStackSession(place.token, float("inf"), place.endpoints)
-        # Files from the time of version 2 name its path; version 3 is beside it.
+        # Old files name the path of version 2; version 3 is beside it.
         url = place.auth_url if place.auth_url.endswith("/v3") else f"{place.auth_url.removesuffix('/v2.0')}/v3"
         body = msgspec.json.encode({"auth": place.login})
         answer = await self._http.ask("POST", f"{url}/auth/tokens", {"content-type": "application/json"}, body)
         if answer.status in (401, 403, 404):
-            raise CloudUnavailable(f"Keystone of {place.name} does not let Headgate in: it answers {answer.status}")
+            raise CloudUnavailable(
+                f"Keystone of {place.name} refuses the login of Headgate: it answers {answer.status}"
+            )
         token = answer.headers.get("x-subject-token", "")
         try:
             issued = msgspec.json.decode(answer.body)["token"] if answer.status < 300 else {}
@@ -121,15 +123,16 @@ class OpenStack:
             url = f"{base}{path}" + (f"?{urlencode(query)}" if query else "")
             body = msgspec.json.encode(document) if document is not None else b""
             answer = await self._http.ask(method, url, headers, body)
-            # A rejected token means that nothing was done, so even a POST may be sent again.
+            # If the token was rejected, nothing was done, so even a POST may be sent again.
             if not self._is_void(session, answer) or not again:
                 return self._read(answer, service)
-        raise AssertionError("the second answer is one")
+        raise AssertionError("the second attempt returns or raises")
 
     async def send(self, path: str, size: int, pieces: Callable[[], AsyncGenerator[bytes, None]]) -> None:
-        """Send a file to Glance, a piece at a time; `pieces`: from its beginning.  Raise as `call` does.
+        """Send a file to Glance, piece by piece; `pieces` yields it from the beginning.  Raise like `call`.
 
-        It says how long the file is: web servers in front of Glance often take nothing that does not.
+        The request states the length of the file, because web servers in front of Glance often refuse one that does
+        not.
         """
         for again in (True, False):
             session = await self._log_in()
@@ -153,8 +156,9 @@ class OpenStack:
         return base if base.endswith(version) else base + version
 
     def _is_void(self, session: OpenStackSession, answer: CloudResponse) -> bool:
-        """Return whether the token is no longer accepted; if so, discard it."""
-        # Several requests fail with one token, and only the first may discard a session, not that of a newer login.
+        """Return whether the token was rejected; if so, discard it."""
+        # Several requests may fail with the same token. Only the first may discard the session: by then, the others may
+        # see the session of a newer login.
         if answer.status == 401 and self._session == session:
             self._session = None
         return answer.status == 401
@@ -165,27 +169,26 @@ class OpenStack:
             try:
                 return msgspec.json.decode(answer.body) if answer.body else None
             except msgspec.DecodeError as error:
-                raise CloudUnavailable(f"{whose} answers what is not whole: {one_line(str(error))}") from error
+                raise CloudUnavailable(f"{whose} sends an incomplete answer: {one_line(str(error))}") from error
         text = _message(answer.body)
         words = f"{whose} answers {answer.status}" + (f": {text}" if text else "")
         if answer.status in (429, 503):
             raise CloudUnavailable(words, patience_s(answer.headers))
-        # Nova answers 403 for quotas, Neutron 409, and Cinder 413; only the text tells them from other refusals.
+        # For quotas, Nova answers 403, Neutron 409, and Cinder 413; only the text distinguishes them from other errors.
         if answer.status in (403, 409, 413) and (_FULL.search(text) or _NO_HOST.search(text)):
             raise OverQuota(words)
         if service == "image" and 400 <= answer.status < 500 and answer.status not in (401, 408):
             raise OpenStackRefused(answer.status, words)  # errors may be HTML pages; 413: too large
-        # Outside of Glance, 413 is an old code for too many requests (now 429).
+        # Outside Glance, 413 is an old code for too many requests (now 429).
         if answer.status == 413:
             raise CloudUnavailable(words, patience_s(answer.headers))
-        # Without a text the answer comes from something in front of the service, which decides nothing about the
-        # request.
+        # An answer without a text comes from something in front of the service, which says nothing about the request.
         if answer.status >= 500 or answer.status < 400 or answer.status in (401, 408) or not text:
             raise CloudUnavailable(words) if answer.status != 404 else OpenStackRefused(404, words)
         raise OpenStackRefused(answer.status, words)
 
     async def every(self, service: str, path: str, members: str, query: Mapping[str, Any] | None = None) -> list[Any]:
-        """Return all pages of a list, each after the last one's end."""
+        """Return the members of all pages of a list."""
         found, marker = list[Any](), ""
         for _ in range(PAGES_MAX):
             page_query = {**(query or {}), **({"marker": marker} if marker else {})}
@@ -194,24 +197,24 @@ class OpenStack:
             if not isinstance(page, list):
                 raise CloudUnavailable(f"{self.place.name} ({service}) answers without {members}")
             found += page
-            # Nova and Cinder name links `servers_links`, Glance has a bare `next`, and a page without either is the
-            # last one.
+            # Nova and Cinder put links into `servers_links`, and Glance into `next`. A page with neither is the last
+            # one.
             links = answer.get(f"{members}_links") or ([{"rel": "next"}] if answer.get("next") else [])
             if not page or not any(isinstance(one, dict) and one.get("rel") == "next" for one in links):
                 return found
             following = str(page[-1].get("id", ""))
-            # A server that ignores the marker would send its first page forever.
+            # A server that ignores the marker sends the same page forever.
             if following == marker:
                 break
             marker = following
-        raise CloudUnavailable(f"{self.place.name} ({service}) does not come to an end with {members}")
+        raise CloudUnavailable(f"{self.place.name} ({service}) sends endless pages of {members}")
 
     async def _servers(self) -> list[dict[str, Any]]:
         return await self.every("compute", "/servers/detail", "servers")
 
 
 def _message(body: bytes) -> str:
-    """Return the message of an error, wherever the service puts it."""
+    """Return the message of an error; each service nests it differently."""
     try:
         answer = msgspec.json.decode(body)
     except msgspec.DecodeError:
@@ -225,7 +228,7 @@ def _message(body: bytes) -> str:
 
 
 def dead(name: str, reported: str, fault: Mapping[str, Any] | None) -> Exception:
-    """Return why a server will never run: lack of capacity differs from a server that cannot be made."""
+    """Return the error for a server that will never run: OverQuota for lack of capacity, otherwise LaunchFailed."""
     message = one_line(str((fault or {}).get("message", "")))
     text = f"the server is in {reported}" + (f": {message}" if message else "")
     kind = OverQuota if _FULL.search(message) or _NO_HOST.search(message) else LaunchFailed
@@ -233,11 +236,11 @@ def dead(name: str, reported: str, fault: Mapping[str, Any] | None) -> Exception
 
 
 def address_description(tags: Mapping[str, str]) -> str:
-    """Return the description of an address, which is made without tags: as many of the tags as there is room for."""
+    """Return the description of an address, with as many tags as fit: an address cannot be created with tags."""
     shown: dict[str, str] = {}
-    # The tags that identify the owner come first; of an operator's long tags, as many as fit.
+    # The tags that identify the owner come first; an operator's tags may be too long to fit.
     for name in sorted(tags, key=lambda name: not name.startswith("zuul_")):
-        # A tag is complete or left out: a cut JSON text could not be read back.
+        # A tag is complete or left out, because truncated JSON could not be read back.
         if len(_text({**shown, name: tags[name]})) <= DESCRIPTION_MAX:
             shown[name] = tags[name]
     return _text(shown)
@@ -248,7 +251,7 @@ def _text(tags: Mapping[str, str]) -> str:
 
 
 def address_tags(description: str) -> dict[str, str]:
-    """Return the tags in a description; none if it is not Headgate's."""
+    """Return the tags in a description; empty if Headgate did not write it."""
     found = _TAGS.match(description or "")
     try:
         return msgspec.json.decode(found[1], type=dict[str, str]) if found else {}
@@ -257,13 +260,13 @@ def address_tags(description: str) -> dict[str, str]:
 
 
 def addresses_of(server: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return public and private IPv4 address, and the IPv6 address; empty if there is none."""
+    """Return the public IPv4, the private IPv4 and the IPv6 address of a server; empty strings for missing ones."""
     public, private, six = str(server.get("accessIPv4") or ""), "", str(server.get("accessIPv6") or "")
     for one in (one for network in (server.get("addresses") or {}).values() for one in network):
         address, floats = str(one["addr"]), one.get("OS-EXT-IPS:type") == "floating"
         if one.get("version") == 6:
             six = six or address
-        # On a provider network, a server has a public address of its own, of the type "fixed".
+        # On a provider network, the server's own address of type "fixed" is public.
         elif floats or ipaddress.ip_address(address).is_global:
             public = public or address
         else:
@@ -272,18 +275,18 @@ def addresses_of(server: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 async def lend_address(cloud: OpenStack, wanted: MachineSpec, server: str) -> str:
-    """Return a floating IP address for a server, assigned by one call; empty if the cloud has none. A repeated call
-    returns the same address. Raise OverQuota, OpenStackRefused, CloudUnavailable."""
+    """Assign a floating IP address to a server with one request, and return it; empty if the cloud has none. Calling
+    this again returns the same address. Raise OverQuota, OpenStackRefused, CloudUnavailable."""
     try:
         ports = await cloud.every("network", "/ports", "ports", {"device_id": server})
     except NoService:
         return ""
     four = [one for one in ports if any("." in fixed["ip_address"] for fixed in one.get("fixed_ips", ()))]
     outside = await cloud.every("network", "/networks", "networks", {"router:external": "true"})
-    # A port on an outside network needs no address from there.
+    # A port on an external network needs no floating address.
     if not four or any(one["network_id"] in {net["id"] for net in outside} for one in four):
         return ""
-    # The call is not repeatable: an earlier one, whose answer was lost, may have assigned an address.
+    # The request must not be repeated: an earlier one, whose answer was lost, may have assigned an address.
     lent = [one for one in await _every(cloud) if one.get("port_id") in {port["id"] for port in four}]
     if lent:
         return str(lent[0]["floating_ip_address"])
@@ -296,7 +299,7 @@ async def lend_address(cloud: OpenStack, wanted: MachineSpec, server: str) -> st
         try:
             answer = await cloud.call("POST", "network", "/floatingips", {"floatingip": wanted_address})
         except OpenStackRefused as error:
-            if error.status != 404:  # no router connects the network
+            if error.status != 404:  # 404: no router connects this network to the server's
                 raise
             continue
         return str(answer["floatingip"]["floating_ip_address"])

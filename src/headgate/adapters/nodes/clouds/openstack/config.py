@@ -1,4 +1,4 @@
-"""Read what `clouds.yaml` says of a cloud, in the form that OpenStack's own tools have."""
+"""Read a cloud from `clouds.yaml`, the file of OpenStack's own tools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PASSWORD = frozenset({"", "password", "v3password"})
 TOKEN = frozenset({"token", "v3token"})
 APPLICATION = "v3applicationcredential"
 NOBODY = frozenset({"none", "admin_token"})
-"""Authentication types without Keystone: the address is fixed and so is the token, if one is needed."""
+"""Authentication types without Keystone: the URL is fixed, and so is the token if one is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Place:
     login: Mapping[str, Any] = field(repr=False)
     """Body of the login request to Keystone; empty if there is no Keystone."""
     endpoints: Mapping[str, str] = field(default_factory=dict)
-    """Type of service -> address that replaces the one in Keystone's catalogue."""
+    """Type of service -> URL that replaces the one in Keystone's catalogue."""
     token: str = field(default="", repr=False)
     region: str = ""
     interface: str = "public"
@@ -41,10 +41,10 @@ def places(file: str, env: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:
     named = file or env.get("OS_CLIENT_CONFIG_FILE", "")
     found = next((p for p in ([named] if named else SEARCHED) if Path(p).expanduser().is_file()), "")
     if not found:
-        raise UserError(f"there is no {named or 'clouds.yaml in ' + ' or '.join(SEARCHED)}: say where in config_file")
+        raise UserError(f"there is no {named or 'clouds.yaml in ' + ' or '.join(SEARCHED)}: set config_file")
     path = Path(found).expanduser()
     clouds = _read(path)
-    # OpenStack's tools keep passwords in this second file, so that the first one may be shared.
+    # OpenStack's tools support passwords in this second file, so that the first one can be shared.
     secure = path.with_name(SECURE)
     if secure.is_file() and secure != path:
         clouds = _merged(clouds, _read(secure))
@@ -70,7 +70,7 @@ def _merged(one: Any, other: Any) -> Any:
 
 
 def place(name: str, file: str, env: Mapping[str, str]) -> Place:
-    """Return the cloud of this name; empty: the only one. Raise UserError."""
+    """Return the cloud with this name; for an empty name, OS_CLOUD or the only one. Raise UserError."""
     path, clouds = places(file, env)
     name = name or env.get("OS_CLOUD", "") or (next(iter(clouds)) if len(clouds) == 1 else "")
     cloud = clouds.get(name)
@@ -94,7 +94,7 @@ def place(name: str, file: str, env: Mapping[str, str]) -> Place:
     if kind in NOBODY and auth.get("endpoint"):
         endpoints.setdefault("compute", str(auth["endpoint"]).rstrip("/"))
     if kind in NOBODY and "compute" not in endpoints:
-        raise UserError(f"{where}: without Keystone `auth: endpoint` says where Nova is")
+        raise UserError(f"{where}: without Keystone, `auth: endpoint` must be the URL of Nova")
     login = {} if kind in NOBODY else _login(kind, auth, where)
     verify: str | bool = cloud.get("verify") is not False
     # Relative to the file, not to the directory that a launcher happens to start in.
@@ -123,11 +123,11 @@ def _login(kind: str, auth: Mapping[str, Any], where: str) -> dict[str, Any]:
         else:
             credential |= {"name": auth.get("application_credential_name"), "user": _user(auth)}
         if not credential["secret"] or not (credential.get("id") or credential.get("name")):
-            raise UserError(f"{where}: an application credential has an id (or a name and a user) and a secret")
+            raise UserError(f"{where}: an application credential needs an id (or a name and a user) and a secret")
         return {"identity": {"methods": ["application_credential"], "application_credential": credential}}
     if kind in PASSWORD:
         if not auth.get("password") or not (auth.get("username") or auth.get("user_id")):
-            raise UserError(f"{where}: `auth` has username and password, or an application credential")
+            raise UserError(f"{where}: `auth` needs username and password, or an application credential")
         identity: dict[str, Any] = {
             "methods": ["password"],
             "password": {"user": {**_user(auth), "password": auth["password"]}},
@@ -135,7 +135,7 @@ def _login(kind: str, auth: Mapping[str, Any], where: str) -> dict[str, Any]:
     elif kind in TOKEN:
         identity = {"methods": ["token"], "token": {"id": auth.get("token")}}
     else:
-        raise UserError(f"{where}: auth_type {kind!r} is not known here; use password or {APPLICATION}")
+        raise UserError(f"{where}: auth_type {kind!r} is not supported; use password or {APPLICATION}")
     scope = _scope(auth)
     return {"identity": identity} | ({"scope": scope} if scope else {})
 

@@ -1,4 +1,4 @@
-"""Make machines of OpenStack: each step is a few calls, and each can be repeated."""
+"""Make machines on OpenStack, in steps of a few calls that can be repeated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
 
 
 def connect(given: CloudDriverOptions) -> Machines:
-    """Return the cloud that a connection names.  Raise UserError for a `clouds.yaml` that does not say it."""
+    """Return the cloud that a connection names.  Raise UserError if `clouds.yaml` does not describe it."""
     file = given.options.get("config_file", "")
     where = str(given.directory / Path(file).expanduser()) if file else ""
     return Machines(given.name, place(given.options.get("cloud", ""), where, os.environ))
@@ -35,7 +35,7 @@ class Machines:
     """Drive one project; each region is called separately."""
 
     def __init__(self, name: str, place: Place, now_s: Callable[[], float] = time.time) -> None:
-        """Prepare to use the project at `place`; `name` is the name of the connection."""
+        """Take the cloud `place` and the name of the connection."""
         self.name, self._place, self._now_s = name, place, now_s
         self._http = Http(place.verify)
         self._regions: dict[str, api.OpenStack] = {}
@@ -74,28 +74,28 @@ class Machines:
     ) -> clouds.MachinePending | clouds.Made:
         servers = await self._mine(cloud, wanted, state)
         if servers:
-            # A call whose answer was lost may still have been running when it was repeated.
+            # There are several if a call whose answer was lost was still running when it was repeated.
             for extra in servers[1:]:
                 await _delete(cloud, extra["id"])
             return await self._look(cloud, wanted, servers[0])
         if "server" in state:
             raise clouds.LaunchFailed(f"{cloud.place.name} has no server {state['server']} any more")
-        # Nova knows no token for repeated calls. After a lost answer, the next step finds the server by its tag; if
-        # both calls made one, the younger is deleted above.
+        # Nova has no token for repeated calls. After a lost answer, the next step finds the server by its tag; if both
+        # calls made one, the younger one is deleted above.
         answer = await cloud.call("POST", "compute", "/servers", {"server": await self._server(cloud, wanted)})
         return clouds.MachinePending({"server": str(answer["server"]["id"])}, "the server is BUILD")
 
     async def _mine(
         self, cloud: api.OpenStack, wanted: clouds.MachineSpec, state: clouds.State
     ) -> list[dict[str, Any]]:
-        """Return the servers of a node, first the one to keep."""
+        """Return the servers of a node; the first one is the one to use."""
         found = [
             one
             for one in await cloud.servers()
             if one["status"] not in GONE
             and ((one.get("metadata") or {}).get(clouds.NODE_TAG) == wanted.node or one["id"] == state.get("server"))
         ]
-        # The known one first; otherwise the oldest, so that every step decides alike.
+        # The known one first; otherwise the oldest, so that every step chooses the same one.
         return sorted(found, key=lambda one: (one["id"] != state.get("server"), one.get("created", ""), one["id"]))
 
     async def _server(self, cloud: api.OpenStack, wanted: clouds.MachineSpec) -> dict[str, Any]:
@@ -105,7 +105,8 @@ class Machines:
             "name": f"{wanted.label.get('name', 'node')}-{wanted.node}"[:METADATA_MAX],
             "flavorRef": flavor["id"],
             "metadata": {name[:METADATA_MAX]: value[:METADATA_MAX] for name, value in wanted.tags.items()},
-            # Without it, a server needs the cloud's metadata service to learn its keys, and not every network has one.
+            # Without a config drive, a server gets its keys from the cloud's metadata service, which not every network
+            # has.
             "config_drive": drive is not False,
             "networks": await self._networks(cloud, wanted),
         }
@@ -154,7 +155,7 @@ class Machines:
                 raise clouds.LaunchFailed(f"{cloud.place.name} has no network {name!r:.80}")
             if len(known) > 1:
                 raise clouds.LaunchFailed(
-                    f"{cloud.place.name} has {len(known)} networks {name!r:.80}: name it by its id"
+                    f"{cloud.place.name} has {len(known)} networks {name!r:.80}: use the id instead"
                 )
             found.append({"uuid": str(known[0]["id"]) if known else name})
         return found or "auto"
@@ -163,7 +164,7 @@ class Machines:
         self, cloud: api.OpenStack, wanted: clouds.MachineSpec, server: Mapping[str, Any]
     ) -> clouds.MachinePending | clouds.Made:
         state, reported = {"server": str(server["id"])}, str(server["status"])
-        # UNKNOWN says nothing about the server: it passes, or the launch times out.
+        # UNKNOWN says nothing about the server: either it passes, or the launch times out.
         if reported in ("BUILD", "REBUILD", "UNKNOWN"):
             return clouds.MachinePending(state, f"the server is {reported}")
         if reported != "ACTIVE":
@@ -173,7 +174,7 @@ class Machines:
             public = await api.lend_address(cloud, wanted, state["server"])
         where = addresses(public, private, six, prefer_public=True)
         if not where["interface_ip"]:
-            return clouds.MachinePending(state, "the server runs and has no address yet")
+            return clouds.MachinePending(state, "the server runs, but has no address yet")
         if key(wanted, "boot-from-volume"):
             await self._tag_volumes(cloud, wanted, server)
         about: dict[str, Any] = {
@@ -188,8 +189,8 @@ class Machines:
         return clouds.Made(state["server"], state, host(wanted.image, where["interface_ip"]), about)
 
     async def _tag_volumes(self, cloud: api.OpenStack, wanted: clouds.MachineSpec, server: Mapping[str, Any]) -> None:
-        """Tag the volumes that Nova made: they are deleted with their server, and the tag identifies those that are
-        not."""
+        """Tag the volumes that Nova made: they should be deleted with their server, and the tag identifies those that
+        are not."""
         for one in server.get("os-extended-volumes:volumes_attached") or ():
             try:
                 await cloud.call(
@@ -290,7 +291,7 @@ async def _heard(call: Awaitable[T]) -> T:
 
 
 async def _as_itself(call: Awaitable[T]) -> T:
-    """Await a call about one resource: a failure must not delay the others."""
+    """Await a call for one resource. Translate errors that are not about this resource into CloudUnavailable."""
     try:
         return await call
     except (clouds.OverQuota, api.NoService) as error:
@@ -298,7 +299,8 @@ async def _as_itself(call: Awaitable[T]) -> T:
 
 
 async def _as_away(call: Awaitable[T]) -> T:
-    """Raise the port's errors: calls that are not about one node are repeated."""
+    """Await a call that is not about one node. Translate all its errors into CloudUnavailable, so that it is
+    repeated."""
     try:
         return await call
     except (clouds.LaunchFailed, clouds.OverQuota, api.NoService) as error:

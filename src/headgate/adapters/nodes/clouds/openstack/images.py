@@ -1,4 +1,4 @@
-"""Make images of Glance that jobs build: marked with our properties, sent in pieces, checked by their digest."""
+"""Upload images that jobs build to Glance: with Headgate's properties, piece by piece, and verified by their digest."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ IMAGE = "image"
 PIECE_BYTES = 2**20
 TEXT_MAX = 255
 SENDS_MAX = 3
-"""Attempts to send a file before the upload fails; a lost connection means to start over."""
+"""Attempts to send a file before the upload fails; after a lost connection, the file is sent from the beginning."""
 SAVING_MAX_S = 3600.0
-"""How long Glance may take to store a file that is no longer being sent."""
+"""Time limit for Glance to store a file that is no longer being sent."""
 USUAL = ("sha512", "sha256", "md5")
-"""Digests that are computed while a file is sent: Glance's default, ours, and that of old versions of Glance."""
+"""Digests that are computed while a file is sent: the one of Glance, of Headgate, and of old versions of Glance."""
 OWN = frozenset(
     {
         *("id", "name", "status", "visibility", "protected", "os_hidden", "checksum", "os_hash_algo", "os_hash_value"),
@@ -33,26 +33,26 @@ OWN = frozenset(
         *("created_at", "updated_at", "self", "file", "schema", "direct_url", "locations", "stores"),
     }
 )
-"""Glance's own fields of an image, which are no properties."""
+"""Glance's own fields of an image, which are not properties."""
 _COPIED = ("base_image_ref", "instance_uuid")
-"""Properties of images that Nova makes of servers: these inherit the properties of the server's image."""
+"""Properties of images that Nova makes from servers; such an image inherits the tags of the server's image."""
 _BUSY = ("saving", "uploading", "importing")
 At = Callable[[Mapping[str, Any]], OpenStack]
 Work = Coroutine[Any, Any, dict[str, str]]
 
 
 class GlanceImages:
-    """See `ports.clouds.ImageCloud`."""
+    """Upload images to Glance; see `ports.clouds.ImageCloud`."""
 
     def __init__(self, at: At, now_s: Callable[[], float] = time.time) -> None:
-        """Use `at` to find the OpenStack project in the region of a provider, and `now_s` as the clock."""
+        """Take `at`, which returns the OpenStack project in the region of a provider, and the clock `now_s`."""
         self._at, self._now_s = at, now_s
         self._working: dict[str, asyncio.Task[dict[str, str]]] = {}
-        """Upload -> the digests of its file, once it is sent or read."""
+        """Upload -> task that sends or reads its file, and returns the digests."""
 
     @property
     def under_way(self) -> list[asyncio.Task[dict[str, str]]]:
-        """Return the running uploads, and those whose result was not taken."""
+        """Return the tasks of uploads that run, or whose result was not read yet."""
         return list(self._working.values())
 
     async def close(self) -> None:
@@ -63,10 +63,10 @@ class GlanceImages:
     async def send(
         self, wanted: clouds.WantedImage, state: clouds.State, file: Path | None
     ) -> clouds.Sending | clouds.Sent:
-        """Make the image, then send the file, then compare digests: each is a step."""
+        """Take the next step: make the image, send the file, or compare the digests."""
         task = self._working.get(wanted.upload)
         if task is not None and not task.done():
-            return clouds.Sending(state, "its file is on the way to Glance")
+            return clouds.Sending(state, "its file is being sent to Glance")
         try:
             if task is not None:
                 del self._working[wanted.upload]
@@ -79,20 +79,20 @@ class GlanceImages:
         self, cloud: OpenStack, wanted: clouds.WantedImage, state: clouds.State, file: Path | None
     ) -> clouds.Sending | clouds.Sent:
         images = await self._mine(cloud, wanted, state)
-        # The order puts the one to keep first, whichever call made it.
+        # The first image is the one to keep, whichever call made it.
         for extra in images[1:]:
             await _delete(cloud, str(extra["id"]))
         if not images and IMAGE in state:
             raise clouds.LaunchFailed(f"{cloud.place.name} has no image {state[IMAGE]} any more")
         if not images:
-            # The properties are part of this call, so an image without an answer is found by them.
+            # The properties are part of this call, so if its answer is lost, the image is found by them.
             image_record = await cloud.call("POST", "image", "/images", _described(wanted))
             return clouds.Sending({**state, IMAGE: str(image_record["id"])}, "its file is needed", lacks_file=True)
         image, reported = images[0], str(images[0]["status"])
         state = {**state, IMAGE: str(image["id"])}
         if reported == "active":
             return await self._compared(cloud, wanted, state, image, file)
-        # Nobody sends it now (see above), so this is Glance storing, or the rest of a launcher that died while sending.
+        # This process is not sending it, so either Glance stores it, or a launcher died while it sent the file.
         if reported in _BUSY:
             return await self._saving(cloud, state)
         if reported != "queued":
@@ -102,12 +102,12 @@ class GlanceImages:
             return clouds.Sending(state, "its file is needed", lacks_file=True)
         times = int(state.get("sends", 0))
         if times >= SENDS_MAX:
-            raise clouds.LaunchFailed(f"{cloud.place.name} did not take the file, sent {times} times")
+            raise clouds.LaunchFailed(f"{cloud.place.name} did not accept the file, although it was sent {times} times")
         await asyncio.to_thread(check_disk, file, wanted.format)
-        # Digests of an earlier attempt say nothing about what is sent now.
+        # Digests of an earlier attempt must not count for the bytes that are sent now.
         state = {**{k: v for k, v in state.items() if k not in ("since", *USUAL)}, "sends": str(times + 1)}
         self._begin(wanted, self._sent(cloud, wanted, state[IMAGE], file))
-        return clouds.Sending(state, "its file is on the way to Glance")
+        return clouds.Sending(state, "its file is being sent to Glance")
 
     def _begin(self, wanted: clouds.WantedImage, work: Work) -> None:
         self._working[wanted.upload] = asyncio.ensure_future(work)
@@ -125,15 +125,16 @@ class GlanceImages:
         try:
             await cloud.send(f"/images/{image}/file", os.path.getsize(file), pieces)
         except OpenStackRefused as error:
-            if error.status == 409:  # an earlier upload, whose connection was lost, is still being stored
+            if error.status == 409:  # Glance still stores an earlier upload whose connection was lost
                 raise clouds.CloudUnavailable(str(error)) from error
             raise
         except OSError as error:
             raise clouds.LaunchFailed(f"the file cannot be read: {error.strerror}") from error
-        # Without all of the file, as when Glance answers early, `taken` is empty and the image is not believed either.
+        # `taken` is empty if the file was not sent completely, for example because Glance answered early; the image is
+        # not trusted then, either.
         if taken.get("sha256") != wanted.sha256:
             await _delete(cloud, image)
-            raise clouds.LaunchFailed("the file is not any more what its build returned")
+            raise clouds.LaunchFailed("the file no longer has the digest that its build returned")
         return taken
 
     async def _saving(self, cloud: OpenStack, state: clouds.State) -> clouds.Sending:
@@ -155,13 +156,13 @@ class GlanceImages:
         file: Path | None,
     ) -> clouds.Sending | clouds.Sent:
         name, value = str(image.get("os_hash_algo") or ""), str(image.get("os_hash_value") or "")
-        # Glance before Rocky has only `checksum`, which is MD5; an unusual algorithm may be missing here.
+        # Versions of Glance before Rocky have only `checksum`, which is MD5. This Python may lack an unusual algorithm.
         if not value or name not in hashlib.algorithms_available:
             name, value = "md5", str(image.get("checksum") or "")
         if not value:
             await _delete(cloud, state[IMAGE])
-            raise clouds.LaunchFailed(f"{cloud.place.name} does not say which digest the image has")
-        # After a crash nothing remembers the digests of what was sent, so the file is read once more.
+            raise clouds.LaunchFailed(f"{cloud.place.name} does not return the digest of the image")
+        # After a crash, the digests of the sent file are unknown, so the file is read once more.
         if name not in state and file is None:
             return clouds.Sending(state, "its file is needed, to be compared", lacks_file=True)
         if name not in state and file is not None:
@@ -169,12 +170,12 @@ class GlanceImages:
             return clouds.Sending(state, "its file is compared with the image")
         if state[name] != value:
             await _delete(cloud, state[IMAGE])
-            raise clouds.LaunchFailed(f"{cloud.place.name} has another image than was sent: its {name} is {value:.128}")
+            raise clouds.LaunchFailed(f"{cloud.place.name} has another file than was sent: its {name} is {value:.128}")
         return clouds.Sent(state[IMAGE], {IMAGE: state[IMAGE]})
 
     async def _mine(self, cloud: OpenStack, wanted: clouds.WantedImage, state: clouds.State) -> list[dict[str, Any]]:
-        """Return the images of an upload, first the one to keep. There are several if a call whose answer was lost was
-        still running when it was repeated."""
+        """Return the images of an upload; the first one is the one to keep. There are several if a call whose answer
+        was lost was still running when it was repeated."""
         found = [one for one in await _ours(cloud, {clouds.UPLOAD_TAG: wanted.upload}) if _is_of(one, wanted)]
         ranks = {"active": 0, "saving": 1, "queued": 2}
         return sorted(
@@ -189,7 +190,7 @@ class GlanceImages:
 
     @understood
     async def withdraw(self, wanted: clouds.WantedImage, state: clouds.State) -> bool:
-        """Delete it, whatever its state."""
+        """Delete the images of an upload, whatever their state; return whether there were none."""
         task = self._working.pop(wanted.upload, None)
         if task is not None:
             await end(task)
@@ -204,7 +205,7 @@ class GlanceImages:
 
     @understood
     async def listed(self, provider: Mapping[str, Any]) -> list[clouds.Resource]:
-        """Return the images of the project that have tags of Headgate."""
+        """Return the images of the project that have Headgate's tags."""
         try:
             found = await _ours(self._at(provider), {})
         except (clouds.LaunchFailed, clouds.OverQuota, NoService) as error:
@@ -212,7 +213,7 @@ class GlanceImages:
         return [clouds.Resource(str(one["id"]), IMAGE, _tags(one), {}) for one in found if clouds.SYSTEM_TAG in one]
 
     async def discard(self, provider: Mapping[str, Any], resource: clouds.Resource) -> None:
-        """Delete it."""
+        """Delete an image."""
         try:
             await _delete(self._at(provider), resource.id)
         except NoService as error:
@@ -220,11 +221,12 @@ class GlanceImages:
 
 
 def _described(wanted: clouds.WantedImage) -> dict[str, Any]:
-    """Return Glance's description of an image. Raise LaunchFailed for a tag with another meaning."""
+    """Return the request that makes an image. Raise LaunchFailed for a tag with the name of one of Glance's own
+    fields."""
     wrong = sorted(OWN & set(wanted.tags))
     if wrong:
         raise clouds.LaunchFailed(
-            f"tags of the image {wanted.name}: {', '.join(wrong)} is what Glance itself says of an image"
+            f"tags of the image {wanted.name}: {', '.join(wrong)} is the name of a field of Glance; rename the tag"
         )
     return {
         **{name[:TEXT_MAX]: value[:TEXT_MAX] for name, value in wanted.tags.items()},
@@ -236,7 +238,8 @@ def _described(wanted: clouds.WantedImage) -> dict[str, Any]:
 
 
 async def _ours(cloud: OpenStack, query: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return images that only this project sees: those that others share or publish could have any properties."""
+    """Return only private images of this project, because images that others share or publish may have any
+    properties."""
     found = await cloud.every("image", "/images", "images", {"visibility": "private", **query})
     return [one for one in found if one["status"] not in ("deleted", "pending_delete") and not _is_copy(one)]
 

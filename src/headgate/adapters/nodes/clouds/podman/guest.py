@@ -1,4 +1,4 @@
-"""Give a container what makes it a machine: addresses, users, limits of its network, and an ssh server."""
+"""Define what makes a container a machine: addresses, users, firewall rules, and an ssh server."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from headgate.adapters.blocklist import DeniedNetworks, Net
 
 MACHINES = ipaddress.IPv4Network("198.19.240.0/20")
-"""Part of the addresses that no build reaches: the range of the last of 256 executors on one machine."""
+"""Addresses of machines: part of the range that builds must not reach, the part of the last of 256 executors on one
+host."""
 COUNT = 1_024
-"""Number of machines, each with a network of four addresses."""
+"""Limit on the machines; each has a network of four addresses."""
 FIRST_USER, USERS = 1_901_000_000, 65_536
-"""First machine's first user id on this machine, and number of ids per machine."""
+"""First user id of the first machine on this host, and number of ids per machine."""
 NAME = "hg-machine-"
 TABLE = "headgate_machines"
 LEASES = Path("/var/lib/cni/networks")
-"""Podman's directory of addresses in use, by network; versions without CNI have no such directory."""
+"""Podman's directory of used addresses, by network; versions without CNI have no such directory."""
 PLACE = "etc/headgate-machine"
-"""Directory in the container for the files of its ssh server."""
+"""Directory in the container with the files of its ssh server."""
 SSHD = ("/usr/sbin/sshd", "-D", "-e", "-f", f"/{PLACE}/sshd_config")
 _CONFIG = f"""Port 22
 HostKey /{PLACE}/host_key
@@ -50,17 +51,18 @@ def subnet(number: int) -> ipaddress.IPv4Network:
 
 
 def users(number: int) -> str:
-    """Return the mapping of a machine's users: no two machines share any, and its root has no rights here."""
+    """Return the mapping of a machine's user ids: no two machines share any, and root in a machine has no rights on
+    this host."""
     return f"0:{FIRST_USER + number * USERS}:{USERS}"
 
 
 def rules(deny: Iterable[Net]) -> str:
-    """Return the rules for nft: machines reach neither this machine nor each other, nor denied addresses; only this
-    machine opens connections to them."""
+    """Return the rules for nft: machines reach neither this host nor each other nor denied addresses, and only this
+    host can open connections to them."""
     return "\n".join(
         [
-            # nft applies the file as a whole, so no packet passes between the old rules and the new ones; `add` comes
-            # first because deleting a missing table is an error.
+            # nft applies the file atomically, so no packet passes between the old rules and the new ones. `add` comes
+            # first, because deleting a missing table is an error.
             f"add table inet {TABLE}",
             f"delete table inet {TABLE}",
             f"table inet {TABLE} {{",
@@ -72,31 +74,31 @@ def rules(deny: Iterable[Net]) -> str:
 
 def _table(denied: DeniedNetworks) -> Iterator[str]:
     yield from denied.sets()
-    # A drop is final, whatever the tables of others accept before or after. Answers to the executors' connections pass.
+    # A drop is final, whatever other tables accept before or after it. Answers to the executors' connections pass.
     yield "chain input { type filter hook input priority filter - 5;"
     yield f"ip saddr {MACHINES} ct state established,related accept"
     yield f"ip saddr {MACHINES} drop"
     yield "}"
     yield "chain forward { type filter hook forward priority filter - 5;"
     yield f"ip daddr {MACHINES} ct state established,related accept"
-    # Connections from one machine to another are dropped here too, since each is in a network of its own.
+    # This also drops connections from one machine to another, because each has its own network.
     yield f"ip daddr {MACHINES} drop"
     yield f"ip saddr {MACHINES} ip daddr @denied4 drop"
     yield "}"
 
 
 def host_key() -> tuple[bytes, str]:
-    """Return a new key, and its public half in the format of `known_hosts`."""
+    """Return a new private host key, and its public key in the format of `known_hosts`."""
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     return private, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 
 
 def ssh_archive(private: bytes, authorized: bytes) -> bytes:
-    """Return a tar archive for the root of the container."""
+    """Return a tar archive with the files of the ssh server, for the root directory of the container."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w") as tar:
-        # sshd does not start without `/run/sshd`, which a service manager makes elsewhere.
+        # sshd does not start without `/run/sshd`, which usually a service manager creates.
         for name in (PLACE, "run/sshd"):
             info = tarfile.TarInfo(name)
             info.type, info.mode = tarfile.DIRTYPE, 0o755

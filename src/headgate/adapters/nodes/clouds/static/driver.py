@@ -1,6 +1,6 @@
-"""Provide existing machines, as the configuration lists them and the operator permits.
+"""Provide existing machines that the configuration lists and the operator permits.
 
-Nothing is made and nothing is deleted: the launcher records each machine, and gives it to builds once it answers.
+The driver makes and deletes nothing: the launcher records each machine, and gives it to builds once it answers.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from headgate.base.errors import UserError
 from headgate.ports.clouds import HOST_KEY_VARIABLE, Amounts, LaunchFailed, MachineSpec, Made, Resource, State
 
 _OWN = ("connection-type", "connection-port", "username", "python-path", "shell-type")
-"""Properties that a machine may have itself, which an image has in other clouds."""
+"""Properties that a machine may set itself; in other clouds, only images have them."""
 _NAME = re.compile(r"[a-z0-9_*]([a-z0-9_*.-]*[a-z0-9_*])?")
 _NUMBER = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
-"""A last label that programs interpret as part of an address: `10.7` is 10.0.0.7."""
+"""Last label of a name that programs interpret as part of an address: `10.7` is 10.0.0.7."""
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def connect(given: CloudDriverOptions) -> StaticHosts:
-    """Return the driver, which sends nothing. Raise UserError."""
+    """Return the driver, which sends no requests. Raise UserError."""
     return StaticHosts(StaticPermits.read(given.name, given.options))
 
 
 class StaticHosts:
-    """See `ports.clouds.Cloud` and `ports.clouds.Listing`."""
+    """Provide listed machines; see `ports.clouds.Cloud` and `ports.clouds.MachineListing`."""
 
     def __init__(self, permits: StaticPermits | None = None) -> None:
         """Use the machines that `permits` allows; None: all listed ones."""
@@ -48,12 +48,12 @@ class StaticHosts:
         return {}
 
     async def advance(self, wanted: MachineSpec, state: State) -> Made:
-        """Return the address of the machine. Raise LaunchFailed if none is configured."""
+        """Return the machine, which exists already. Raise LaunchFailed if the provider does not list it."""
         node = wanted.provider.get("node")
         if not isinstance(node, Mapping) or not node.get("name"):
             raise LaunchFailed("its provider does not list this machine")
         own = {key: node[key] for key in _OWN if node.get(key) is not None}
-        # The image's port belongs to the image's connection type: a machine with winrm must not get the port of ssh.
+        # The image's port belongs to the image's connection type: a machine with winrm must not get the ssh port.
         if "connection-type" in own and "connection-port" not in own:
             own["connection-port"] = None
         image = {**wanted.image, **own}
@@ -68,27 +68,28 @@ class StaticHosts:
         return Made(str(node["name"]), {"host": address}, found, about)
 
     async def remove(self, wanted: MachineSpec, state: State) -> bool:
-        """Return that there is nothing to do: the machine stays."""
+        """Return True, because nothing was made: the machine stays."""
         return True
 
     async def resources(self, provider: Mapping[str, Any]) -> list[Resource]:
-        """Return nothing: no account pays for it."""
+        """Return no resources: no account pays for the machines."""
         return []
 
     async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
         """Do nothing: there is nothing to delete."""
 
     async def limits(self, provider: Mapping[str, Any]) -> Amounts:
-        """Return none: `resource-limits` are the provider's own."""
+        """Return no limits: the provider has `resource-limits`."""
         return {}
 
     async def close(self) -> None:
-        """Do nothing: nothing is kept open."""
+        """Do nothing: there are no connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaticPermits:
-    """Permit machines. Without hosts, or without projects, all of them are permitted."""
+    """Permit machines by host and by project. Without hosts, all hosts are permitted; without projects, all
+    projects."""
 
     connection: str
     names: tuple[str, ...] = ()
@@ -110,8 +111,8 @@ class StaticPermits:
     def refusal(self, projects: Collection[str], host: Mapping[str, Any]) -> str:
         """Return why a machine that these projects list is not used; empty if it is."""
         setting, name = f"[connection {self.connection}]", str(host.get("name") or "")
-        # A provider may have sections of several projects, any of which may have named the machine: all need
-        # permission.
+        # A provider may have sections of several projects, and any of them may have named the machine, so all of them
+        # need permission.
         for project in sorted(projects) or [""]:
             if self.projects and not any(fnmatchcase(project, pattern) for pattern in self.projects):
                 lister = f"project {project}" if project else "whoever lists it"
@@ -122,31 +123,31 @@ class StaticPermits:
         return ""
 
     def _has(self, where: str) -> bool:
-        """Return whether a machine is one of the hosts: addresses match networks only, and names match names only,
-        since the owner of a name chooses its address."""
+        """Return whether a machine is one of the hosts. Addresses match only networks, and names match only names,
+        because the owner of a name chooses its address."""
         address = _address(where)
         if address is not None:
             return any(address in network for network in self.networks)
         name = where.lower().removesuffix(".")
-        # Resolvers read such names as addresses, which would then be checked as names; `*` would match a pattern
-        # literally.
+        # Resolvers read names with a numeric last label as addresses, which must not be checked as names. A `*` in a
+        # name would match a pattern literally.
         if _NUMBER.fullmatch(name.rpartition(".")[2]) or "*" in name or not _NAME.fullmatch(name):
             return False
         return any(fnmatchcase(name, pattern) for pattern in self.names)
 
 
 def _address(text: str) -> Address | None:
-    """Return the address in a text; for an IPv4 address in IPv6 notation, the IPv4 address; None if it is a name."""
+    """Parse an address; return the IPv4 address for one in IPv6 notation, and None for a name."""
     try:
         found = ipaddress.ip_address(text.strip("[]"))
     except ValueError:
         return None
-    # Without this, ::ffff:10.0.0.7 would be another machine than 10.0.0.7.
+    # ::ffff:10.0.0.7 is the same machine as 10.0.0.7.
     return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
 
 
 def _network(word: str) -> Network | None:
-    """Return the network in a text; None if it is a name. Raise UserError for an invalid network."""
+    """Parse a network or an address; return None for a name. Raise UserError for an invalid network."""
     try:
         return ipaddress.ip_network(word)
     except ValueError as error:
@@ -159,6 +160,6 @@ def _name(word: str) -> str:
     """Return the normalised name. Raise UserError."""
     name = word.lower().removesuffix(".")
     if not _NAME.fullmatch(name):
-        text = f"hosts: {word!r} is neither a name, as *.lab.example.com, nor an address, nor a network"
-        raise UserError(f"{text}; a port does not belong there")
+        text = f"hosts: {word!r} is not a name such as *.lab.example.com, an address or a network"
+        raise UserError(f"{text}; ports are not allowed")
     return name
