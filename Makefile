@@ -92,10 +92,10 @@ wheel: .venv/.run
 	$(BIN)/pip wheel -q --no-deps --no-build-isolation -w dist .
 
 # What installs Headgate elsewhere: a wheel, a Debian package, and an image where podman is. Minutes, so no part of `test`.
-# BASE=IMAGE is the Debian of the image.
+# BASE=IMAGE is the Debian of the image; IMAGE_OPTIONS are further options of `podman build`.
 packages: wheel chart
 	packaging/debian/build
-	! command -v podman >/dev/null || podman build $(if $(BASE),--build-arg BASE=$(BASE)) -f packaging/container/Containerfile -t headgate .
+	! command -v podman >/dev/null || podman build $(IMAGE_OPTIONS) $(if $(BASE),--build-arg BASE=$(BASE)) -f packaging/container/Containerfile -t headgate .
 
 # Debian has no helm: where Go is, it is built once, and its sources are checked against Go's database of checksums.
 $(THINGS)/helm:

@@ -1,10 +1,14 @@
-"""Generated code runs with the oldest protobuf we say we run with."""
+"""Generated files are up to date, and generated code runs with the oldest protobuf that we say we run with."""
 
 from __future__ import annotations
 
 import re
 import tomllib
 from pathlib import Path
+
+from headgate.cli.main import COMMANDS
+from headgate.cli.pages import docs
+from headgate.cli.pages.exports import COMPLETIONS
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,3 +25,16 @@ def test_messages_need_no_newer_protobuf_than_is_asked_for() -> None:
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text))
+
+
+def test_no_manual_page_is_left_of_a_command_that_is_gone() -> None:
+    there = {str(path.relative_to(ROOT)) for path in (ROOT / docs.SHARED).rglob("*") if path.is_file()}
+    assert there == docs.shared().keys() and len(there) > len(COMMANDS)
+
+
+def test_the_wheel_has_manual_pages_and_completion_where_they_are_looked_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    shared = project["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"]
+    assert shared == {str(docs.SHARED): "share"}
+    assert (ROOT / docs.SHARED / "man/man1/headgate-run.1").exists()
+    assert all((ROOT / docs.SHARED / path).exists() for path in COMPLETIONS.values())

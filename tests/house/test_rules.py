@@ -211,4 +211,4 @@ def test_every_command_can_be_loaded(command: str) -> None:
 
 
 def test_generated_pages_are_as_they_would_be_written() -> None:
-    assert not [path for path, text in pages().items() if (ROOT / path).read_text() != text]
+    assert not [path for path, text in pages().items() if (ROOT / path).read_text() != text], "write them: make docs"

@@ -114,7 +114,7 @@ SECTIONS = {
     "Install": {
         "completion": ("headgate.cli.pages.exports:completion", "Print the completion script of a shell."),
         "man": ("headgate.cli.pages.exports:man", "Write manual pages, one for each command."),
-        "docs": ("headgate.cli.pages.docs:command", "Write the generated reference pages."),
+        "docs": ("headgate.cli.pages.docs:command", "Write the generated pages: reference, manual and completion."),
     },
 }
 """Title -> name of a command -> its place, and what it does."""

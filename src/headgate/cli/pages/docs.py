@@ -15,6 +15,8 @@ from headgate.adapters.metrics.figures import GAUGES, ProcessMetrics
 from headgate.cli.main import COMMANDS, group
 from headgate.cli.pages import api
 from headgate.cli.pages.differences import page as differences
+from headgate.cli.pages.exports import COMPLETIONS, SECTION, completion_script
+from headgate.cli.pages.exports import pages as manual
 from headgate.cli.queue.workeroptions import reference as worker
 from headgate.cli.settings import reference
 from headgate.cli.terminal.say import say
@@ -51,6 +53,10 @@ may read it. A counter ends in `_total` there; a histogram has `_bucket`, `_sum`
 """
 
 
+SHARED = Path("packaging/share")
+"""What the wheel installs below `share`."""
+
+
 def pages() -> dict[str, str]:
     """Map paths in the repository to generated texts."""
     found = {
@@ -63,14 +69,30 @@ def pages() -> dict[str, str]:
         "docs/reference/settings.md": reference(),
         "docs/reference/worker.md": worker(),
     }
-    return {path: text.rstrip() + "\n" for path, text in found.items()}
+    return {path: text.rstrip() + "\n" for path, text in (found | shared()).items()}
+
+
+def shared() -> dict[str, str]:
+    """Map paths in the repository to the manual pages and the completion scripts, at the places that `man` and shells
+    look at."""
+    assert isinstance(group, click.Group), "the table of commands"
+    with click.Context(group, info_name="headgate", **group.context_settings) as context:
+        found = {f"{SHARED}/man/man{SECTION}/{name}.{SECTION}": text for name, text in manual(group, context)}
+    return found | {f"{SHARED}/{path}": completion_script(group, shell) for shell, path in COMPLETIONS.items()}
 
 
 @click.command()
 @click.option("--check", is_flag=True, help="Write nothing; exit status 1 if a page is out of date.")
 def command(check: bool) -> None:
-    """Write the generated pages below docs/reference."""
-    for path, text in pages().items():
+    """Write the generated pages: reference, manual and completion."""
+    made = pages()
+    # A command that was removed or renamed takes its page along.
+    for left in [str(file) for file in SHARED.rglob("*") if file.is_file() and str(file) not in made]:
+        if check:
+            say(f"{left} is of no command; run: make docs", err=True)
+            sys.exit(1)
+        Path(left).unlink()
+    for path, text in made.items():
         file = Path(path)
         if check and (not file.exists() or file.read_text() != text):
             say(f"{path} has drifted; run: make docs", err=True)
@@ -84,7 +106,7 @@ def commands_page() -> str:
     """Return the text of the page about commands."""
     lines = [_COMMANDS_HEAD]
     assert isinstance(group, click.Group), "the table of commands"
-    with click.Context(group, info_name="headgate") as context:
+    with click.Context(group, info_name="headgate", **group.context_settings) as context:
         for name in COMMANDS:
             command = group.get_command(context, name)
             assert command is not None, "the table names commands"

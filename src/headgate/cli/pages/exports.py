@@ -17,6 +17,12 @@ from headgate.config.explain import schema
 
 SECTION = 1
 """Section of the manual in which the pages are."""
+COMPLETIONS = {
+    "bash": "bash-completion/completions/headgate",
+    "zsh": "zsh/site-functions/_headgate",
+    "fish": "fish/vendor_completions.d/headgate.fish",
+}
+"""Shell -> where it looks for the completion script below `share`."""
 
 
 @click.command(name="man")
@@ -88,7 +94,7 @@ def roff(text: str) -> str:
 
 
 @click.command(name="completion")
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=click.Choice(list(COMPLETIONS)))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
     """Print the completion script of a shell.
@@ -98,9 +104,14 @@ def completion(context: click.Context, shell: str) -> None:
     zsh:   headgate completion zsh > ~/.zfunc/_headgate    (with ~/.zfunc in fpath, before compinit)
     fish:  headgate completion fish > ~/.config/fish/completions/headgate.fish
     """
+    say(completion_script(context.find_root().command, shell))
+
+
+def completion_script(command: click.Command, shell: str) -> str:
+    """Return the completion script of a shell."""
     kind = get_completion_class(shell)
     assert kind is not None, "click knows the three shells"
-    say(kind(context.find_root().command, {}, "headgate", "_HEADGATE_COMPLETE").source())
+    return kind(command, {}, "headgate", "_HEADGATE_COMPLETE").source()
 
 
 @click.command()
