@@ -1,6 +1,6 @@
-"""Decide who may do what: people by bearer tokens, rules and roles, and processes of the fleet by proofs.
+"""Permit or refuse requests: of people by bearer tokens, rules and roles, and of the fleet's processes by signed proofs.
 
-Nothing is written without a token, wherever the request comes from: a job is a program of this machine, too.
+Every write needs a token, even one from this machine: jobs run here, too, and must not pass for an operator.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ APPROVE, COMMENT = "approve", "comment"
 NAMED_ALONE = (UNAPPROVED, APPROVE)
 """Permissions that administrators of a tenant have only if a role names them."""
 CHECKED = "headgate_checked"
-"""Key in the scope of a request whose caller was found to have a permission."""
+"""Key in the scope of a request whose caller has passed a permission check."""
 
 PROOF_HEADER = "headgate-fleet"
 """Header with the proof that a process of the fleet sends the request."""
 PROOF_ALGORITHM = "HS256"
 PROOF_MAX_S = 60
 CLOCKS_DIFFER_MAX_S = 300
-"""Difference between the clocks of two machines up to which a proof counts."""
+"""Largest difference between the clocks of two machines at which a proof is still accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Realm:
-    """Say who signs tokens, and how callers without one are answered."""
+    """Describe one realm of authentication: who signs its tokens, and what callers without a token are referred to."""
 
     authenticator: Authenticator
     name: str
@@ -64,7 +64,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Identify who asks."""
+    """Identify the caller of a request."""
 
     claims: Mapping[str, Any]
     """Claims of the token, as decoded from JSON."""
@@ -86,27 +86,27 @@ class Bearer:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Decide who may do what. `rules` are those of the current tenant file."""
+    """Decide what a caller may do. `rules` returns the rules of the current tenant file."""
 
     token: str = ""
     realms: Sequence[Realm] = ()
     rules: Callable[[], Rules] = lambda: Rules({}, {}, ApiRoot())
     figures_open: bool = False
-    """Whether everybody may read the figures."""
+    """Whether everybody may read the metrics."""
     sessions: LoginSessions | None = None
-    """Sessions of people who are logged in to the pages; None: nobody can log in."""
+    """Login sessions of the pages; None: logging in is not configured."""
 
     @property
     def realm(self) -> str:
-        """Return the name of the realm that callers without a token are referred to."""
+        """Return the realm that answers to callers without a token name."""
         chosen = next((r for r in self.realms if r.default), self.realms[0] if self.realms else None)
         return chosen.name if chosen else "headgate"
 
     def bearer(self, connection: Connection, csrf: str | None = None) -> Bearer | None:
-        """Return the caller, or None for an anonymous one.
+        """Return the caller, or None if the request is anonymous.
 
-        `csrf` is the CSRF token of a page that cannot send it in a header. Raise 401 for an invalid token, and 403
-        for a session cookie without the proof that a request needs besides it.
+        Pass `csrf`, the CSRF token, for a page that cannot send it in a header. Raise 401 for an invalid token, and
+        403 for a write with a session cookie but without a valid CSRF token.
         """
         scheme, _, given = connection.headers.get("authorization", "").partition(" ")
         if not scheme:
@@ -116,21 +116,20 @@ class Access:
         return self.of_token(given.strip())
 
     def place(self, connection: Connection) -> PageOrigin | None:
-        """Return the address under which people reach the pages; None: nobody can log in."""
+        """Return the address under which people reach the pages; None: logging in is not configured."""
         if self.sessions is None:
             return None
         return self.sessions.place(connection.scope.get("scheme", "http"), connection.headers.get("host", ""))
 
     def _visitor(self, connection: Connection, csrf: str | None) -> Bearer | None:
-        """Return the person who is logged in to the pages, by the session cookie. For reading, requests from pages
-        of another origin count as anonymous; writing, and opening a websocket, need the CSRF token of one of our
-        own pages. Raise 403."""
+        """Return the person whose session cookie the request carries. A read from a page of another origin counts as
+        anonymous; a write, and opening a websocket, need the CSRF token of one of our own pages. Raise 403."""
         place, headers = self.place(connection), connection.headers
         value = place.given(SESSION, headers) if place is not None else ""
         if place is None or self.sessions is None or not value:
             return None
         login = self.sessions.of(named(value))
-        # A login is worth nothing once its realm has left the settings or names another provider.
+        # A login is void once its realm has left the settings or names another provider.
         realm = self.realm_of(login.authenticator, login.issuer, login.client) if login else None
         if login is None or realm is None:
             return None
@@ -147,9 +146,7 @@ class Access:
         return Bearer(claims, known.uid_claim, known.name, realm.override, session=named(value))
 
     def realm_of(self, authenticator: str, issuer: str = "", client: str = "") -> Realm | None:
-        """Return the realm of this name in which people log in, or the realm of the issuer and client, if those are
-        given.
-        """
+        """Return the login realm of this name; if `issuer` and `client` are given, its provider must match them."""
         for realm in self.realms:
             known = realm.authenticator
             same = (issuer, client) in (("", ""), (known.issuer, known.client))
@@ -166,11 +163,12 @@ class Access:
 
     def of_token(self, given: str) -> Bearer:
         """Return the bearer of a token. Raise 401."""
-        # In constant time, so that answers do not tell how much of a guess is right; an empty token permits nobody.
+        # In constant time, so that the response time does not reveal how much of a guess is right. An empty token is
+        # no token: it permits nobody.
         if self.token and hmac.compare_digest(given.encode(), self.token.encode()):
             return Bearer({}, everything=True)
         if not self.realms:
-            why = "this is not the operator's token, and no [auth NAME] of the settings takes others"
+            why = "this is not the operator's token, and the settings have no [auth NAME] that accepts others"
             raise self.refused(401, why, "AuthTokenUnauthorizedException")
         try:
             authenticator, claims = read(given, [realm.authenticator for realm in self.realms])
@@ -195,7 +193,7 @@ class Access:
         return open_to_all or (bearer is not None and self.permits(bearer, tenant, "read", {}))
 
     def still(self, bearer: Bearer | None, tenant: Tenant, now_ms: int) -> bool:
-        """Return whether somebody who began to read may continue: rules change, tokens end, and people log out."""
+        """Return whether a caller who began to read may continue: rules change, tokens expire, and people log out."""
         ended = bearer is not None and (bearer.expired(now_ms) or not self._stays(bearer))
         return self.may_read(None if ended else bearer, tenant)
 
@@ -203,10 +201,10 @@ class Access:
         return not bearer.session or (self.sessions is not None and self.sessions.of(bearer.session) is not None)
 
     def may_read_root(self, bearer: Bearer | None, tenants: Iterable[Tenant]) -> bool:
-        """Return whether somebody may read what belongs to no tenant.
+        """Return whether the caller may read what belongs to no tenant.
 
-        The root of the API says who may; where it says nothing, everybody may as long as everybody may read every
-        tenant, and otherwise those who may read one.
+        The `api-root` of the tenant file decides. If it sets nothing, everybody may read as long as every tenant is
+        open to everybody; otherwise, whoever may read at least one tenant.
         """
         root = self.rules().root
         if bearer is not None and self._reads_root(bearer, root):
@@ -229,17 +227,18 @@ class Access:
         return any(self._holds(rule, bearer, "") for rule in root.access_rules)
 
     def must_read_figures(self, connection: Connection) -> None:
-        """Raise 401 or 403 for those who may not read the figures, which name tenants, projects and jobs."""
+        """Raise 401 or 403 for callers who may not read the metrics, which name tenants, projects and jobs."""
         if self.figures_open:
             return
         bearer = self.bearer(connection)
         if bearer is None:
-            raise self.refused(401, "figures are shown to who brings a token ([web] metrics)")
+            raise self.refused(401, "reading metrics needs a bearer token ([web] metrics)")
         if not (bearer.everything or self._reads_root(bearer, self.rules().root)):
-            raise self.refused(403, "the bearer of this token may not read what is of every tenant")
+            raise self.refused(403, "the bearer of this token may not read data of all tenants")
 
     def permits(self, bearer: Bearer, tenant: Tenant, permission: str, subject: Mapping[str, str]) -> bool:
-        """Return whether the bearer has the permission; `subject` is project and ref, for conditions."""
+        """Return whether the bearer has the permission; conditions of roles are compared with `subject`: project and
+        ref."""
         if bearer.everything:
             return True
         # Approving and bypassing requirements are not part of administration: only a role that names them grants them.
@@ -253,7 +252,7 @@ class Access:
         return any(self._holds(rule, bearer, tenant.name) for rule in named)
 
     def permits_all(self, bearer: Bearer) -> bool:
-        """Return whether the bearer may do what concerns every tenant, as administrators of the root of the API may."""
+        """Return whether the bearer may act on all tenants at once, as administrators of the API's root may."""
         return bearer.everything or self._mapped(bearer, self.rules().root.role_mappings, "", "", {})
 
     def _overrides(self, bearer: Bearer, tenant: str) -> bool:
@@ -278,7 +277,7 @@ class Access:
         found = self.rules().roles.get(role)
         rule = found.permissions.get(permission) if found else None
         if not isinstance(rule, Mapping):
-            # Only a literal true grants: a text such as "no" is truthy, too.
+            # Only a literal true grants: a string such as "no" is truthy, too.
             return rule is True
         conditions = rule.get("conditions", [])
         # A route that gives no subject meets no condition, so a role that is limited to a project cannot act on all.
@@ -289,7 +288,7 @@ class Access:
         return found is not None and holds(found, bearer.claims, tenant, bearer.uid_claim)
 
     def refused(self, status: int, why: str, error: str = "MissingAuthError") -> HTTPException:
-        """Return the refusal; `error` is the reference's word for why a token is needed or invalid."""
+        """Return the refusal. `error` is the error code that clients of the reference's API expect with a 401."""
         kind = {401: "invalid_token", 403: "insufficient_scope"}[status]
         headers = {"WWW-Authenticate": f'Bearer realm="{self.realm}" error="{kind}" error_description="{_plain(why)}"'}
         extra = {"error": error if status == 401 else "Forbidden", "realm": self.realm}
@@ -302,22 +301,22 @@ def _plain(text: str) -> str:
 
 
 def must_be_json(request: HttpRequest) -> None:
-    """Raise 415 for anything but JSON and DELETE, which a page elsewhere cannot send without being asked about first:
-    nothing else changes anything."""
+    """Raise 415 for a write whose body is not JSON. Pages of another origin can send JSON, or a DELETE, only after a
+    preflight request, which Headgate does not grant."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     # Forms of foreign pages can send other types without a preflight
-    # request, and browsers would add what they keep for us.
+    # request, and the browser would add our session cookie.
     if request.method not in ("GET", "DELETE") and kind != "application/json":
         raise HTTPException("the body must be sent as application/json", status_code=415)
 
 
 def mark_checked(request: HttpRequest) -> None:
-    """Note on the request that its caller was found to have a permission; `Hand` does nothing for other requests."""
+    """Mark the request as one whose caller passed a permission check; `Hand.does` raises for any other."""
     request.scope[CHECKED] = True
 
 
 def is_checked(request: HttpRequest) -> bool:
-    """Tell whether the request's caller was found to have a permission."""
+    """Return whether the request's caller has passed a permission check."""
     return bool(request.scope.get(CHECKED))
 
 
@@ -329,13 +328,13 @@ class PeerFleet:
     _secret: str = field(default="", repr=False)
 
     async def headers(self, build: str) -> dict[str, str]:
-        """Return the headers for a request about one build's logs.  Raise StoreError."""
+        """Return the headers that authorize a request for one build's logs.  Raise StoreError."""
         now_s = self.context.now_ms() // 1_000
         claims = {"sub": build, "iat": now_s, "exp": now_s + PROOF_MAX_S}
         return {PROOF_HEADER: jwt.encode(claims, await self._known(), PROOF_ALGORITHM)}
 
     async def vouches(self, proof: str, build: str) -> bool:
-        """Return whether somebody of the fleet asks for the logs of this build.  Raise StoreError."""
+        """Return whether the proof shows that a process of the fleet requests this build's logs.  Raise StoreError."""
         if not proof:
             return False
         try:
@@ -355,12 +354,12 @@ class PeerFleet:
         return bool(claims["sub"] == build)
 
     async def key(self, purpose: str) -> bytes:
-        """Return a key that only the fleet knows, and for this purpose alone.  Raise StoreError."""
+        """Return a key that only the fleet knows and that serves this purpose alone.  Raise StoreError."""
         # Keys are derived, so that a signature for one purpose can never pass for another.
         return hmac.new((await self._known()).encode(), purpose.encode(), hashlib.sha256).digest()
 
     async def _known(self) -> str:
-        """Return the secret of the fleet; the first caller makes it. Raise StoreError."""
+        """Return the secret of the fleet; the first process that needs it creates it. Raise StoreError."""
         place, store = self.context.map.system.fleet, self.context.store
         while not self._secret:
             entry = await store.get(place.path)
@@ -368,6 +367,6 @@ class PeerFleet:
                 self._secret = place.decode(entry.value).secret
                 break
             made = FleetSecret(secrets.token_urlsafe(32))
-            with suppress(Conflict):  # somebody else made one
+            with suppress(Conflict):  # another process created it first: the next round reads that one
                 await store.commit([At(place.path, None)], [Put(place.path, place.encode(made))])
         return self._secret

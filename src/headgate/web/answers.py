@@ -1,4 +1,4 @@
-"""Tag and compress answers, serve the files of the pages, and answer errors."""
+"""Tag and compress responses, serve the static files of the pages, and turn errors into responses."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ THREAD_MIN_BYTES = 65_536
 """Smallest size of a body that is compressed in another thread."""
 LEVEL = 5
 TEXTS = (b"text/", b"application/json", b"application/yaml", b"application/vnd.oai", b"image/svg+xml")
-"""Beginnings of the media types that are worth compressing."""
+"""Prefixes of the media types that are worth compressing."""
 STATIC = Path(__file__).parent / "static"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 FOR_EVER = "public, max-age=31536000, immutable"
-"""Cache policy of an address that names the edition: its content never changes."""
+"""Cache policy of an address that contains the edition: its content never changes."""
 Headers = list[tuple[bytes, bytes]]
 
 _HTML = """\
@@ -44,12 +44,12 @@ _HTML = """\
 <link rel="stylesheet" href="/static/{edition}/style.css"></head>
 <body><header><a class="brand" href="/"><img src="/static/{edition}/icon.svg" alt="" width="22" height="22">Headgate</a>
 </header>
-<main><h1>{title}</h1><p>{text}</p><p><a href="/">To the first page</a></p></main></body></html>
+<main><h1>{title}</h1><p>{text}</p><p><a href="/">Back to the start page</a></p></main></body></html>
 """
 
 
 class Mannered:
-    """Wrap an application that answers GET, and send less to a client that knows the answer already."""
+    """Wrap an application: compress its responses to GET, and send 304 to a client that has the current response."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -62,7 +62,7 @@ class Mannered:
 
 
 class _Answer:
-    """Send one answer on its way: tag and compress what is whole, and leave what is streamed as it is."""
+    """Send one response: tag and compress it if it comes in one piece, and pass a stream through unchanged."""
 
     def __init__(self, scope: Message, send: Send) -> None:
         self._send = send
@@ -96,7 +96,7 @@ class _Answer:
             if b"etag" not in known:
                 known[b"etag"] = b'W/"%s"' % hashlib.sha256(body).hexdigest()[:24].encode()
                 headers.append((b"etag", known[b"etag"]))
-            # The answer is made in any case: this saves the transfer, and `web/shots` saves the making.
+            # The response was computed in any case: the tag saves the transfer, and `web/shots` the computation.
             if matches(self._known, known[b"etag"].decode("latin-1")):
                 gone = (b"content-length", b"content-type")
                 return {**start, "status": 304, "headers": [h for h in headers if h[0] not in gone]}, b""
@@ -110,8 +110,8 @@ class _Answer:
 
 
 def _added(headers: Headers, known: dict[bytes, bytes], own: bytes) -> dict[bytes, bytes]:
-    """Have caches ask again: what is shown depends on who asks, and changes at any moment; `own`: what they may do with
-    it."""
+    """Add headers that make caches revalidate, as the content depends on the caller and changes at any moment; `own`
+    is the cache policy."""
     for name, value in ((b"cache-control", own), (b"vary", b"Authorization, Cookie")):
         if name not in known:
             headers.append((name, value))
@@ -126,7 +126,7 @@ async def compressed(body: bytes) -> bytes:
 
 
 def takes_gzip(header: str) -> bool:
-    """Return whether the sender of this Accept-Encoding header accepts gzip."""
+    """Return whether this Accept-Encoding header accepts gzip."""
     taken = dict[str, bool]()
     for one in header.lower().split(","):
         name, _, weight = one.partition(";")
@@ -135,14 +135,14 @@ def takes_gzip(header: str) -> bool:
 
 
 def matches(known: str, tag: str) -> bool:
-    """Return whether the client has the answer, as far as entity tags tell: weakly."""
+    """Return whether an `If-None-Match` header names this entity tag, by weak comparison."""
     bare = tag.removeprefix("W/")
     return any(one.strip() == "*" or one.strip().removeprefix("W/") == bare for one in known.split(",") if one)
 
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """Hold one file as it is sent."""
+    """Hold one static file, plain and compressed."""
 
     kind: str
     body: bytes
@@ -152,7 +152,7 @@ class StaticFile:
 
 @cache
 def files() -> dict[str, StaticFile]:
-    """Return all files by name, as they were at the first call."""
+    """Return all static files by name; they are read once, at the first call."""
     found = dict[str, StaticFile]()
     for path in sorted(STATIC.iterdir()):
         if path.suffix in TYPES:
@@ -164,7 +164,7 @@ def files() -> dict[str, StaticFile]:
 
 @cache
 def edition() -> str:
-    """Return an identifier of this version of all files."""
+    """Return an identifier of this version of the static files."""
     return hashlib.sha256("".join(one.tag for one in files().values()).encode()).hexdigest()[:12]
 
 
@@ -175,13 +175,15 @@ def document(script: str, title: str) -> str:
 
 
 def static_file(name: str, wanted_edition: str, accepted: str, known: str) -> Response[bytes | None]:
-    """Answer a request for a file: of an edition, or, for an empty one, as it is now.  Modules name each other
-    relatively, so that a page has all of one edition; after an upgrade, pages that are open get the files that there
-    are.  Raise 404."""
+    """Answer a request for a static file; every edition gets the current file.
+
+    Modules import each other by relative addresses, so a page loads all its files under one edition. After an upgrade,
+    a page that is still open gets the new files.  Raise 404.
+    """
     file = files().get(name)
     if file is None:
         raise NotFoundException(f"there is no {name}")
-    # During an upgrade another process may answer for its edition: caches must not keep that under this address.
+    # During an upgrade, a process of the other version may answer: caches must not keep its file under this address.
     cache_control = FOR_EVER if wanted_edition == edition() else "no-cache"
     headers = {"Cache-Control": cache_control, "ETag": file.tag, "Vary": "Accept-Encoding"}
     if matches(known, file.tag):
@@ -192,8 +194,8 @@ def static_file(name: str, wanted_edition: str, accepted: str, known: str) -> Re
 
 
 def wants_html(accept: str) -> bool:
-    """Return whether an error is asked for as HTML: by a browser that follows a link, or by a page that names both JSON
-    and plain text, as the reference's dashboard does, which takes the first paragraph of it."""
+    """Return whether this Accept header wants errors as HTML: that of a browser that follows a link, or of a page that
+    accepts both JSON and plain text, as the reference's dashboard does: it shows the first paragraph of the HTML."""
     named = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     return "text/html" in named or {"application/json", "text/plain"} <= named
 
@@ -206,7 +208,7 @@ def answer(
     headers: Mapping[str, str] | None = None,
     more: Mapping[str, Any] | None = None,  # JSON
 ) -> Response[Any]:
-    """Return the answer of this status; `error` is one word for programs, by default the name of the status."""
+    """Return an error response; `error` is a code for programs, by default the name of the status."""
     sent = {"Vary": "Accept, Authorization, Cookie", "Access-Control-Allow-Origin": "*", **(headers or {})}
     name = HTTPStatus(status).phrase if status in set(HTTPStatus) else "Error"
     if wants_html(request.headers.get("accept", "")):
@@ -220,18 +222,18 @@ def _refused(request: HttpRequest, refused: HTTPException) -> Response[Any]:
     more = dict(refused.extra) if isinstance(refused.extra, dict) else {}
     error = str(more.pop("error", ""))
     text = refused.detail or HTTPStatus(refused.status_code).phrase
-    if isinstance(refused.extra, list):  # what is wrong with each part of a body or query
+    if isinstance(refused.extra, list):  # one problem for each wrong part of a body or query
         parts = [f"{one.get('key', '')}: {one['message']}" for one in refused.extra if isinstance(one, dict)]
         text = "; ".join([text, *(part.removeprefix(": ") for part in parts)])
     return answer(request, refused.status_code, text, error, refused.headers, more)
 
 
 def _no_history(request: HttpRequest, error: HistoryUnavailable) -> Response[Any]:
-    return answer(request, 503, f"the history cannot be read just now: {error}; the queues are not affected")
+    return answer(request, 503, f"the history is unavailable at the moment: {error}; the queues are not affected")
 
 
 def _no_store(request: HttpRequest, error: Exception) -> Response[Any]:
-    return answer(request, 503, f"the store cannot be used just now: {error}")
+    return answer(request, 503, f"the store is unavailable at the moment: {error}")
 
 
 def _no_keys(request: HttpRequest, error: SecretError) -> Response[Any]:
@@ -240,14 +242,14 @@ def _no_keys(request: HttpRequest, error: SecretError) -> Response[Any]:
 
 def _fault(request: HttpRequest, error: Exception) -> Response[Any]:
     log.error("%s %s", request.method, request.url.path, exc_info=error)
-    # The text of an unexpected error stays in the log: it may name paths, tenants or secrets.
-    return answer(request, 500, "this is a fault of Headgate, and is in its log")
+    # The message of an unexpected error stays in the log: it may name paths, tenants or secrets.
+    return answer(request, 500, "this is an error in Headgate; its log has the details")
 
 
 def _no_body(request: HttpRequest, error: Exception) -> Response[Any]:
-    # A body of 100,000 brackets exhausts the recursion of a decoder: that is the sender's fault, and no fault of ours.
-    fault = "nested too deep" if isinstance(error, RecursionError) else "not Unicode"
-    return answer(request, 400, f"what was sent is {fault}")
+    # A body of 100,000 brackets exhausts a decoder's recursion limit: that is an error of the client, not of Headgate.
+    fault = "nested too deeply" if isinstance(error, RecursionError) else "not valid Unicode"
+    return answer(request, 400, f"the request is {fault}")
 
 
 HANDLERS: dict[type[Exception], Answer] = {

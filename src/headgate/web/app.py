@@ -38,12 +38,12 @@ from headgate.web.routes import (
 from headgate.web.site import OPEN, Site, must_read
 
 ALSO = frozenset({"info", "authorizations"})
-"""Words below /api that exist both for the root and for a tenant; an application rooted at a tenant serves the
-tenant's: `info` then tells clients that there is a single tenant."""
+"""Paths below /api that exist both at the root and for a tenant. An application rooted at a tenant serves the tenant's:
+`info` then tells clients that there is only one tenant."""
 
 
 def of_tenants(paths: Iterable[str]) -> frozenset[str]:
-    """Return the words below a tenant that are not also paths of the root."""
+    """Return the first words of paths below a tenant that are not also paths of the root, and `ALSO`."""
     tenants, root = set[str](), set[str]()
     for path in paths:
         words = path.strip("/").split("/")
@@ -55,7 +55,7 @@ def of_tenants(paths: Iterable[str]) -> frozenset[str]:
 
 
 class Rooted:
-    """Show an application as that of one tenant; its other paths stay where they are."""
+    """Serve one tenant's API and pages at the root of an application; all other paths stay where they are."""
 
     def __init__(self, app: App, tenant: str, calls: frozenset[str], pages: Iterable[str]) -> None:
         """Take `calls`, words below `/api` of the tenant, and `pages`, words at the root that are pages of it."""
@@ -82,14 +82,14 @@ _MODULES = (
     actions, review, speech, quarantine, hooks, logs, testresults, linecomments, login, pages,
 )  # fmt: skip
 AWAY = b"headgate-away-since"
-"""Response header while the store is unreachable: the time since when, in milliseconds since the epoch."""
+"""Response header while the store is unreachable: since when, in milliseconds since the epoch."""
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 
 
 async def _readable(site: Site, connection: Connection, handler: Handler) -> None:
-    """Refuse anything of a tenant to those who may not read it, except the pages, which hold nothing.
+    """Refuse a tenant's data to callers who may not read the tenant; the pages themselves hold no data and are open.
 
-    Websockets pass, too: clients that stream a log send the token in the first message.
+    Websockets pass, too: clients that stream a log send the token in the first message, and are checked then.
     """
     tenant = connection.path_params.get("tenant")
     if tenant is None or handler.opt.get(OPEN) or connection.scope["type"] == "websocket":
@@ -98,7 +98,7 @@ async def _readable(site: Site, connection: Connection, handler: Handler) -> Non
 
 
 def create_app(site: Site) -> App:
-    """Return the application, which serves the site's data."""
+    """Return the application that serves the site's data."""
     # Tags and compression come last, so that they also apply to errors and to what the inner layers add.
     app = Mannered(_KeyedApplication(site.access, _routed(site)))
     if not site.at_root:
@@ -108,8 +108,7 @@ def create_app(site: Site) -> App:
 
 
 class _KeyedApplication:
-    """Answer requests to an application once the key of the token they bring is known, if somebody may have it: nobody
-    else waits."""
+    """Hold a request with a token until the key that signed the token is fetched; other requests do not wait."""
 
     def __init__(self, access: Access, app: App) -> None:
         self._access, self._app = access, app
@@ -133,7 +132,7 @@ def _routed(site: Site) -> App:
     app = WebApplication(served, shared, guard=guard, headers=HEADERS, answers=HANDLERS, refused=refused)
 
     async def dated(scope: Message, receive: Receive, send: Send) -> None:
-        """Add the time since when the store is unreachable: the answer describes the state at that time."""
+        """Add the time at which the store became unreachable: the response describes the state at that time."""
 
         async def send_dated(message: Message) -> None:
             if message["type"] == "http.response.start" and site.away:

@@ -1,4 +1,4 @@
-"""Read the logs of a build, wherever they are: on this machine, in the log store, or where it runs."""
+"""Read the logs of a build, wherever they are: on this machine, in the log store, or at its executor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger("headgate.logs")
 
 TIMEOUT_S = 10.0
 RELAYED_STATUSES = (200, 206, 304, 416)
-"""Statuses of executors' answers that are passed on."""
+"""Statuses of executors' responses that are passed on."""
 
 RELAYED_HEADERS = ("content-encoding", "content-length", "content-range", "etag", "vary")
 """Response headers of executors that are passed on."""
@@ -42,7 +42,7 @@ class RunsHere(NoLogs):
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
-    """Hold an executor's answer unchanged."""
+    """Hold an executor's response unchanged."""
 
     status: int
     headers: Mapping[str, str]
@@ -59,7 +59,7 @@ class RemoteLogs:
     fleet: PeerFleet
 
     async def files(self, build: str) -> list[LogFile]:
-        """List files with URLs below the executor's; the list is empty if no executor has any."""
+        """List the build's files with the executor's URLs; the list is empty if no executor has any."""
         try:
             answer = await self._get(f"{await self._home(build)}/logs/{build}", build)
             answer.raise_for_status()
@@ -74,11 +74,11 @@ class RemoteLogs:
             yield chunk
 
     async def relayed(self, build: str, path: str, request_headers: Mapping[str, str]) -> Relayed:
-        """Ask an executor for a file, or a part of it, and return its answer.  Raise NoLogs."""
+        """Request a file, or a part of it, from an executor, and return its response.  Raise NoLogs."""
         home = await self._home(build)
-        # A quiet build writes nothing for minutes, so everything but reading is limited.
+        # A quiet build writes nothing for minutes, so reading has no timeout, and only everything else has.
         timeout, proof = httpx.Timeout(TIMEOUT_S, read=None), await self.fleet.headers(build)
-        # The client's own wish decides: httpx would otherwise ask for compression that the client cannot read.
+        # The client's own header decides: httpx would otherwise request compression that the client cannot read.
         headers = {"accept-encoding": "identity", **request_headers, **proof}
         try:
             request = self.client.build_request("GET", f"{home}/logs/{build}/{path}", timeout=timeout, headers=headers)
@@ -91,9 +91,9 @@ class RemoteLogs:
         return Relayed(answer.status_code, answer.headers, _raw(answer))
 
     async def follow(self, build: str, offset: int) -> AsyncIterator[bytes]:
-        """Yield the job's output from `offset` on, as it is written; a negative offset counts bytes from the end.
+        """Yield the job's output from `offset` on, while it is written; a negative offset counts bytes from the end.
         Raise NoLogs."""
-        # Until an executor holds the request, nobody has a log; afterwards its holder is the one to ask.
+        # Until an executor has claimed the request, no log exists; afterwards that executor has it.
         while (found := self.context.build_request(build)) is not None and not found.locked:
             await self.context.mirror.moved(self.context.mirror.moves)
         home = await self._home(build)
@@ -115,7 +115,7 @@ class RemoteLogs:
         return await self.client.get(url, timeout=TIMEOUT_S, headers=await self.fleet.headers(build))
 
     async def _home(self, build: str) -> str:
-        """Find the URL of the executor that runs the build, or that has its logs still. Raise NoLogs."""
+        """Return the URL of the executor that runs the build or still has its logs. Raise NoLogs."""
         running = self.context.build_request(build)
         urls = {r.data.url: r for r in executors(self.context) if r.data.url}
         if running is not None:
@@ -130,7 +130,7 @@ class RemoteLogs:
                 if (await self._get(f"{url}/logs/{build}", build)).status_code == 200:
                     return url
             except (StoreError, httpx.HTTPError):
-                continue  # it may have died; others are asked
+                continue  # this executor may have died; another may have the logs
         raise NoLogs(f"build {build}: no executor has its logs")
 
 
@@ -144,7 +144,7 @@ async def _raw(answer: httpx.Response) -> AsyncGenerator[bytes, None]:
 
 @dataclass(frozen=True, slots=True)
 class BuildLogs:
-    """Find the logs of builds that the caller may read; ids are alphanumeric."""
+    """Find the logs of builds. Callers have checked that the build may be read, and that its id is alphanumeric."""
 
     root: Path
     """Directory of the logs on this machine."""
@@ -155,7 +155,7 @@ class BuildLogs:
     """Access to logs in the log store."""
 
     async def files(self, build: str, url: str) -> list[LogFile]:
-        """Return the files of a build, with addresses below `url`. Raise 404 when none are left, 503."""
+        """Return the files of a build, with addresses below `url`. Raise 404 if no logs are left, 503."""
         root, found = self._here(build), await self._stored(build)
         if root is None and (found is None or not found.complete) and self.remote is not None:
             files = await self.remote.files(build)
@@ -169,11 +169,11 @@ class BuildLogs:
         return files
 
     async def file(self, build: str, path: str, headers: Mapping[str, str]) -> logfiles.Answer:
-        """Answer a request for a file with the headers `headers`.  Raise 404, 503."""
+        """Answer a request for a file that has these request headers.  Raise 404, 503."""
         found = await self.content(build, path)
         if found is not None:
             return await logfiles.served(found, path, headers)
-        # Only these: the client's token and cookie are not meant for an executor.
+        # Only these headers: an executor must not see the client's token and cookie.
         wanted = {name: headers[name] for name in logfiles.PASSED_ON if name in headers}
         try:
             return await self._relayed(build, path, wanted)
@@ -184,11 +184,11 @@ class BuildLogs:
             return await logfiles.served(part, path, headers)
 
     async def content(self, build: str, path: str) -> Content | None:
-        """Return a file that can be read without an executor; None: an executor has it. Raise 404, 503."""
+        """Return a file that can be read without an executor; None: an executor may have it. Raise 404, 503."""
         if (root := self._here(build)) is not None:
             return logfiles.local(logfiles.inside(root, path))
         found = await self._stored(build)
-        # An incomplete record does not decide: the executor may have more, and is asked first.
+        # An incomplete record proves nothing: the executor may have more files, so it is queried first.
         if found is not None and found.complete and self.stored is not None:
             content = self.stored.file(found, path.lstrip("/"))
             if content is None:
@@ -209,11 +209,11 @@ class BuildLogs:
             async for piece in self.remote.file(build, quote(path.lstrip("/"))):
                 yield piece
 
-    async def output(  # noqa: C901 - one source of logs after the other
+    async def output(  # noqa: C901 - tries one source of logs after the other
         self, build: str, over: Callable[[], bool], offset: int
     ) -> AsyncIterator[bytes]:
-        """Yield the build's output from `offset` on, until it has ended; below 0: so many bytes from the end.  Raise
-        NoLogs, 404, 503."""
+        """Yield the build's output from `offset` on, until the build has ended; a negative offset counts bytes from the
+        end.  Raise NoLogs, 404, 503."""
         if (root := self._here(build)) is not None:
             async for chunk in logfiles.output(self.follow, root, over, offset):
                 yield chunk
@@ -225,7 +225,7 @@ class BuildLogs:
                     yield chunk
                 return
             except RunsHere:
-                found = None  # it has no directory yet
+                found = None  # the build runs in this process but has no log directory yet
             except NoLogs:
                 if found is None:
                     raise
@@ -240,7 +240,7 @@ class BuildLogs:
             yield piece
 
     async def missing(self, build: str) -> str:
-        """Return the message about incomplete logs of a build that has ended; empty: they are complete."""
+        """Return what is missing of the logs of a build that has ended; empty: they are complete."""
         if self.stored is None or self._here(build) is not None:
             return ""
         try:
@@ -250,9 +250,9 @@ class BuildLogs:
         if found is not None and found.complete:
             return missing(found)
         if self.remote is not None and await self.remote.files(build):
-            return ""  # they are on their way
+            return ""  # the executor is still uploading them
         if found is None:
-            return "its executor did not get to keep anything"
+            return "its executor uploaded none of its logs"
         return missing(found).strip("- ")
 
     def _here(self, build: str) -> Path | None:
@@ -260,7 +260,8 @@ class BuildLogs:
         return root if root.is_dir() else None
 
     async def _stored(self, build: str) -> Manifest | None:
-        """Return what the store has of a build. Raise 503 when it does not answer and no executor has the logs."""
+        """Return the log store's manifest of a build. Raise 503 if the store does not answer and no executor could have
+        the logs."""
         if self.stored is None:
             return None
         try:
@@ -272,18 +273,18 @@ class BuildLogs:
             raise HTTPException(f"the log store does not answer: {error}", status_code=503) from error
 
     async def _part(self, build: str, path: str) -> Content | None:
-        """Return a file of a build whose logs reached the store only in part; None: it is missing. Raise 503."""
+        """Return a file of a build whose logs may be in the store only in part; None: it is missing. Raise 503."""
         found = await self._stored(build)
         return self.stored.file(found, path.lstrip("/")) if found is not None and self.stored is not None else None
 
     async def _relayed(self, build: str, path: str, request_headers: Mapping[str, str]) -> logfiles.Answer:
         """Relay a file from an executor. Raise NoLogs."""
         if self.remote is None:
-            raise NoLogs(f"build {build}: its logs are not here")
+            raise NoLogs(f"build {build}: its logs are not on this machine")
         answer = await self.remote.relayed(build, quote(path.lstrip("/")), request_headers)
         kind = logfiles.harmless(answer.headers.get("content-type", "text/plain; charset=utf-8"))
         about = logfiles.headers(path, kind)
-        # The content policy stays ours, whatever the executor answers.
+        # Security headers are our own, whatever the executor sends: a log must never run as a page of this site.
         about |= {name.title(): answer.headers[name] for name in RELAYED_HEADERS if name in answer.headers}
         return StreamResponse(
             _pieces(answer.pieces), status_code=answer.status, headers=about, media_type=logfiles.unencoded(kind)
@@ -300,7 +301,7 @@ def _why(found: Manifest) -> str:
 
 
 async def _from(content: Content, offset: int, build: str) -> AsyncIterator[bytes]:
-    """Yield kept output from `offset` on; below 0: so many bytes from the end.  Raise NoLogs."""
+    """Yield stored output from `offset` on; a negative offset counts bytes from the end.  Raise NoLogs."""
     start = offset if offset >= 0 else max(0, content.size_bytes + offset)
     try:
         async for piece in content.read(start, content.size_bytes):

@@ -1,4 +1,4 @@
-"""Show builds and buildsets as the API does: those under way, those that ended, and where their logs are."""
+"""Describe builds and buildsets for the API: the running ones, those that ended, and where their logs are."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Builds:
     site: Site
     tenant: str
     origin: str
-    """Address of the pages, as the client sees it; without a trailing slash."""
+    """Address of the pages as the client uses it; without a trailing slash."""
 
     @classmethod
     def of(cls, site: Site, tenant: str, request: HttpRequest) -> Builds:
@@ -43,17 +43,17 @@ class Builds:
     # --- several
 
     async def builds(self, query: history.HistoryQuery) -> list[history.PastBuild]:
-        """Return the builds under way, then those of the history."""
+        """Return the running builds, then those of the history."""
         held, live = self.held(), [b for b in await self._live() if _fits(query, b.id, _facts_of_build(b), b.result)]
         live = live if query.ended_ms == (None, None) else []
         past = await self.site.history.builds(self.tenant, _beyond(query, len(live)))
-        # The recorder may have written a build before the mirror shows that it left: it is listed once.
+        # The recorder may have written a build before the mirror shows that it left: it must not be listed twice.
         known = {build.uuid for build in live}
         found = [*live[query.skip :], *(build for build in past if build.uuid not in known)][: query.limit]
         return [self.shown(replace(build, held=build.uuid in held, course=msgspec.UNSET)) for build in found]
 
     async def buildsets(self, query: history.HistoryQuery) -> list[history.PastBuildset]:
-        """Return the buildsets under way, then those of the history."""
+        """Return the running buildsets, then those of the history."""
         live = [s for s in await self._live_sets() if _fits(query, s.id, _facts_of_set(s), s.result)]
         past = await self.site.history.buildsets(self.tenant, _beyond(query, len(live)))
         known = {found.uuid for found in live}
@@ -84,20 +84,19 @@ class Builds:
         return replace(found, builds=tuple(map(self.shown, builds)) or msgspec.UNSET, events=events)
 
     def held(self) -> set[str]:
-        """Return the ids of the tenant's builds that are held now."""
+        """Return the ids of the tenant's builds whose machines are held now."""
         requests = hold_requests(self.site.context.map, self.site.context.mirror)
         return {one.build for one in held_builds(request for request in requests if request.tenant == self.tenant)}
 
     # --- how they are shown
 
     def shown(self, build: history.PastBuild) -> history.PastBuild:
-        """Return the build with its log, the list of its files, and absolute addresses of artifacts: relative ones are
-        below the log. A build that never began has no log.
+        """Return the build with its log URL, an artifact that lists its files, and absolute artifact URLs; a relative
+        URL is resolved against the log URL. A build that never began has no log.
         """
         if build.log_url and build.log_url.endswith(f"/t/{quote(self.tenant)}/logs/{build.uuid}/"):
-            build = replace(
-                build, log_url=None
-            )  # as it was when it was recorded: the address of the pages may be another
+            # The recorded URL has the address that the pages had at that time, which may have changed since.
+            build = replace(build, log_url=None)
         base = build.log_url or f"/t/{self.tenant}/logs/{build.uuid}"
         found = tuple(replace(one, url=joined(base, one.url)) for one in build.artifacts)
         public = self.site.context.log_url(self.tenant, build.uuid) if build.result is not None else ""
@@ -113,11 +112,11 @@ class Builds:
     # --- what is under way
 
     async def _live(self) -> list[history.PastBuild]:
-        """Return the builds in the queues, and those on their way into the history, latest first."""
+        """Return the builds in the queues and those that are not recorded yet, latest first."""
         shown = {job.uuid: job for _, item in await self.site.items(self.tenant) for job in item.jobs}
         found = []
         for pipeline, item, build in self.site.status.builds(self.tenant):
-            assert item.buildset is not None, "a build is of a buildset"
+            assert item.buildset is not None, "every build belongs to a buildset"
             job, frozen, refs = shown.get(build.id), job_of(item, build), self._refs(item)
             began = job.start_time if job else None
             found.append(
@@ -182,7 +181,7 @@ class Builds:
         )
 
     async def _live_sets(self) -> list[history.PastBuildset]:
-        """Return the buildsets in the queues, and those on their way to the history, latest first."""
+        """Return the buildsets in the queues and those that are not recorded yet, latest first."""
         status, found = self.site.status, dict[str, history.PastBuildset]()
         began = {job.uuid: job.start_time for _, item in await self.site.items(self.tenant) for job in item.jobs}
         for pipeline in self.site.tenant(self.tenant).layouts.landed.pipelines:
@@ -195,8 +194,8 @@ class Builds:
         return sorted(found.values(), key=lambda one: -one.id)
 
     def _set(self, pipeline: str, item: Item, began: Mapping[str | None, float | None]) -> history.PastBuildset:
-        """Return the buildset of an item; `began`: when builds began, in seconds since the epoch."""
-        assert item.buildset is not None, "who asks has seen it"
+        """Return the buildset of an item; `began` maps builds to their start, in seconds since the epoch."""
+        assert item.buildset is not None, "the caller has checked it"
         starts = [began.get(build.id) for build in item.buildset.builds.values()]
         return history.PastBuildset(
             id=item.enqueued_ms,
@@ -218,7 +217,7 @@ class Builds:
 
 
 def job_of(item: Item, build: Build) -> FrozenJob | None:
-    """Return the job of a build; None: the item has no graph now, or one without it."""
+    """Return the job of a build; None: the item has no job graph now, or its graph lacks the job."""
     graph = item.buildset.graph if item.buildset is not None else None
     return graph.by_id.get(build.job) if graph is not None else None
 
@@ -251,14 +250,15 @@ def _ended(ended: Finished) -> history.PastBuildset:
 
 def _triggered(found: history.PastBuildset) -> history.SetEvent:
     cause = f"by event {found.event_id}" if found.event_id else "by hand"
-    return history.SetEvent(found.event_timestamp or "", "triggered", f"It came into pipeline {found.pipeline} {cause}")
+    text = f"Enqueued into pipeline {found.pipeline} {cause}"
+    return history.SetEvent(found.event_timestamp or "", "triggered", text)
 
 
-# --- what a question means for what is not in the history
+# --- apply queries to builds that are not in the history
 
 
 def _beyond(query: history.HistoryQuery, live: int) -> history.HistoryQuery:
-    """Return the query of the history for the rows that follow `live` rows of builds under way."""
+    """Return the history query for the rows that follow `live` rows of running builds."""
     return replace(query, skip=max(0, query.skip - live))
 
 
@@ -275,7 +275,7 @@ def _fits(query: history.HistoryQuery, number: int, facts: Values, result: str |
 
 
 def _named(name: str, wanted: Sequence[str | bool], have: Collection[str | bool]) -> bool:
-    """Return whether one of the wanted values is present; `*` stands for any text where it is permitted."""
+    """Return whether one of the wanted values is present; where wildcards are permitted, `*` matches any string."""
     for one in wanted:
         if one in have:
             return True
@@ -287,9 +287,7 @@ def _named(name: str, wanted: Sequence[str | bool], have: Collection[str | bool]
 
 
 def _fitting(pattern: str) -> Callable[[str], bool]:
-    """Return whether a text fits the pattern: it contains the parts in their order, from its first to its last
-    character.
-    """
+    """Return a function that tells whether a string matches the pattern, whose `*` match any characters."""
     first, *rest = pattern.split("*")
     *middle, last = rest
 

@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 def project_shape(layout: Layout, source: TenantProject, type: str) -> ProjectShape:
-    """Return the project with every stanza that configures it, each followed by the templates that it names."""
+    """Return the project with every stanza that configures it, each followed by the templates it uses."""
     canonical, stanzas = source.project, layout.stanzas(source.project)
     branches = layout.branches.get(canonical, ())
     configs = tuple(config for stanza in stanzas for config in _configs(layout, stanza, branches))
@@ -49,7 +49,7 @@ def project_shape(layout: Layout, source: TenantProject, type: str) -> ProjectSh
 
 
 def default_branch(layout: Layout, project: str) -> str:
-    """Return the branch of a project that is used where none is named; empty: the tenant does not have the project."""
+    """Return the branch that applies where none is given; empty: the tenant does not have the project."""
     source, branches = layout.source(project), layout.branches.get(project, ())
     return layout.default_branch(project) or (branches[0] if branches else source.load_branch if source else "")
 
@@ -81,25 +81,25 @@ def _pipelines(layout: Layout, stanza: Stanza) -> Iterator[ProjectPipeline]:
 
 
 class OriginShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Name a place in the configuration that sets something of a job. Headgate only."""
+    """Locate the place in the configuration where an attribute of a job is set. Headgate only."""
 
     step: int
-    """The step towards the frozen job, counted from 1; 0 means variables of the project, which any other setting
+    """Position in the order in which variants apply, from 1; 0 means variables of the project, which every variant
     overrides.
     """
     job: str
-    """The job that is defined here: the job itself, or one of its parents."""
+    """Job that this variant defines: the job itself, or one of its parents."""
     project: str
     """Canonical name; empty for built-in settings, like the following members."""
     branch: str
     path: str
     line: int
     attaching: bool
-    """Whether a project or a template sets it where it attaches the job."""
+    """Whether the place is where a project or a template adds the job to a pipeline."""
 
 
 class SettingShape(msgspec.Struct, frozen=True):
-    """Hold a value and where it comes from. Headgate only."""
+    """Hold a value and the place that sets it. Headgate only."""
 
     value: Any
     origin: OriginShape
@@ -111,7 +111,7 @@ class AttributeShape(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Name of the attribute; dots separate the keys of nested mappings."""
     elements: bool
-    """Whether each setting adds an element to a list; otherwise the last setting applies."""
+    """Whether each setting adds elements to a list; otherwise the last setting applies."""
     settings: tuple[SettingShape, ...]
 
 
@@ -127,7 +127,7 @@ class ExplainedShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explanation(found: Explained) -> ExplainedShape:
-    """Return the known origins of a job; secrets are given by name alone."""
+    """Return the origins of a job's attributes; secrets appear by name only."""
     return ExplainedShape(
         job=found.job,
         inheritance=tuple(OriginShape(**one._asdict()) for one in found.variants),
@@ -144,7 +144,7 @@ def explanation(found: Explained) -> ExplainedShape:
 
 
 class RunPlace(NamedTuple):
-    """Identify where jobs run."""
+    """Identify what a job is frozen for: a ref of a project in a pipeline of a tenant."""
 
     tenant: str
     pipeline: str
@@ -154,7 +154,7 @@ class RunPlace(NamedTuple):
 
 
 def frozen(layout: Layout, graph: FrozenGraph, job: FrozenJob, place: RunPlace) -> Json:
-    """Return the answer of `freeze-job` with everything else that is known about the job, as JSON."""
+    """Return the response of `freeze-job` as JSON: the reference's fields, and all others that Headgate knows."""
     view = answers.job(job)
     pipeline = layout.pipelines[place.pipeline]
     for role in (role for phase in PHASES for book in view.get(phase, ()) for role in book["roles"]):

@@ -1,10 +1,14 @@
 """Describe the API in OpenAPI, from the signatures of handlers and from their `opt`.
 
-Keys of `opt`: `rest` lists the possible ends of a path whose last key takes the rest of an address; `body` maps the
-last word of such a path to the type of the body, where that differs; `query` declares the query's parameters;
-`answers` lists the content types of answers that are not JSON; `alike` lists further statuses whose answers have
-the form of the successful one; `bare` lists statuses without a body; `refuses` adds refusals that other handlers do
-not have; `former` lists the paths that are deprecated.
+Keys of `opt`:
+- `rest`: the possible ends of a path whose last key matches the rest of the address.
+- `body`: the last word of such a path -> the type of its body, if the types differ.
+- `query`: the query parameters.
+- `answers`: the content types of responses that are not JSON.
+- `alike`: further statuses whose responses have the same type as the successful one.
+- `bare`: statuses without a body.
+- `refuses`: statuses of refusals that only this handler has.
+- `former`: the paths that are deprecated.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ _ERROR: Json = {
 }
 _KEYS = re.compile(r"{(\w+)}")
 HEADERS = {"Access-Control-Allow-Origin": "*", "X-Content-Type-Options": "nosniff"}
-"""Headers of every answer that is not a refusal."""
+"""Headers of every response that is not a refusal."""
 
 
 class QueryParameter(NamedTuple):
@@ -44,7 +48,7 @@ class QueryParameter(NamedTuple):
     text: str = ""
     schema: Mapping[str, Any] = TEXT
     several: bool = False
-    """Whether the parameter may be repeated; a result matches if it has any of the values."""
+    """Whether the parameter may be repeated; results match any of the values."""
 
     def described(self) -> Json:
         """Return the OpenAPI parameter."""
@@ -54,7 +58,7 @@ class QueryParameter(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """Represent what one method does at one path."""
+    """Represent one method of one path."""
 
     handler: Handler
     method: str
@@ -62,24 +66,24 @@ class Operation(NamedTuple):
 
     @property
     def body(self) -> Any:
-        """Return the type of the body; None: there is none."""
+        """Return the type of the request body; None: the request has no body."""
         kinds = self.handler.opt.get("body")
         return kinds[self.path.rpartition("/")[2]] if kinds else body_of(self.handler)
 
     @property
     def answer(self) -> Any:
-        """Return the type of the answer."""
+        """Return the type of the response body."""
         hint = get_type_hints(self.handler.fn).get("return")
         return get_args(hint)[0] if get_origin(hint) is Response else hint
 
     @property
     def is_described(self) -> bool:
-        """Return whether the answer has the form of its type, which does not hold where `opt` describes the answer."""
+        """Return whether the response body is JSON of the handler's return type; `opt` describes other bodies."""
         return "answers" not in self.handler.opt and self.handler.status_code not in BARE
 
 
 def paths_of(handler: Handler) -> list[str]:
-    """Return the paths of a route: of one that takes the rest of an address, those that `opt` names in its place."""
+    """Return the paths of a route; if its last key matches the rest of the address, one path for each end in `opt`."""
     path = _plain(min(handler.paths))
     head = path.removesuffix("{rest}")
     return [head + tail for tail in handler.opt.get("rest", ())] or [path]
@@ -91,22 +95,23 @@ def _plain(template: str) -> str:
 
 @cache
 def as_json(handlers: tuple[Handler, ...]) -> bytes:
-    """Return the description of an application, which is made once."""
+    """Return the description of an application as JSON; it is built once."""
     return msgspec.json.encode(described(handlers))
 
 
 @cache
 def as_yaml(handlers: tuple[Handler, ...]) -> bytes:
-    """Return the same as YAML, which takes long to make."""
-    return msgspec.yaml.encode(msgspec.json.decode(as_json(handlers)))  # in YAML, a tuple is not a list
+    """Return the description as YAML; it is built once, as that takes long."""
+    # Decoded from JSON first, as YAML would mark tuples as different from lists.
+    return msgspec.yaml.encode(msgspec.json.decode(as_json(handlers)))
 
 
 def described(handlers: tuple[Handler, ...]) -> Json:
-    """Return the description of every path, query, body, answer and refusal of the handlers."""
+    """Return the description of every path, query, body, response and refusal of the handlers."""
     operations = sorted(_operations(handlers), key=lambda one: (one.path, one.method))
     kinds = [kind for one in operations for kind in (one.body, one.answer if one.is_described else None)]
-    # All types in one call, so that shapes of the same name are described
-    # once and never clash; bodies and answers alternate.
+    # All types in one call, so that types of the same name are described
+    # once and never clash; bodies and responses alternate.
     schemas, shapes = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     paths: dict[str, Json] = {}
     for one, body, answer in zip(operations, schemas[::2], schemas[1::2], strict=True):
@@ -115,7 +120,7 @@ def described(handlers: tuple[Handler, ...]) -> Json:
         "info": {
             "title": "Headgate",
             "version": __version__,
-            "description": "Zuul's REST API, as far as Headgate has what it speaks of.",
+            "description": "Zuul's REST API, as far as Headgate supports it, and Headgate's own additions.",
         },
         "openapi": "3.1.0",
         "servers": [{"url": "/"}],
@@ -159,10 +164,11 @@ def _operation(one: Operation, body: Json, answer: Json) -> Json:
 
 
 def _good(one: Operation, answer: Json) -> Json:
-    """Return the successful answer."""
+    """Describe the successful response."""
     handler, headers = one.handler, {name: {"schema": TEXT} for name in HEADERS}
     if "answers" in handler.opt:
-        return {"description": "As asked.", "content": {kind: {"schema": {}} for kind in handler.opt["answers"]}}
+        content: Json = {kind: {"schema": {}} for kind in handler.opt["answers"]}
+        return {"description": "The requested content.", "content": content}
     response = {"description": HTTPStatus(handler.status_code).description, "headers": headers}
     return {**response, "content": {handler.media_type or JSON: {"schema": answer}}} if one.is_described else response
 
@@ -172,7 +178,7 @@ def _refusals(handler: Handler, path: str, method: str, keys: list[Json], querie
     writes = method != "GET"
     if keys or queries or writes:
         yield 400
-    # Every path can be private: a tenant's rules decide that, and not the route.
+    # Every path can be private: the tenant's rules decide that, not the route.
     yield from (401, 403)
     if keys:
         yield 404

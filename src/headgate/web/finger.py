@@ -1,6 +1,6 @@
-"""Serve live logs of builds over finger: one line is read, and the answer is written as fast as it is read.
+"""Serve live logs of builds over the finger protocol: read one line, then stream the build's output.
 
-Callers are anonymous: for them, builds of tenants that not everybody may read do not exist.
+Callers are anonymous, so the server denies that builds of private tenants exist.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from headgate.web.peers import connections
 log = logging.getLogger("headgate.finger")
 
 REQUEST_MAX_BYTES = 1_023
-"""Size of a request with its newline; it has to arrive within `HEAD_MAX_S` of the admission."""
+"""Limit on the size of a request with its newline, which must arrive within `HEAD_MAX_S` of the admission."""
 CONNECTIONS_MAX = 200
-"""Limit on connections: each that follows a log needs one to its executor, which limits connections per peer."""
+"""Limit on connections: each log that is followed needs a connection to its executor, which limits those per peer."""
 PIECE_MAX_BYTES = 16_384
-"""Size of the pieces that are written; the client has to read each within `STALL_MAX_S`."""
+"""Size of the pieces that are written; the client must read each within `STALL_MAX_S`."""
 BUFFER_MAX_BYTES = 65_536
 """Limit on the unsent bytes of a connection."""
 SWEEP_S = 1.0
@@ -43,7 +43,7 @@ NOT_FOUND = b"Build not found"
 NOT_STARTED = b"Build did not start yet"
 FAILED = b"Internal streaming error"
 ECHO_MAX = 64
-"""Number of characters of an invalid id that the answer repeats."""
+"""Number of characters of an invalid id that the response repeats."""
 
 _ID = re.compile(rb"[0-9a-f]{1,64}", re.IGNORECASE)
 _ODD = re.compile(rb"[^\x21-\x7e]")
@@ -93,17 +93,17 @@ class _FingerConnections:
             line = await _line(one.reader)
             if transport.is_closing():
                 return
-            # From here on the connection is evicted last, behind those that have asked for nothing.
+            # From here on the connection is evicted last, after those that have sent no request.
             place.busy, place.until_s = True, connections.FOREVER
             await run_until(one.lost, self._write(line, one, place))
             place.until_s = self.admission.now() + connections.STALL_MAX_S
             transport.close()
-            # Closing sends what is buffered first; the sweep ends the wait if the peer does not read it.
+            # Closing sends the buffered bytes first; the sweep ends the wait if the peer does not read them.
             await one.lost.wait()
         except OSError:
-            pass  # it is gone
+            pass  # the peer is gone
         except Exception:
-            log.exception("an answer over finger failed in a way nobody foresaw")
+            log.exception("a finger request failed with an unexpected error")
         finally:
             self.admission.leave(transport)
             self._transports.discard(transport)
@@ -111,7 +111,7 @@ class _FingerConnections:
             transport.abort()
 
     async def _write(self, line: bytes, one: _Connection, place: connections.AdmittedConnection) -> None:
-        """Write the answer. Raise OSError when the peer has left."""
+        """Write the response. Raise OSError if the peer has left."""
         async with aclosing(self._answer(line)) as pieces:
             async for piece in pieces:
                 for at in range(0, len(piece), PIECE_MAX_BYTES):
@@ -121,7 +121,7 @@ class _FingerConnections:
                 place.until_s = connections.FOREVER
 
     async def sweep(self) -> None:
-        """End connections that are gone or have made no progress, again and again, until cancelled."""
+        """End connections that are gone or make no progress, repeatedly, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_S)
             self.admission.sweep()
@@ -134,7 +134,7 @@ class _FingerConnections:
 
 
 async def _line(reader: asyncio.StreamReader) -> bytes:
-    """Return the request: the first line, or the part that has arrived of one that is too long or ends early."""
+    """Return the first line, or as much of it as has arrived if it is too long or the peer ends early."""
     try:
         return await reader.readuntil(b"\n")
     except asyncio.IncompleteReadError as early:
@@ -144,7 +144,7 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 
 
 def _is_gone(transport: asyncio.Transport) -> bool:
-    """Return whether the peer has reset the connection; asyncio is silent about it once the peer has sent its end."""
+    """Return whether the peer has reset the connection: asyncio does not report that once the peer has sent EOF."""
     found: socket.socket = transport.get_extra_info("socket")
     return found.fileno() < 0 or found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_CLOSED
 
@@ -188,14 +188,14 @@ class Gateway:
     """Logs of executors, in this process and in others; the log store is not searched."""
 
     async def answer(self, line: bytes) -> AsyncGenerator[bytes, None]:
-        """Yield the answer to a request without its newline."""
+        """Yield the response to a request line."""
         query = line.rstrip(b"\r\n")
         if _ID.fullmatch(query) is None:
             yield b"Invalid build UUID " + _ODD.sub(b"?", query[:ECHO_MAX])
             return
         build = query.decode()
         found = self.context.build_request(build)
-        # The same words for both, so that nobody learns whether a private build exists.
+        # The same response for both, so that a stranger cannot learn whether a private build exists.
         if found is None or not self._readable(found):
             yield NOT_FOUND
         elif not found.locked:

@@ -1,4 +1,4 @@
-"""Shape changes and the items of a pipeline for the API, with what the items wait for."""
+"""Describe changes and the items of a pipeline for the API, and what the items wait for."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from headgate.services.nodes.requester import IMAGE, can_run, executors, served_
 from headgate.services.nodes.status import node_state
 from headgate.web.shapes import ItemShape, JobShape, QueueShape, RefShape
 
-HELD = "passed; lands once it is opened again"
-"""Phase of an item whose queue is closed."""
+HELD = "passed; lands once its queue is opened again"
+"""Phase of an item that passed while its queue is closed."""
 
 
 def ref_shape(change: Change, change_state: ChangeState | None) -> RefShape:
-    """Return the shape of a change. `change_state` is its connection's knowledge of it, for whichever patchset."""
+    """Return the shape of a change. `change_state` is the state that its connection reports, for whichever patchset."""
     known = _of(change, change_state)
     return RefShape(
         id=change.id,
@@ -48,7 +48,7 @@ def ref_shape(change: Change, change_state: ChangeState | None) -> RefShape:
 
 
 def past_ref(change: Change, change_state: ChangeState | None) -> PastRef:
-    """Return a running change as the history will show it."""
+    """Return a change in a queue in the form in which the history will record it."""
     known = _of(change, change_state)
     return PastRef(
         project=change.project,
@@ -66,7 +66,7 @@ def past_ref(change: Change, change_state: ChangeState | None) -> PastRef:
 
 
 def _of(change: Change, change_state: ChangeState | None) -> ChangeState:
-    """Return the known state of this patchset."""
+    """Return the change state if it is about this patchset, otherwise an empty one."""
     return (
         change_state
         if change_state is not None and change_state.change.commit == change.commit
@@ -86,10 +86,10 @@ def awaited(context: Context) -> dict[str, str]:
                 image = open.request.meta.get(IMAGE)
                 text = f"{whose} that runs containers, for the image {image}" if image else whose
                 able = any(can_run(one, open) for one in serving)
-                found[open.request.id] = text if able else f"{text}: none is there"
+                found[open.request.id] = text if able else f"{text}: none is running"
     for entry in mirror.under(nodes.requests.path):
         request = readable(entry, NodeRequest)
-        # A request that is answered has its machines already, although it is still there.
+        # A request with an answer has its machines already, although its record still exists.
         if request is not None and mirror.get(nodes.answers(request.id).record.path) is None:
             found[request.build] = f"nodes: {', '.join(label for _, label in request.nodes)}"
     if mirror.names(nodes.waits.path):
@@ -98,7 +98,7 @@ def awaited(context: Context) -> dict[str, str]:
 
 
 def _explain(context: Context, found: dict[str, str]) -> None:
-    """Add the reason why requested machines are missing, since when, and what was tried."""
+    """Add why requested machines are missing, since when, and what was tried."""
     now = node_state(context.map, context.mirror, context.now_ms())
     for place, waiting in enumerate(now.waiting, 1):
         request = waiting.request
@@ -108,12 +108,12 @@ def _explain(context: Context, found: dict[str, str]) -> None:
             since = (time_text(wait.since_ms) or "").partition(".")[0]
             tried = f"; tried: {'; '.join(wait.tried)}" if wait.tried else ""
             at = f"{place} of {len(now.waiting)} in line"
-            found[request.build] += f" ({at}): {wait.why or 'somebody looks for them'} (since {since} UTC){tried}"
+            found[request.build] += f" ({at}): {wait.why or 'no launcher has any yet'} (since {since} UTC){tried}"
 
 
 def phase(item: Item) -> str:
-    """Return one word for what the item waits for, or an empty string if its jobs show it, or if it is there only
-    for another item's sake."""
+    """Return what the item waits for; empty: its jobs show that, or it is in the queue only because another item
+    depends on it."""
     buildset = item.buildset
     if not item.live:
         return ""
@@ -132,16 +132,16 @@ class Estimating(Protocol):
     """Declare a source of estimates of durations."""
 
     def edition(self) -> int:
-        """Return a number that changes when `of` may return another value, or has to be called again."""
+        """Return a number that changes whenever `of` may return another value."""
         ...
 
     def of(self, tenant: str, job: str, project: str, branch: str) -> float | None:
-        """Return seconds."""
+        """Return the estimated duration of a job in seconds; None: unknown."""
         ...
 
 
 class NoEstimates:
-    """Know nothing of how long jobs take."""
+    """Provide no estimates."""
 
     def edition(self) -> int:
         return 0
@@ -151,29 +151,29 @@ class NoEstimates:
 
 
 class Moment(NamedTuple):
-    """Hold the inputs, besides the items themselves, that items are shaped from."""
+    """Hold all inputs of the shapes of items, besides the items themselves."""
 
     running: Mapping[str, Request]
     awaited: Mapping[str, str]
-    """Build -> the reason why it waits."""
+    """Build -> why it waits."""
     change_states: Mapping[str, ChangeState]
     """Key of a change -> its state, as its connection reports it."""
     estimates: Estimating
     edition: int
-    """Edition of the estimates that the shapes are made from."""
+    """Edition of the estimates; shapes of an earlier edition are out of date."""
     root: str
     """Prefix of the addresses of the tenant's pages."""
 
 
 class ItemFacts(NamedTuple):
-    """Hold everything that the shape of an item follows from."""
+    """Hold everything that determines the shape of an item: equal facts give an equal shape."""
 
     item: Item
     active: bool
     ahead: str | None
     behind: tuple[str, ...]
     held: bool
-    """Whether a job of an item ahead holds those behind."""
+    """Whether a job of an item ahead holds back the items behind it."""
     change_states: tuple[ChangeState | None, ...]
     requests: tuple[Request | None, ...]
     """Request of each build for machines; None: it has none. `waits` has the same order."""
@@ -184,11 +184,11 @@ class ItemFacts(NamedTuple):
 
 
 class ShapedItem(NamedTuple):
-    """Hold an item as it was shaped last."""
+    """Hold the latest shape of an item with the facts that determined it."""
 
     facts: ItemFacts
     holds: bool
-    """Whether one of its jobs holds the items behind it."""
+    """Whether one of its jobs holds back the items behind it."""
     shape: ItemShape
 
 
@@ -227,7 +227,7 @@ class PipelineShaper:
     def _items(
         self, queue: Queue, now: Moment, before: Mapping[str, ShapedItem], shaped: dict[str, ShapedItem]
     ) -> Iterator[ItemShape]:
-        """Yield the items of a queue in order, and keep them in `shaped`."""
+        """Yield the items of a queue in order, and store them in `shaped`."""
         ahead_of, behind, held = _ahead(queue), dict[str, list[str]](), False
         for one, ahead in ahead_of.items():
             behind.setdefault(ahead, []).append(one)
@@ -248,7 +248,7 @@ class PipelineShaper:
                 now.root,
             )
             known = before.get(item.id)
-            # Whatever shapes an item must be among its facts, or viewers keep seeing the former shape.
+            # Every input of a shape must be among the facts; otherwise viewers would keep seeing the former shape.
             if known is None or known.facts != facts:
                 known = self._shaped(facts, now, queue.items[:position], known)
             shaped[item.id] = known
@@ -270,7 +270,7 @@ class PipelineShaper:
             enqueue_time=item.enqueued_ms,
             jobs=tuple(self._jobs(facts, now, ahead if facts.held else ())),
         )
-        # An equal shape is replaced by the former object, by whose identity others know that nothing has changed.
+        # If the shape is equal, the former object is returned: others detect changes by identity.
         same = known is not None and known.shape == shape
         holds = not item.failing and holding((item,))
         return ShapedItem(facts, holds, known.shape if known is not None and same else shape)
@@ -278,7 +278,7 @@ class PipelineShaper:
     def _jobs(self, facts: ItemFacts, now: Moment, ahead: Sequence[Item]) -> Iterator[JobShape]:
         buildset, change = facts.item.buildset, facts.item.change
         for job in buildset.jobs if buildset else ():
-            assert buildset is not None, "jobs come of a buildset"
+            assert buildset is not None, "jobs belong to a buildset"
             build = buildset.builds.get(job.id)
             waits = (waiting_for(job, buildset, ahead) if facts.active else "its turn") if build is None else ""
             shown = JobShape(
@@ -320,7 +320,7 @@ def _with_build(job: JobShape, build: Build, now: Moment) -> JobShape:
 
 
 def _heads(items: Iterator[ItemShape]) -> tuple[tuple[ItemShape, ...], ...]:
-    """Return the chains of a queue: a new one begins at every item that has none ahead."""
+    """Split a queue into chains: each item with none ahead begins a new one."""
     heads: list[list[ItemShape]] = []
     for item in items:
         if not heads or (item.item_ahead is None and item.live):
@@ -330,7 +330,7 @@ def _heads(items: Iterator[ItemShape]) -> tuple[tuple[ItemShape, ...], ...]:
 
 
 def _ahead(queue: Queue) -> dict[str, str]:
-    """Return id of an item -> id of the item it is tested on top of."""
+    """Map each item's id to the id of the item that it is tested on top of."""
     of_buildset = {item.buildset.id: item.id for item in queue.items if item.buildset is not None}
     below = {item.id: item.buildset.ahead for item in queue.items if item.buildset is not None}
     return {id: of_buildset[ahead] for id, ahead in below.items() if ahead in of_buildset}

@@ -1,4 +1,4 @@
-"""List the log files of a build and serve them: files that jobs wrote never act as pages of ours."""
+"""List the log files of a build and serve them, such that no file of a job acts as a page of this site."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headgate.web.shapes import LogFile
 FILES_MAX = 1_000
 """Limit on the files of one build in a list."""
 ENTRIES_MAX = 10_000
-"""Limit on the directory entries that are read to make the list."""
+"""Limit on the directory entries that are read for the list."""
 
 CHUNK_SIZE_BYTES = 262_144
 PACKED_MIN_BYTES = 1_000
@@ -35,7 +35,8 @@ PREVIEW_POLICY = (
     "sandbox; default-src 'none'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; font-src 'self' data:; "
     "media-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
-"""Policy of pages that jobs made: they run no scripts, load nothing from elsewhere, and have no origin."""
+"""Content security policy of pages that jobs wrote: they run no scripts, load nothing from elsewhere, and have no
+origin."""
 PROGRAMS = ("text/javascript", "application/javascript", "application/wasm")
 PASSED_ON = ("range", "if-range", "if-none-match", "accept-encoding")
 """Request headers that are passed on to the executor."""
@@ -47,7 +48,7 @@ Answer = StreamResponse | Response[bytes]
 
 
 def inside(root: Path, name: str) -> Path:
-    """Return the path of the file of this name, which lies in the build's directory. Raise 404."""
+    """Return the path of the file of this name if it is inside the build's directory. Raise 404."""
     try:
         file = (root / name.lstrip("/")).resolve()
         # Compared after links are resolved: `..` and links that a job left must not lead out of its directory.
@@ -60,25 +61,23 @@ def inside(root: Path, name: str) -> Path:
 
 
 async def listed(root: Path, url: str) -> list[LogFile]:
-    """Return the files of a job, within the limits on examined and listed ones; no link is followed. Raise 404 when its
-    logs are gone.
-    """
+    """List the log files of a build, up to `FILES_MAX`, without following links. Raise 404 if the logs are gone."""
     return await asyncio.to_thread(_listed, root, url)
 
 
 def _listed(root: Path, url: str) -> list[LogFile]:
     found: list[LogFile] = []
-    waiting, looked_at = [root], 0
-    while waiting and looked_at < ENTRIES_MAX and len(found) < FILES_MAX:
+    waiting, scanned = [root], 0
+    while waiting and scanned < ENTRIES_MAX and len(found) < FILES_MAX:
         try:
             with os.scandir(waiting.pop()) as inside:
                 # The scan itself is bounded: a job can leave more names in one directory than fit into memory.
-                entries = sorted(islice(inside, ENTRIES_MAX - looked_at), key=lambda entry: entry.name)
+                entries = sorted(islice(inside, ENTRIES_MAX - scanned), key=lambda entry: entry.name)
         except FileNotFoundError:  # logs are removed when they are old
             entries = []
-            if not looked_at:
-                raise NotFoundException(f"the logs of build {root.name} are no longer kept") from None
-        looked_at += len(entries)
+            if not scanned:
+                raise NotFoundException(f"the logs of build {root.name} are no longer available") from None
+        scanned += len(entries)
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(Path(entry.path))
@@ -90,7 +89,7 @@ def _listed(root: Path, url: str) -> list[LogFile]:
 
 
 def _plain(name: str) -> str:
-    """Replace what JSON cannot say in a name."""
+    """Replace the bytes of a file name that are not valid Unicode, which JSON cannot represent."""
     return name.encode(errors="replace").decode()
 
 
@@ -104,7 +103,7 @@ async def output(follow: Follow, root: Path, finished: Callable[[], bool], offse
 
 
 def over(context: Context, build: str) -> Callable[[], bool]:
-    """Return a function that says whether no executor runs the build any more."""
+    """Return a function that tells whether the build has ended, that is, has no request any more."""
 
     def gone() -> bool:
         return context.build_request(build) is None
@@ -113,8 +112,8 @@ def over(context: Context, build: str) -> Callable[[], bool]:
 
 
 async def served(content: Content, name: str, given_headers: Mapping[str, str]) -> Answer:
-    """Answer a request for a file with `given_headers`, whose names are in lower case. Raise 404 when it is gone, 503
-    when it is unavailable at the moment.
+    """Answer a request for a file. `given_headers` are the request's, with names in lower case. Raise 404 if the file
+    is gone, 503 if it is unavailable at the moment.
     """
     kind = harmless(content.kind)
     about = headers(name, kind)
@@ -129,7 +128,7 @@ async def served(content: Content, name: str, given_headers: Mapping[str, str]) 
     )
     gzips = packs and wanted is None and takes_gzip(given_headers.get("accept-encoding", ""))
     if tag:
-        # Each form has a tag of its own: a range of the plain file must never be joined to compressed bytes.
+        # Each encoding has a tag of its own: clients must never join a range of the plain file to compressed bytes.
         about["ETag"] = f'{tag[:-1]}-gzip"' if gzips else tag
     if tag and about["ETag"] in re.split(r",\s*", given_headers.get("if-none-match", "").replace("W/", "")):
         return Response(b"", status_code=304, headers=about)
@@ -154,12 +153,12 @@ async def served(content: Content, name: str, given_headers: Mapping[str, str]) 
 
 
 async def begun(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Return the same pieces, of which the first can be had.  Raise 404, 503."""
+    """Return the same pieces after reading the first one.  Raise 404, 503."""
     try:
-        # Read before the head is sent: afterwards, a missing file could no longer be answered with 404.
+        # Read before the response's head is sent: afterwards, 404 could no longer be sent for a missing file.
         first = await anext(pieces, b"")
     except NotStored as error:
-        raise NotFoundException(f"it is no longer kept: {error}") from error
+        raise NotFoundException(f"the file is no longer available: {error}") from error
     except LogStoreError as error:
         raise HTTPException(f"the log store does not answer: {error}", status_code=503) from error
 
@@ -175,13 +174,13 @@ async def begun(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, No
 
 
 def harmless(kind: str) -> str:
-    """Return the media type of a file at the address of our pages, none of which shall ever run what a job wrote."""
-    # A script of a job at our origin would satisfy `default-src 'self'` of our own pages.
+    """Return the media type to serve a job's file with; scripts are served as plain text."""
+    # A job's script at our origin would satisfy `default-src 'self'` of our pages, so they could be made to run it.
     return TEXT if kind.startswith(PROGRAMS) else kind
 
 
 def headers(name: str, kind: str) -> dict[str, str]:
-    """Return the headers of every file of a job, whatever its content."""
+    """Return the headers to send with a job's file."""
     page = kind.startswith(("text/html", "image/svg+xml"))
     plain = name.rpartition("/")[2]
     return {
@@ -194,15 +193,15 @@ def headers(name: str, kind: str) -> dict[str, str]:
 
 
 def unencoded(kind: str) -> str:
-    """Return a media type as responses are told it, which say themselves how text is encoded."""
+    """Return the media type without the charset, which the response adds itself."""
     return kind.removesuffix("; charset=utf-8")
 
 
 def local(file: Path) -> Content:
     """Return a file of this machine, which may grow.  Raise 404."""
     try:
-        # The file may have become a pipe or a link since it was found:
-        # neither may block this process or lead elsewhere.
+        # The job may have replaced the file by a pipe or a link since it was
+        # found: a pipe must not block this process, nor a link lead elsewhere.
         held = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise NotFoundException(f"there is no {file.name}: {error.strerror}") from error
@@ -231,7 +230,7 @@ async def _pieces(file: Path, start: int, end: int) -> AsyncGenerator[bytes, Non
 
 
 async def _gzipped(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    # 31 is the largest window (15) plus 16, by which zlib writes a gzip header.
+    # 31 is the largest window (15) plus 16, which makes zlib write a gzip header.
     packing = zlib.compressobj(LEVEL, zlib.DEFLATED, 31)
     async for piece in pieces:
         if packed := await asyncio.to_thread(packing.compress, piece):
@@ -240,8 +239,8 @@ async def _gzipped(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes,
 
 
 def _range(header: str, size_bytes: int) -> tuple[int, int] | tuple[()] | None:
-    """Return the start and the end of the requested range; () if it contains no byte; None for the whole file, also
-    when several ranges are requested.
+    """Return the start and the end of the requested range; () if it cannot be satisfied; None for the complete file,
+    also if several ranges are requested.
     """
     found = _RANGE.fullmatch(header.strip())
     if found is None or header.strip() == "bytes=-":

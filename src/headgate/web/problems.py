@@ -1,4 +1,4 @@
-"""Describe the problems of a tenant, and of accounts that machines were made in."""
+"""Describe the problems of a tenant, and of the accounts in which machines were made."""
 
 from __future__ import annotations
 
@@ -19,40 +19,41 @@ from headgate.services.quarantine import Quarantine
 from headgate.web.shapes import ProblemShape
 
 SHOWN_MAX = 20
-"""Limit on the set-aside entries and partly landed circles that are shown with the queues."""
+"""Limit on the quarantined entries and partly landed circles that are shown with the queues."""
 
 NAMED_MAX = 5
 """Limit on the machines that the problem of an account names."""
 
 
 def parted(alarms: Iterable[tuple[str, Iterable[Parted]]]) -> Iterator[ProblemShape]:
-    """Yield the circles of which only a part has landed, of each pipeline."""
+    """Yield each pipeline's circular dependencies of which only a part has landed."""
     found = [(pipeline, one) for pipeline, several in alarms for one in several]
     for pipeline, one in found[:SHOWN_MAX]:
         landed = ", ".join(f"{key} as {commit[:12]}" for key, commit in one.landed.items())
         text = (
-            f"ALARM: only a part has landed of what goes together: {landed}; {', '.join(one.missing)} has not. "
-            "Have the rest approved again, or revert what has landed and take one of them out of the pipeline "
+            "ALARM: changes that depend on each other have landed only in part: "
+            f"{landed}; {', '.join(one.missing)} has not landed. "
+            "Get the rest approved again; or revert the landed part and dequeue one of these changes "
             "(headgate dequeue), which ends this alarm"
         )
         yield ProblemShape(f"{pipeline}: {', '.join(one.missing)}", text, one.since_ms)
     if len(found) > SHOWN_MAX:
-        text = f"ALARM: of {len(found) - SHOWN_MAX} more circles only a part has landed"
+        text = f"ALARM: {len(found) - SHOWN_MAX} more circular dependencies have landed only in part"
         yield ProblemShape("circles", text, found[SHOWN_MAX][1].since_ms)
 
 
 def strayed(alarms: Iterable[tuple[str, Iterable[Strayed]]]) -> Iterator[ProblemShape]:
-    """Yield the changes of each pipeline that landed as another tree than the tested one."""
+    """Yield each pipeline's changes whose landed tree differs from the tested one."""
     found = [(pipeline, one) for pipeline, several in alarms for one in several]
     for pipeline, one in found[:SHOWN_MAX]:
         text = (
-            f"ALARM: it has landed as {one.commit[:12] or 'another commit'}, and {one.branch} does not have the tree "
-            "that was tested: somebody pushed to it at that moment, or the forge merges otherwise. Look at the branch; "
-            "then say that it is dealt with (headgate dequeue), which ends this alarm"
+            f"ALARM: the change has landed as {one.commit[:12] or 'another commit'}, but the tree of {one.branch} "
+            "differs from the tested one: somebody pushed to the branch at that moment, or the forge merges "
+            "differently. Check the branch; then dequeue the change (headgate dequeue), which ends this alarm"
         )
         yield ProblemShape(f"{pipeline}: {one.key}", text, one.since_ms)
     if len(found) > SHOWN_MAX:
-        text = f"ALARM: {len(found) - SHOWN_MAX} more changes have landed as another tree than the tested one"
+        text = f"ALARM: {len(found) - SHOWN_MAX} more changes have landed with a tree that differs from the tested one"
         yield ProblemShape("changes", text, found[SHOWN_MAX][1].since_ms)
 
 
@@ -64,29 +65,29 @@ def problems_of(context: Context, tenant: Tenant, layouts: TenantLayouts) -> Ite
 
 
 def _held(context: Context, tenant: Tenant, layouts: TenantLayouts) -> Iterator[ProblemShape]:
-    """Yield the configuration that was pushed and is not in force, with the reason."""
+    """Yield each branch whose latest configuration is not in force, with the reason."""
     layout, errors = layout_at(context.map.layout(tenant.name).record, context.mirror), layouts.refused
     for project, branches in layout.held.items() if layout is not None else ():
         for branch, held in branches.items():
             own = (e for e in errors if (e.project, e.branch) == (project, branch) and e.name != NOT_IN_FORCE)
             why = next(own, None) or next((e for e in errors if e.name != NOT_IN_FORCE), None)
-            text = f"the configuration of {held.commit[:12]} is not in force, and what was there before is"
+            text = f"the configuration of {held.commit[:12]} has errors; the previous one stays in force"
             message = f"{text}: {why.path}:{why.line}: {why.text}" if why is not None else text
             yield ProblemShape(f"{project} {branch}", message, held.since_ms)
 
 
 def _aside(context: Context, tenant: str) -> Iterator[ProblemShape]:
-    """Yield the set-aside entries of the tenant, and those of no particular tenant."""
+    """Yield the quarantined entries of the tenant, and those of no particular tenant."""
     found = [one for one in Quarantine(context).all().values() if one.tenant in ("", tenant)]
     for one in found[:SHOWN_MAX]:
-        yield ProblemShape(one.what, f"it was set aside: {one.error}", one.since_ms)
+        yield ProblemShape(one.what, f"in quarantine after an error: {one.error}", one.since_ms)
     if len(found) > SHOWN_MAX:
         yield ProblemShape("the quarantine", f"{len(found) - SHOWN_MAX} more", found[SHOWN_MAX].since_ms)
 
 
 def _repositories(context: Context, tenant: Tenant) -> Iterator[ProblemShape]:
-    """Yield what is wrong with each of the tenant's repositories, else why a merger cannot work on it; then what is
-    wrong with the connections whose messages or objects start its pipelines."""
+    """Yield the problem of each of the tenant's repositories, as its connection or else a merger reports it; then the
+    problems of connections whose messages or objects trigger its pipelines."""
     mergers = _of_mergers(context)
     for connection in sorted({project.connection for project in tenant.projects}):
         known = {**mergers, **_of_connection(context, connection)}
@@ -117,9 +118,9 @@ class AccountShape(msgspec.Struct, frozen=True, kw_only=True):
     connection: str
     region: str
     nodes: tuple[str, ...]
-    """Machines that are recorded there."""
+    """Recorded machines in this account."""
     strange: tuple[str, ...]
-    """Some that have our tag, and that another installation made."""
+    """Some machines that have our tag, but that another installation made."""
     lacking: bool
     """Whether the launcher's settings have no such connection."""
     since: int | None
@@ -146,7 +147,7 @@ def _is_at(account: NodeAccount, connection: str, stored: dict[str, dict[str, ob
 
 
 def account_problems(context: Context) -> Iterator[ProblemShape]:
-    """Yield the problems of accounts, for everybody."""
+    """Yield the problems of accounts, which concern every tenant."""
     if not context.mirror.names(context.map.nodes.accounts.path):
         return
     for one in node_accounts(context):
@@ -154,13 +155,14 @@ def account_problems(context: Context) -> Iterator[ProblemShape]:
         if one.lacking:
             several = f"{len(one.nodes)} machines" if one.nodes else "machines"
             text = (
-                f"the launcher's settings have no such connection any more; {several} were made there, and nobody can "
-                f"take them away: put it back, or take them away by hand and say `headgate node forget {one.id}`"
+                f"the launcher's settings no longer have this connection; {several} were made there, and Headgate "
+                "cannot delete them: restore the connection, or delete them by hand and run "
+                f"`headgate node forget {one.id}`"
             )
             yield ProblemShape(where, text, one.since or 0)
         if one.strange:
             text = (
-                f"{', '.join(one.strange[:NAMED_MAX])} there have the tag of this installation and were made by "
-                "another one: this store, or that one's, is a copy; they are left alone"
+                f"{', '.join(one.strange[:NAMED_MAX])} there have the tag of this installation but were made by "
+                "another one: one of the two stores is a copy of the other; Headgate leaves these machines alone"
             )
             yield ProblemShape(where, text, one.since or 0)

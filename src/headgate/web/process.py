@@ -42,7 +42,7 @@ class ComponentHealth(msgspec.Struct, frozen=True):
     state: str
     """initializing | running | paused | stopping"""
     problem: str = ""
-    """Why it is not a member just now."""
+    """Why it is not a member at the moment."""
     former_problem: str = msgspec.field(name="trouble", default="")
     """Deprecated: the same as `problem`."""
 
@@ -58,7 +58,7 @@ class ProcessHealth(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """Describe the health of this process; `members` are its components."""
+    """Describe the health of this process; `members` are the memberships of its components."""
 
     availability: StoreAvailability
     figures: Callable[[], bytes]
@@ -73,8 +73,7 @@ class Vitals:
 
     @property
     def health(self) -> ProcessHealth:
-        """Return the health. The process is ready if the store can be reached and every component is a member and
-        takes part."""
+        """Return the health. The process is ready if the store can be reached and every component is running."""
         components = tuple(ComponentHealth(m.kind, m.state, m.problem) for m in self.members)
         # A process whose components have not joined yet is not ready, although none of them has a problem.
         ready = self.store.reachable and bool(components) and all(c.state == "running" for c in components)
@@ -112,8 +111,8 @@ class Logs:
 
 
 async def _of_the_fleet(logs: Logs, access: Access, connection: rest.Connection, handler: rest.Handler) -> None:
-    """Admit to logs the web, which knows who may read them, and the operator. Raise 401."""
-    # Health must be readable without a credential, and figures decide for themselves.
+    """Admit to the logs only web processes, which check who may read them, and the operator. Raise 401."""
+    # Health must be readable without credentials, and the metrics route checks its callers itself.
     if handler not in _LOG_ROUTES:
         return
     build = connection.path_params.get("build", "")
@@ -121,22 +120,22 @@ async def _of_the_fleet(logs: Logs, access: Access, connection: rest.Connection,
         if await logs.fleet.vouches(connection.headers.get(PROOF_HEADER, ""), build):
             return
     except StoreError as error:
-        raise rest.HTTPException(f"who asks cannot be known just now: {error}", status_code=503) from error
+        raise rest.HTTPException(f"the caller cannot be verified at the moment: {error}", status_code=503) from error
     bearer = access.bearer(connection)
     if bearer is None or not bearer.everything:
-        raise access.refused(401, "logs are fetched from the web; here the operator's token is needed")
+        raise access.refused(401, "read logs through the web component; this address needs the operator's token")
 
 
 def _directory(logs: Logs, build: str) -> Path:
-    # The id becomes a part of a path: a name with dots or slashes could lead out of the logs.
+    # The id becomes a part of a path: a name with dots or slashes could lead out of the log directory.
     if not build.isalnum() or not (logs.root / build).is_dir():
-        raise rest.NotFoundException(f"there are no logs of a build {build} here")
+        raise rest.NotFoundException(f"this executor has no logs of a build {build}")
     return (logs.root / build).resolve()
 
 
 @rest.get("/logs/{build:str}")
 async def log_files(logs: Logs, build: str) -> list[LogFile]:
-    """List the files that a build left here."""
+    """List the log files of a build on this executor."""
     return await listed(_directory(logs, build), f"/logs/{build}")
 
 
@@ -144,16 +143,17 @@ async def log_files(logs: Logs, build: str) -> list[LogFile]:
 async def log_file(
     request: rest.HttpRequest, logs: Logs, build: str, rest: str
 ) -> rest.StreamResponse | rest.Response[bytes]:
-    """Return a file, or a part of it."""
+    """Return a log file, or a range of it."""
     file = inside(_directory(logs, build), rest)
     return await served(local(file), rest, request.headers)
 
 
 @rest.get("/stream/{build:str}")
 async def stream(logs: Logs, build: str, offset: rest.FromQuery[int] = 0) -> rest.StreamResponse:
-    """Stream the output of a build from `offset` on, as it is written; a negative offset counts bytes from the end."""
+    """Stream the output of a build from `offset` on, while it is written; a negative offset counts bytes from the
+    end."""
     if not build.isalnum():
-        raise rest.NotFoundException(f"there are no logs of a build {build} here")
+        raise rest.NotFoundException(f"this executor has no logs of a build {build}")
 
     async def pieces() -> AsyncIterator[bytes]:
         async for chunk in output(logs.follow, logs.root / build, over(logs.context, build), offset):
@@ -168,13 +168,13 @@ _LOG_ROUTES = (log_files, log_file, stream)
 
 @rest.route(["/", "/{rest:path}"], ("GET", "POST", "PUT", "DELETE"))
 async def waiting(vitals: Vitals) -> None:
-    """Answer every other request before there is a store."""
+    """Answer every other request with 503 until the store can be reached."""
     raise rest.HTTPException(f"the store is unavailable; waiting for it: {vitals.store.error}", status_code=503)
 
 
 def create_waiting_app(vitals: Vitals) -> rest.WebApplication:
-    """Create the application that answers before there is a store."""
-    shared = (vitals, Access(figures_open=True))  # there are none yet
+    """Create the application that serves until the store can be reached."""
+    shared = (vitals, Access(figures_open=True))  # safe, as there are no metrics yet
     return rest.WebApplication((*ROUTES, waiting), shared, answers=HANDLERS)
 
 

@@ -1,4 +1,4 @@
-"""Serve HTTP and WebSocket with uvicorn, within limits on time, sizes and form."""
+"""Serve HTTP and WebSocket with uvicorn, with limits on times and sizes, and strict checks of requests."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ CLIENT_CERTIFICATE = "client_certificate"
 ADMISSION = "admission"
 """Key in the state of the application: its connection admission."""
 HANDOVER = "headgate.handover"
-"""Extension of a request that takes over the connection once its answer has begun; see `HttpProtocol.let_go`."""
+"""ASGI extension by which a handler takes over the connection once its response has begun: `HttpProtocol.let_go`."""
 URL_MAX_BYTES = 8_192
 HEAD_MAX_BYTES = 32_768
 HEADERS_MAX = 100
 ONCE = {b"host", b"authorization", b"content-length", b"content-type", b"transfer-encoding", b"origin"}
-"""Headers that may occur once: of two, one program would read the first and another the last."""
+"""Headers that may occur only once: given two, a proxy might use the first and this server the last."""
 UNREAD_MAX_BYTES = 1 << 20
 WEBSOCKET_MESSAGE_MAX_BYTES = 65_536
 
 SWEEP_TICKS = 10
-"""Ticks of the server, a tenth of a second each, between two looks at connections that get nowhere."""
+"""Ticks of the server, a tenth of a second each, between two sweeps for connections without progress."""
 
 
 class MalformedRequest(Exception):
-    """Report a malformed request: it is answered with the protocol's status, and the connection ends."""
+    """Report a malformed request: the protocol sends its status and closes the connection."""
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -46,10 +46,10 @@ class HttpProtocol(HttpToolsProtocol):
 
     _place: connections.AdmittedConnection
     _status = 400
-    _why = "this is not a request"
+    _why = "this is not an HTTP request"
     _head_bytes = 0
     _unread_bytes = 0
-    """Bytes of a body that arrived after its answer and were discarded."""
+    """Bytes of a body that arrived after the response was sent, and were discarded."""
 
     @property
     def _admission(self) -> connections.ConnectionAdmission:
@@ -57,7 +57,7 @@ class HttpProtocol(HttpToolsProtocol):
         return admission
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(cast(Any, transport))  # uvicorn says more of it than asyncio does
+        super().connection_made(cast(Any, transport))  # uvicorn declares a narrower type than asyncio
         self._place = self._admission.enter(self.transport, self.client[0] if self.client else "")
         tls = transport.get_extra_info("ssl_object")
         shown = tls.getpeercert(binary_form=True) if tls is not None else None
@@ -69,8 +69,8 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        # The clock starts with the first byte of a request and does not
-        # restart with later ones: dribbling does not help.
+        # The deadline counts from the first byte of a request; later bytes
+        # do not extend it, so a client cannot stall by sending slowly.
         if not self._place.busy and self._place.until_s == connections.FOREVER:
             self._place.until_s = self._admission.now() + connections.HEAD_MAX_S
         super().data_received(data)
@@ -81,29 +81,29 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
-        # The parser hands over an address in pieces as they arrive, so their sum is what has to be bounded.
+        # The parser passes an address in pieces as they arrive, so the limit applies to their sum.
         if len(self.url) + len(url) > URL_MAX_BYTES:
-            self._refuse(414, f"an address has at most {URL_MAX_BYTES} bytes")
-        # Decoding the path as ASCII, as uvicorn does, would raise an error for other bytes instead of refusing them.
+            self._refuse(414, f"the address is longer than {URL_MAX_BYTES} bytes")
+        # uvicorn decodes the path as ASCII: other bytes would raise an error there instead of being refused.
         if any(byte <= 0x20 or byte >= 0x7F for byte in url):
-            self._refuse(400, "an address is printable ASCII, and everything else in it is percent-encoded")
+            self._refuse(400, "the address has characters other than printable ASCII: percent-encode them")
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > HEAD_MAX_BYTES or len(self.headers) >= HEADERS_MAX:
-            self._refuse(431, f"there are at most {HEADERS_MAX} headers, of {HEAD_MAX_BYTES} bytes together")
+            self._refuse(431, f"there are more than {HEADERS_MAX} headers, or more than {HEAD_MAX_BYTES} bytes of them")
         lower = name.lower()
         if lower in ONCE and any(known == lower for known, _ in self.headers):
-            self._refuse(400, f"there are two headers {lower.decode()}")
+            self._refuse(400, f"the header {lower.decode()} is repeated")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         names = {name for name, _ in self.headers}
-        # A proxy that believes one of them and a server that believes the
-        # other disagree on where the next request begins.
+        # Protects against request smuggling: if a proxy uses one of them and the
+        # server the other, they disagree on where the next request begins.
         if {b"content-length", b"transfer-encoding"} <= names:
-            self._refuse(400, "a body has a length, or it is chunked")
+            self._refuse(400, "the request has both Content-Length and Transfer-Encoding")
         if b"host" not in names and self.parser.get_http_version() == "1.1":
             self._refuse(400, "the header Host is missing")
         self._place.busy, self._place.until_s = True, self._admission.now() + connections.BODY_MAX_S
@@ -117,7 +117,8 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.pipeline or not self.cycle.response_complete:
             return
-        # Closing with a body on its way resets the connection, and the answer may be lost; but a body may have no end.
+        # Closing while a body is still arriving would reset the connection and might lose the response; but a body may
+        # be endless, so the wait for it is limited.
         self._unread_bytes = 0
         self._place.busy = False
         self._place.until_s = (
@@ -140,18 +141,18 @@ class HttpProtocol(HttpToolsProtocol):
         self._place.unread_until_s = connections.FOREVER
 
     def let_go(self) -> socket.socket | None:
-        """Return the connection, on which the next bytes are a chunk of the body, and forget it.  None: it cannot be
-        had, as its bytes are not those of a plain socket, or something else is to be sent or answered on it."""
+        """Give the connection away: return its socket, on which the next bytes must be a chunk of the body.  None:
+        impossible, as it uses TLS, or has other data to send or requests to answer."""
         cycle, transport = self.cycle, self.transport
         tls = transport.get_extra_info("ssl_object") is not None
         busy = self.pipeline or transport.get_write_buffer_size() or transport.is_closing()
-        going_on = cycle.response_started and not (cycle.response_complete or cycle.disconnected or cycle.more_body)
-        if tls or busy or not going_on or not cycle.chunked_encoding:
+        streaming = cycle.response_started and not (cycle.response_complete or cycle.disconnected or cycle.more_body)
+        if tls or busy or not streaming or not cycle.chunked_encoding:
             return None
         # The duplicate keeps the connection open when the transport closes
-        # its own descriptor, so no end is sent to the peer.
+        # its own descriptor, so the peer does not see an end.
         own: socket.socket = transport.get_extra_info("socket").dup()
-        # Then uvicorn drops what the application still sends, above all the final chunk, which would end the answer.
+        # Makes uvicorn drop what the application still sends, above all the final chunk, which would end the response.
         cycle.disconnected = True
         transport.abort()
         return own
@@ -161,7 +162,7 @@ class HttpProtocol(HttpToolsProtocol):
         raise MalformedRequest(why)
 
     def send_400_response(self, msg: str) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:  # an answer is being written
+        if self.cycle is not None and not self.cycle.response_complete:  # a response is being sent
             self.transport.close()
             return
         text = self._why.encode()
@@ -171,7 +172,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """Serve one connection that was upgraded."""
+    """Serve one connection that was upgraded to a WebSocket."""
 
     _place: connections.AdmittedConnection
 
@@ -189,7 +190,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._place.unread_until_s = self._admission.now() + connections.STALL_MAX_S
-        self.transport.pause_reading()  # a peer that does not read gets no answers: pings, too, have answers
+        # Pings need answers, too: without this, a peer that sends pings but reads nothing fills the buffer.
+        self.transport.pause_reading()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -199,7 +201,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
 
 class _Server(uvicorn.Server):
-    """Accept connections without uvicorn's help: they count from their first moment, before TLS is spoken."""
+    """Accept connections instead of uvicorn, so that they count from the beginning, before the TLS handshake."""
 
     def __init__(self, config: uvicorn.Config, certificates: connections.ServerCertificates | None) -> None:
         super().__init__(config)
@@ -209,9 +211,9 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone: they are the program's, not the server's."""
-        # By default uvicorn takes over the signals of the process, which
-        # would end the whole program with one of its servers.
+        """Leave signals to the program."""
+        # By default, uvicorn handles the signals of the process: the program
+        # would not see them.
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -247,11 +249,11 @@ async def serve(
     shared: bool = False,
     dashboards: Collection[str] = (),
 ) -> None:
-    """Serve until `stop` or cancelled; `bound` receives the port. `names` are names of this server besides those of
-    the machine. For `shared` and `dashboards`, see `CheckedApplication`. Raise UserError if the address cannot be
-    used: `section` and `option` name the setting of the port."""
+    """Serve until `stop` or cancelled; `bound` receives the port. `names` are further host names of this server. For
+    `shared` and `dashboards`, see `CheckedApplication`. Raise UserError if the address cannot be used; the error names
+    `section` and `option`, the setting of the port."""
     is_local = connections.peer_of(host) == connections.LOOPBACK or host in LOOPBACK_NAMES
-    # Only a loopback server knows all its names; others are reached by names that their operators invent.
+    # Only a loopback server knows all its host names; others have names that their operators choose.
     hosts = LOOPBACK_NAMES | {host, *names} if is_local else ()
     checked = CheckedApplication(HeadApplication(app), hosts, names, shared=shared, dashboards=dashboards)
     config = _configured(checked)
@@ -266,7 +268,7 @@ async def serve(
     finally:
         stopping.cancel()
         server.should_exit = True
-        # The server closes its connections even when the caller is cancelled; the listener is closed after it.
+        # Shielded, so that the server closes its connections even if the caller is cancelled.
         await asyncio.shield(serving)
         listener.close()
 
@@ -277,7 +279,7 @@ def _configured(app: Any) -> uvicorn.Config:  # ASGI
         http=HttpProtocol,
         ws=WebSocketProtocol,
         ws_max_size=WEBSOCKET_MESSAGE_MAX_BYTES,
-        # Peers could otherwise claim any address and escape the limits for each peer.
+        # Otherwise peers could claim any address in a header and evade the limits per peer.
         proxy_headers=False,
         server_header=False,
         log_level="warning",

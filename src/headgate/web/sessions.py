@@ -1,4 +1,4 @@
-"""Store who is logged in, and accept a browser's cookies only from our own pages."""
+"""Store login sessions, and accept a browser's cookies only from our own pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headgate.store.types import Delete, Op, Put
 from headgate.web.peers.requests import READING
 
 SESSION, BEGUN = "headgate", "headgate-login"
-"""Names of the cookie of a login session, and of the cookie of a login that is under way at the provider."""
+"""Names of two cookies: of a login session, and of a login that is in progress at the provider."""
 PREFIX = "__Host-"
 """Prefix of cookie names that browsers accept only over TLS and only from the host itself."""
 CSRF = "x-headgate-csrf"
@@ -31,15 +31,15 @@ VALUE_MAX_CHARS = 4_096
 CLAIMS_MAX_BYTES = 8_192
 """Limit on the size of one person's claims."""
 OF_ONE_MAX = 20
-"""Limit on the sessions of one person; another login ends the oldest."""
+"""Limit on the sessions of one person; one more login ends the oldest."""
 LOGINS_MAX = 5_000
-"""Limit on all sessions; beyond it the oldest end."""
+"""Limit on all sessions; beyond it, the oldest end."""
 ENDED_MAX = 50
 """Limit on the ended sessions that one login deletes."""
 SEEN_MAX_S = 5.0
 """Longest wait until this process's mirror shows a session that was written."""
 LEFT_OUT = frozenset(("at_hash", "c_hash", "s_hash", "nonce", "sid", "jti", "azp"))
-"""Claims that concern the token itself and are not kept."""
+"""Claims about the token itself, which are not stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class PageOrigin:
     """Set cookies of the pages, and accept them only from the pages."""
 
     origin: str
-    """Scheme and host of the pages, as `https://gate.example`."""
+    """Scheme and host of the pages, such as `https://gate.example`."""
 
     @property
     def safe(self) -> bool:
         return self.origin.startswith("https://")
 
     def name(self, of: str) -> str:
-        """Return the full name of the cookie there."""
+        """Return the full name of a cookie at this origin."""
         return f"{PREFIX}{of}" if self.safe else of
 
     def given(self, of: str, headers: Mapping[str, str]) -> str:
@@ -62,18 +62,18 @@ class PageOrigin:
         wanted = f"{self.name(of)}="
         pieces = (piece.strip() for piece in headers.get("cookie", "").split(";"))
         found = [piece.removeprefix(wanted) for piece in pieces if piece.startswith(wanted)]
-        # Of two cookies of one name, a neighbouring host may have planted one: it is unknown which, so neither counts.
+        # If there are two cookies of this name, a neighbouring host may have set one: neither can be trusted.
         return found[0] if len(found) == 1 and len(found[0]) <= VALUE_MAX_CHARS else ""
 
     def stored(self, of: str, value: str, age_s: int) -> Cookie:
-        """Return a cookie for the browser to keep for `age_s` seconds; with 0, the browser deletes it. Scripts cannot
+        """Return a cookie that the browser stores for `age_s` seconds; with 0, the browser deletes it. Scripts cannot
         read it, and requests from other sites do not carry it, except when a person follows a link.
         """
         return Cookie(self.name(of), value, age_s, secure=self.safe)
 
 
 def place_of(root: str, scheme: str, host: str) -> PageOrigin:
-    """Return where people reach the pages: as the settings say, else as the request does."""
+    """Return the origin of the pages: `root` of the settings, or else the host that the request names."""
     if root:
         parts = urlsplit(root)
         return PageOrigin(f"{parts.scheme}://{parts.netloc}".lower())
@@ -81,35 +81,35 @@ def place_of(root: str, scheme: str, host: str) -> PageOrigin:
 
 
 def ours(place: PageOrigin, headers: Mapping[str, str]) -> bool:
-    """Return whether the request comes from one of our own pages, or from a person who followed a link. Browsers
-    send our cookies for pages of other origins, too, for example of the same site: those requests do not count."""
+    """Return whether the request comes from one of our own pages, or from a person who followed a link. This must be
+    checked, as browsers also send our cookies with requests of other origins, for example of the same site."""
     origin = headers.get("origin")
     if origin is not None:
         return _same(origin, place, headers.get("host", ""))
     site = headers.get("sec-fetch-site", "same-origin")
-    # A person who follows a link from elsewhere sees the page as themselves; the page elsewhere reads none of it.
+    # A person who follows a link from another page sees this page with their own login; the other page reads nothing.
     followed = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     return site in ("same-origin", "none") or followed
 
 
 def _same(origin: str, place: PageOrigin, host: str) -> bool:
-    """Return whether the origin is where people reach us, or is the very name and port of this request."""
+    """Return whether the origin is that of our pages, or the host and port of this request."""
     origin = origin.lower()
     return origin == place.origin or (bool(host) and origin == f"{place.origin.partition('://')[0]}://{host.lower()}")
 
 
 def may_write(place: PageOrigin, headers: Mapping[str, str], value: str, token: str) -> str:
-    """Return why a cookie is not enough to change something; empty: the request comes from one of our own pages and
-    has the CSRF token. Browsers always send the Origin header with requests that write."""
+    """Return why a cookie does not authorize a write; empty: the request comes from one of our own pages and has the
+    CSRF token. Browsers always send the Origin header with requests that write."""
     if headers.get("origin") is None or not ours(place, headers):
-        return "only pages of this server may change anything for who is logged in; see [web] root"
+        return "only pages of this server may write with a login session; see [web] root"
     if not hmac.compare_digest(token.encode(), token_of(value).encode()):
-        return f"the header {CSRF} is not that of who is logged in: load the page anew"
+        return f"the header {CSRF} does not match the login session: load the page again"
     return ""
 
 
 def token_of(value: str) -> str:
-    """Return the token that belongs to a session: it cannot be derived without the cookie."""
+    """Return the CSRF token of a session; it cannot be computed without the cookie."""
     return hmac.new(value.encode(), b"headgate csrf", hashlib.sha256).hexdigest()
 
 
@@ -118,34 +118,35 @@ def reads(method: str) -> bool:
 
 
 def local(wanted: str) -> str:
-    """Return a place of ours, to go on to: what could lead elsewhere, or log in again, is the first page."""
+    """Return the local address to redirect to; the start page if `wanted` could lead to another server, or to the
+    login again."""
     # Browsers read `\` as `/`, and `//host` as another server: either
-    # would lead a person who has just logged in elsewhere.
+    # would send a person who has just logged in to another server.
     plain = wanted.isascii() and wanted.isprintable() and "\\" not in wanted and len(wanted) <= 1_000
     away = not wanted.startswith("/") or wanted.startswith("//") or wanted.partition("?")[0].startswith("/log")
     return wanted if plain and not away else "/"
 
 
 class ProfileTooLarge(Exception):
-    """Report that a provider says more about a person than is stored."""
+    """Report that a provider's claims about a person are too large to store."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginSessions:
-    """Store logins. `root` is where people reach the pages, if the settings say so; `lasts_s` is how long a login
-    lasts."""
+    """Store login sessions. `root` is the address of the pages, if it is configured; `lasts_s` is the duration of a
+    session."""
 
     context: Context
     root: str = ""
     lasts_s: int = 28_800
     returning: dict[object, str] = field(default_factory=dict)
-    """Requests that return from a provider and are being verified -> their peers."""
+    """Returns from a provider that are being verified -> their peers."""
 
     def place(self, scheme: str, host: str) -> PageOrigin:
         return place_of(self.root, scheme, host)
 
     def of(self, name: str) -> Login | None:
-        """Return a login that has not ended."""
+        """Return a login session that has not ended; None: there is none of this name."""
         entry = self.context.mirror.get(self.context.map.logins.inside(name))
         login = self._login(entry.value) if entry is not None else None
         return login if login is not None and login.until_ms > self.context.now_ms() else None
@@ -157,32 +158,32 @@ class LoginSessions:
             return None
 
     async def begin(self, login: Login, before: str = "") -> str:
-        """Keep that somebody logged in; return what their browser is to keep, which is new each time.  `before`: what
-        it kept, which ends.  Raise ProfileTooLarge, StoreError."""
+        """Begin a session, and return its cookie's value, which is new each time; end the browser's session `before`,
+        if any.  Raise ProfileTooLarge, StoreError."""
         if len(json.dumps(login.claims)) > CLAIMS_MAX_BYTES:
             raise ProfileTooLarge(
-                f"the provider says more than {CLAIMS_MAX_BYTES:,} bytes of you: ask for less (scope)"
+                f"the provider's claims about you exceed {CLAIMS_MAX_BYTES:,} bytes: request fewer ([auth] scope)"
             )
-        # Never the value from before the login: an attacker may have planted that one in the browser.
+        # Protects against session fixation: an attacker may have set the value from before the login in the browser.
         value = secrets.token_urlsafe(32)
         path = self.context.map.logins.inside(named(value))
         ended: list[Op] = [Delete(one) for one in self._over(login, before)]
         await self.context.store.commit([], [Put(path, self.context.map.logins.encode(login)), *ended])
         with suppress(TimeoutError):
             async with asyncio.timeout(SEEN_MAX_S):
-                # The redirect after the login is answered from the mirror:
-                # without the wait, the person may seem not logged in.
+                # The page after the redirect reads the mirror: without the
+                # wait, the person might still appear as not logged in.
                 await self.context.mirror.reached(path)
         return value
 
     def _over(self, login: Login, before: str) -> list[str]:
-        """Return the sessions that end as somebody logs in."""
+        """Return the paths of the sessions to delete when this login begins."""
         entries = list(self.context.mirror.under(self.context.map.logins.path))
         known = [(entry.path, self._login(entry.value)) for entry in entries]
         now_ms = self.context.now_ms()
         dead = [path for path, one in known if one is None or one.until_ms <= now_ms]
         alive = [(path, one) for path, one in known if one is not None and one.until_ms > now_ms]
-        # By person: whoever logs in without end ends only their own sessions.
+        # Limited per person: somebody who logs in over and over ends only their own sessions.
         theirs = [path for path, one in alive if (one.who, one.authenticator) == (login.who, login.authenticator)]
         most = [path for path, _ in alive[: max(0, len(alive) + 1 - LOGINS_MAX)]]
         own = self.context.map.logins.inside(named(before)) if before else ""
@@ -192,11 +193,11 @@ class LoginSessions:
         ]
 
     async def end(self, value: str) -> None:
-        """Have nobody be logged in by this any more.  Raise StoreError."""
+        """End the session with this cookie.  Raise StoreError."""
         path = self.context.map.logins.inside(named(value))
         if self.context.mirror.get(path) is not None:
             await self.context.store.commit([], [Delete(path)])
-            # Logging out is answered only once this process, too, refuses the cookie.
+            # Return only once this process, which reads the mirror, refuses the cookie, too.
             await self.context.mirror.gone(path)
 
 
@@ -206,5 +207,5 @@ def named(value: str) -> str:
 
 
 def profile(claims: Mapping[str, Any]) -> dict[str, Any]:  # JSON
-    """Return the claims of a person that are stored."""
+    """Return the claims about a person without those about the token."""
     return {name: value for name, value in claims.items() if name not in LEFT_OUT}

@@ -1,6 +1,6 @@
-"""Define the shapes of the API's answers.
+"""Define the shapes of the API's responses.
 
-Names and units are those of Zuul's API; members that only Headgate has are marked.
+Names and units are those of Zuul's API; fields that only Headgate has are marked.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 
 
 class JobShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe one job of an item. `elapsed_time` and `remaining_time` are as of the answer and do not change the
+    """Describe one job of an item. `elapsed_time` and `remaining_time` are as of the response, and do not affect the
     entity tag; a client can compute them from `start_time` and `estimated_time`."""
 
     name: str
@@ -41,12 +41,12 @@ class JobShape(msgspec.Struct, frozen=True, kw_only=True):
     remaining_time: int | None = None
     """Milliseconds."""
     canceled: bool | None = None
-    """Null before there is a build, like the following members."""
+    """Null until there is a build, like the following fields."""
     paused: bool | None = None
     pre_fail: bool | None = None
     retry: bool | None = None
     snapshotting: bool | None = None
-    """Never true: builds make no images of their machines. Clients of Zuul's API read this member."""
+    """Never true: Headgate makes no snapshots of build machines. Clients of Zuul's API expect the field."""
 
 
 class RefShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,9 +70,9 @@ class RefShape(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     """The author's name and address."""
     proposers: tuple[str, ...] = ()
-    """The people who pushed this patchset, as far as the server reports them. Headgate only."""
+    """People who pushed this patchset, as far as the git server reports them. Headgate only."""
     approvers: tuple[str, ...] = ()
-    """The people who approved the change under their own names. Headgate only."""
+    """People who approved the change under their own names. Headgate only."""
 
 
 class ItemShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,29 +81,29 @@ class ItemShape(msgspec.Struct, frozen=True, kw_only=True):
     live: bool
     refs: tuple[RefShape, ...]
     zuul_ref: str
-    """`Z` followed by the id of the buildset; empty before the item has one."""
+    """`Z` followed by the id of the buildset; empty until the item has one."""
     item_ahead: str | None
     items_behind: tuple[str, ...]
     failing_reasons: tuple[str, ...]
     phase: str = ""
-    """One word for what the item waits for; empty if its jobs show that. Headgate only."""
+    """What the item waits for; empty if its jobs show that. Headgate only."""
     enqueue_time: int
     """Milliseconds since the epoch."""
     remaining_time: int | None = None
-    """Milliseconds from the time of the answer until the jobs of this item and of the items ahead end."""
+    """Milliseconds from the time of the response until the jobs of this item and of the items ahead end."""
     jobs: tuple[JobShape, ...]
 
 
 class QueueShape(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     branch: str | None
-    """The branch, if the queue is for one branch; its name then ends with `@` and the branch."""
+    """Branch of the queue if it is for one branch; the queue's name then ends with `@` and the branch."""
     window: int
     """0 means no limit."""
     closed: str = ""
-    """Who closed the queue, and why; nothing lands from a closed queue. Empty if it is open. Headgate only."""
+    """Who closed the queue, and why: nothing lands from a closed queue. Empty if it is open. Headgate only."""
     heads: tuple[tuple[ItemShape, ...], ...]
-    """Chains of items: every item with no item ahead begins a new chain."""
+    """Chains of items: each item with none ahead begins a new chain."""
 
 
 class TriggerShape(msgspec.Struct, frozen=True):
@@ -131,12 +131,12 @@ class Length(msgspec.Struct, frozen=True):
 
 
 class ProblemShape(msgspec.Struct, frozen=True):
-    """Describe a problem: with a repository, with the store, with missing components, or something that was set
-    aside."""
+    """Describe a problem, for example of a repository, of the store, of a missing component or of an entry of the
+    quarantine."""
 
     project: str
-    """The project; or `the store`, while the queues are shown as last seen; or `no KIND takes part`; or `the tenant
-    file`; or what was set aside.
+    """What has the problem: a project; `the store`, while the status shown is the last known one; `no KIND is running`;
+    `the tenant file`; or an entry of the quarantine.
     """
     text: str
     since: int
@@ -144,11 +144,11 @@ class ProblemShape(msgspec.Struct, frozen=True):
 
 
 class ClosingShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe something that is closed: nothing lands from it."""
+    """Describe a closed queue or pipeline: nothing lands from it."""
 
     pipeline: str
     queue: str
-    """Empty means every queue of the pipeline."""
+    """Name of the queue; empty: every queue of the pipeline."""
     reason: str
     who: str
     since: int
@@ -156,7 +156,7 @@ class ClosingShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe what people have paused in a tenant."""
+    """Describe what people have paused or closed in a tenant."""
 
     trigger_queue_discarding: bool = False
     trigger_queue_paused: bool = False
@@ -192,7 +192,7 @@ class TenantName(msgspec.Struct, frozen=True):
     projects: int
     """Headgate only."""
     queue: int
-    """The number of items in its pipelines. Headgate only."""
+    """Number of items in its pipelines. Headgate only."""
 
 
 class ComponentShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,21 +201,21 @@ class ComponentShape(msgspec.Struct, frozen=True, kw_only=True):
     """running | paused | stopping"""
     version: str
     name: str
-    """The name to use when pausing or stopping the component. This and the following members are Headgate only."""
+    """Name with which to pause or stop the component. This and the following fields are Headgate only."""
     pid: int
     accepting: bool
-    """Whether it accepts work."""
+    """Whether it accepts new work."""
     why: str = ""
-    """Why it does not accept work."""
+    """Why it does not accept new work."""
     zone: str = ""
     running: int = 0
-    """Number of tasks in progress."""
+    """Number of requests that it is processing."""
     places: int = 0
-    """Maximum number of tasks at a time; 0 if it performs none."""
+    """Limit on the requests that it processes at once; 0 if it processes none."""
     lacks: tuple[str, ...] = ()
-    """Features that its builds do without, as text for people."""
+    """Features that its builds lack, in plain English."""
     containers: bool = False
-    """Whether jobs can run in container images there."""
+    """Whether it can run jobs in container images."""
 
 
 class HolderShape(msgspec.Struct, frozen=True):
@@ -256,13 +256,13 @@ class ProjectName(msgspec.Struct, frozen=True):
 class ProjectPipeline(msgspec.Struct, frozen=True):
     name: str
     parameters: tuple[dict[str, Any], ...]
-    """Parameters that a person may give: objects with name, type, description, values, default and required."""
+    """Parameters of the pipeline: objects with name, type, description, values, default and required."""
     jobs: tuple[tuple[dict[str, Any], ...], ...]
-    """For each job name, the variants of that job in this project."""
+    """For each job name, the job's variants in this project."""
 
 
 class ProjectConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe what one stanza, or a template that it names, says about the project."""
+    """Describe one stanza of the project, or a template that it uses."""
 
     source_context: dict[str, Any]
     """Object with project, branch, path and line."""
@@ -280,7 +280,7 @@ class ProjectShape(msgspec.Struct, frozen=True, kw_only=True):
     canonical_name: str
     type: str
     branches: tuple[str, ...]
-    """The branches that carry configuration, default branch first. Headgate only."""
+    """Branches with configuration, the default branch first. Headgate only."""
     configs: tuple[ProjectConfig, ...]
     metadata: dict[str, Any]
     """Object with merge_mode, default_branch, is_template and queue_name; empty for a project without configuration."""
@@ -309,13 +309,13 @@ class ConnectionShape(msgspec.Struct, frozen=True, kw_only=True):
     source: bool = True
     """Whether it has repositories. Headgate only."""
     server: str | msgspec.UnsetType = msgspec.UNSET
-    """The host of the forge."""
+    """Host of the forge."""
     repo_cache: str | msgspec.UnsetType | None = msgspec.UNSET
-    """An option of GitHub connections."""
+    """Only of GitHub connections."""
     ssh_server: str | msgspec.UnsetType = msgspec.UNSET
-    """An option of Gerrit connections."""
+    """Only of Gerrit connections."""
     port: int | msgspec.UnsetType = msgspec.UNSET
-    """The SSH port of a Gerrit connection."""
+    """SSH port; only of Gerrit connections."""
 
 
 class LogFile(msgspec.Struct, frozen=True):

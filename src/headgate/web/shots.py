@@ -1,4 +1,4 @@
-"""Make the status of a tenant once for each change of it that somebody looks at, and keep the latest."""
+"""Compute the status of a tenant on request, at most once per change, and cache the latest."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ ESTIMATES_MAX = 10_000
 
 TAG_CHARACTERS = 24
 SHARE, BURST_S = 0.02, 0.2
-"""Processor time for statuses of each tenant: this share of it, after a burst of this many seconds. Statuses are made
-on request within it, so any number of clients costs a fiftieth of the loop; beyond it the last status is shown.
+"""Processor time for the statuses of each tenant: a share of it, after a burst of so many seconds. Within this budget,
+statuses are computed on request; beyond it, the latest one is returned. So clients of a tenant, however many, cost a
+fiftieth of the event loop.
 """
 LEAST_S = 0.005
-"""Smallest cost that a status counts as, for its encoding, compression and sending. It limits them to four a second
-where they are cheap, which people cannot tell from more.
+"""Cost that a cheaper status counts as, which includes its encoding, compression and sending. It limits statuses to
+four a second, which is fast enough for people.
 """
 
 EstimateKey = tuple[str, str, str, str]
@@ -46,16 +47,16 @@ Problems = tuple[ProblemShape, ...]
 
 @dataclass(slots=True, eq=False)
 class Estimates:
-    """Estimate durations. `of` answers at once from cached results; `learn` reads missing ones from the history."""
+    """Estimate durations. `of` returns cached results at once; `learn` reads missing ones from the history."""
 
     history: HistoryReader
     now_ms: Callable[[], int]
     _known: dict[EstimateKey, tuple[int, float | None]] = field(default_factory=dict)
-    """Key -> the time of the query, and the estimate in seconds; None when there is none."""
+    """Key -> the time of the query, and the estimate in seconds; None: there is no estimate."""
     _missed: set[EstimateKey] = field(default_factory=set)
     _edition: int = 0
     _oldest_ms: float = math.inf
-    """Time of the oldest query whose result is still fresh, in milliseconds; infinite when there is none."""
+    """Time of the oldest query whose result is still fresh, in milliseconds; infinite if there is none."""
 
     def edition(self) -> int:
         """Return a number that grows when the estimate of a job may have changed or has become too old."""
@@ -77,7 +78,7 @@ class Estimates:
     async def learn(self) -> bool:
         """Query the history, and return whether any estimate is new or different."""
         missed, self._missed = self._missed, set()
-        # Cleared as a whole: this is rare, and what is still shown is read again at once.
+        # Everything is dropped: this is rare, and estimates that are still needed are read again at once.
         if len(self._known) > ESTIMATES_MAX:
             self._known.clear()
         different = False
@@ -86,9 +87,9 @@ class Estimates:
             try:
                 took_ms = await self.history.durations_ms(*key, limit=ESTIMATE_BUILDS_MAX)
             except HistoryUnavailable as error:
-                log.warning("no estimates: the history cannot be read: %s", error)
+                log.warning("no new estimates, as the history is unavailable: %s", error)
                 took_ms = []
-            # While the history is away, the earlier estimate stays; it is asked for again after the usual time.
+            # While the history is unavailable, the earlier estimate stays; the next query comes after the usual time.
             found = round(median(took_ms) / 1000, 1) if took_ms else was
             self._known[key] = (self.now_ms(), found)
             self._oldest_ms = min(self._oldest_ms, self._known[key][0])
@@ -133,11 +134,11 @@ class ItemPlaces:
             self._pipelines.setdefault(key, {})[pipeline.name] = None
 
     def live(self, key: str) -> Sequence[ItemSpot]:
-        """Return where a change is itself."""
+        """Return the places of a change as a live item."""
         return self._spots.get(key, ())
 
     def pipelines(self, key: str) -> tuple[str, ...]:
-        """Return the pipelines in which it is, including those in which it is only needed by others."""
+        """Return the pipelines of a change, including those in which it is only a dependency of another item."""
         return tuple(self._pipelines.get(key, ()))
 
 
@@ -146,7 +147,7 @@ class EncodedStatus:
     """Hold a status as JSON. Equal tags mean an equal status."""
 
     text: bytes
-    """The whole document, with ids in place of items."""
+    """The document, with ids instead of items."""
     items: Mapping[bytes, bytes]
     """Id of an item -> the item."""
     tag: str
@@ -166,7 +167,7 @@ class StatusEncoder:
     _known: dict[str, EncodedItem] = field(default_factory=dict)
 
     def encoded(self, status: StatusShape) -> EncodedStatus:
-        """Return the status in pieces."""
+        """Encode the status as a document and separate items, reusing items that have not changed."""
         before, self._known, pipelines = self._known, {}, []
         for pipeline in status.pipelines:
             queues = []
@@ -177,7 +178,7 @@ class StatusEncoder:
             pipelines.append({**msgspec.to_builtins(replace(pipeline, change_queues=())), "change_queues": queues})
         text = msgspec.json.encode({**msgspec.to_builtins(replace(status, pipelines=())), "pipelines": pipelines})
         found = self._known.values()
-        # Digests of unchanged items are reused, so the tag costs what has changed and not the size of the status.
+        # Digests of unchanged items are reused, so the cost depends on what has changed, not on the size of the status.
         digest = hashlib.sha256(hashlib.sha256(text).digest() + b"".join([one.digest for one in found]))
         items = {one.name: one.text for one in found}
         return EncodedStatus(text, items, digest.hexdigest()[:TAG_CHARACTERS])
@@ -185,7 +186,7 @@ class StatusEncoder:
 
 def _encoded(item: ItemShape, before: Mapping[str, EncodedItem]) -> EncodedItem:
     known = before.get(item.id)
-    # Identity is enough: an item keeps the same shape object until something of it changes (`web/itemshapes`).
+    # Comparing identities is enough: an item keeps its shape object until its shape changes (`web/itemshapes`).
     if known is not None and known.shape is item:
         return known
     name, text = msgspec.json.encode(item.id), msgspec.json.encode(item)
@@ -194,7 +195,7 @@ def _encoded(item: ItemShape, before: Mapping[str, EncodedItem]) -> EncodedItem:
 
 @dataclass(slots=True)
 class Spent:
-    """Account for the processor time that the statuses of one tenant have cost."""
+    """Account for the processor time that the statuses of one tenant have used."""
 
     left_s: float = BURST_S
     """Processor time left, in seconds; negative when more was used than allowed."""
@@ -202,7 +203,7 @@ class Spent:
     """Time at which that was computed, by the clock of the process."""
 
     def may(self, now_s: float) -> bool:
-        """Return whether another status may be made, and count it."""
+        """Return whether another status may be computed, and count it."""
         self.left_s = min(BURST_S, self.left_s + SHARE * (now_s - self.at_s))
         self.at_s = now_s
         if self.left_s <= 0.0:
@@ -217,7 +218,7 @@ class Spent:
         try:
             yield
         finally:
-            # `may` has charged the smallest cost already, before the work, so only what exceeds it is charged here.
+            # `may` has already charged `LEAST_S`, so only the excess is charged here.
             self.left_s -= max(0.0, time.thread_time() - began_s - LEAST_S)
 
     def once_more(self) -> None:
@@ -227,7 +228,7 @@ class Spent:
 
 @dataclass(slots=True)
 class Shot:
-    """Hold the status of a tenant as last read."""
+    """Hold the latest status of a tenant, with the state that it was computed from."""
 
     status: StatusShape
     encoded: EncodedStatus
@@ -236,7 +237,7 @@ class Shot:
     loaded: bool
     away: Problems
     places: ItemPlaces | None = None
-    """Places of the changes in the status; None until first requested."""
+    """Places of the changes in the status; None until they are requested."""
 
     @property
     def tag(self) -> str:
@@ -246,7 +247,7 @@ class Shot:
 
 @dataclass(slots=True)
 class Shots:
-    """Make statuses. `away` is the problem that the store cannot be reached, `problems` are those of every tenant."""
+    """Compute statuses. `away` returns the problem of an unreachable store, `problems` those of every tenant."""
 
     status: Status
     estimates: Estimates
@@ -264,17 +265,17 @@ class Shots:
             if same and known.layouts is configured.layouts:
                 return known
         spent = self._spent.setdefault(configured.tenant.name, Spent())
-        # Without a known status one is made even beyond the budget: there is nothing else to show.
+        # The first status is computed even beyond the budget, as there is nothing else to return.
         if not spent.may(time.monotonic()) and known is not None and known.loaded == loaded:
             return known
         found = self._made(configured, spent)
-        # The first status names the jobs whose estimates are missing; the second has them from the history.
+        # Computing the status registers the jobs whose estimates are missing; the second one includes these.
         if await self.estimates.learn():
             found = self._made(configured, spent)
         return found
 
     def _made(self, configured: Configured, spent: Spent) -> Shot:
-        """Return a new status, which all requests share that arrive meanwhile."""
+        """Compute and cache a new status."""
         with spent.counting():
             name, moves = configured.tenant.name, self.status.context.mirror.moves
             status = self.status.of(name, self.estimates)
@@ -286,6 +287,6 @@ class Shots:
             return found
 
     def stale(self) -> None:
-        """Have every status checked for changes at the next request, however recent the last check is."""
+        """Allow every status to be recomputed at the next request, even if the budget is used up."""
         for spent in self._spent.values():
             spent.once_more()

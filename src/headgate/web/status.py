@@ -1,4 +1,4 @@
-"""Describe what is going on now, in the shape of the API, from the mirror alone."""
+"""Describe the current status in the shapes of the API, from the mirror alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Configured(Protocol):
 
 @dataclass(slots=True)
 class PipelineView:
-    """View one pipeline: what its records say is read once for each change of them."""
+    """View one pipeline; its records are decoded again only after they have changed."""
 
     place: PipelineDir
     mirror: Mirror
@@ -57,14 +57,14 @@ class PipelineView:
     _seen: int = -1
     _loaded: LoadedState = field(init=False)
     _items: dict[str, KnownItem] = field(default_factory=dict)
-    """Id of an item -> the item as it was read."""
+    """Id of an item -> the item as decoded last."""
 
     def __post_init__(self) -> None:
         self._part = self.mirror.part(self.place.path)
 
     def state(self) -> LoadedState:
-        # Compared with a counter of this pipeline alone: changes of
-        # others do not cause its records to be decoded again.
+        # The counter is of this pipeline alone, so changes of other
+        # pipelines do not cause its records to be decoded again.
         if self._seen != self._part.moves:
             self._loaded = load(self.place, self.mirror.under(self.place.path), self._items)
             self._seen = self._part.moves
@@ -73,17 +73,17 @@ class PipelineView:
 
 @dataclass(slots=True)
 class Status:
-    """Build statuses. `tenants` know the configuration; everything else is read from the store."""
+    """Compute statuses. `tenants` have the configuration; everything else comes from the mirror."""
 
     context: Context
     tenants: Mapping[str, Configured]
     _views: dict[str, PipelineView] = field(default_factory=dict)
     """Path of a pipeline -> its view."""
     _known: dict[tuple[str, ...], ChangeStates] = field(default_factory=dict)
-    """Connections -> the states of changes that they know."""
+    """Connections -> the states of their changes."""
 
     def of(self, tenant: str, estimates: Estimating = NO_ESTIMATES) -> shapes.StatusShape:
-        """Return the status of a tenant that exists, without what changes as time goes by (see `timed`)."""
+        """Return the status of an existing tenant, without values that change with time; see `timed`."""
         configured = self.tenants[tenant]
         mirror, own = self.context.mirror, self.context.map.events.tenant(tenant)
         builds = (o.request for queue in self.context.zones() for o in queue.open(mirror))
@@ -111,7 +111,7 @@ class Status:
         )
 
     def change_states(self, tenant: str) -> ChangeStates:
-        """Return the known states of changes of a tenant's connections, which other tenants may have, too."""
+        """Return the states of all changes of a tenant's connections; other tenants may share these connections."""
         names = tuple(sorted({project.connection for project in self.tenants[tenant].tenant.projects}))
         if names not in self._known:
             self._known[names] = ChangeStates(self.context.map, self.context.mirror, names)
@@ -157,7 +157,7 @@ class Status:
                 own = item.buildset.builds if item.buildset is not None else {}
                 carried = {one.build.job: one.build for one in item.carried} if item.buildset is not None else {}
                 # Builds that survive a reset are carried until the new buildset
-                # has taken them over; then its own state counts.
+                # has taken them over; from then on, the buildset's state counts.
                 for build in {**carried, **own}.values():
                     yield pipeline, item, build
 
@@ -187,7 +187,7 @@ class Status:
         )
 
     def components(self) -> dict[str, list[shapes.ComponentShape]]:
-        """Return kind -> the processes of that kind."""
+        """Map each kind to its components."""
         found: dict[str, list[shapes.ComponentShape]] = {}
         place, mirror = self.context.map.components, self.context.mirror
         queues = (*self.context.zones(), self.context.merges)
@@ -225,7 +225,7 @@ class Status:
                 record = readable(entry, SemaphoreRecord)
                 if record is None or (part is shared and name not in configured.tenant.semaphores):
                     continue
-                # Holders of a shared semaphore in other tenants are only counted: their builds may be private.
+                # Holders of a global semaphore in other tenants are only counted, as their builds may be private.
                 own = [one for one in record.holders if part is place or one.tenant == tenant]
                 held.setdefault(name, []).extend(shapes.HolderShape(one.buildset, one.job) for one in own)
                 others[name] += len(record.holders) - len(own)
@@ -246,13 +246,13 @@ def page_root(context: Context, tenant: str) -> str:
 
 
 def timed(status: shapes.StatusShape, now_ms: int) -> shapes.StatusShape:
-    """Return the status with its changing values: how long jobs have run, and how long they may still run."""
+    """Add the values that change with time: how long jobs have run, and how long they may still run."""
     shown = ((p, tuple(timed_queue(queue, now_ms) for queue in p.change_queues)) for p in status.pipelines)
     return replace(status, pipelines=tuple(replace(pipeline, change_queues=queues) for pipeline, queues in shown))
 
 
 def timed_queue(queue: shapes.QueueShape, now_ms: int) -> shapes.QueueShape:
-    """Return a queue as `timed` does: no item has less time left than the one ahead of it."""
+    """Do as `timed` for one queue: no item has less time left than the one ahead of it."""
     left = dict[str | None, int | None]()
 
     def item(one: shapes.ItemShape) -> shapes.ItemShape:
@@ -265,7 +265,7 @@ def timed_queue(queue: shapes.QueueShape, now_ms: int) -> shapes.QueueShape:
 
 
 def timed_item(item: shapes.ItemShape, now_ms: int) -> shapes.ItemShape:
-    """Return an item as `timed` does, as if nothing were ahead of it."""
+    """Do as `timed` for one item, as if nothing were ahead of it."""
 
     def job(one: shapes.JobShape) -> shapes.JobShape:
         if not one.running or one.start_time is None:
@@ -279,10 +279,11 @@ def timed_item(item: shapes.ItemShape, now_ms: int) -> shapes.ItemShape:
 
 
 def remaining_ms(jobs: tuple[shapes.JobShape, ...]) -> int | None:
-    """Return the milliseconds until the last job of an item ends, counting those to come as long as they usually take;
-    None if nobody knows."""
+    """Return the milliseconds until the last job of an item ends, if jobs that have not begun take as long as
+    estimated; None: there is no estimate."""
     ends: dict[str, int] = {}
-    for job in jobs:  # dependencies come first in the order of a frozen graph, or count as nothing
+    # In a frozen graph, dependencies precede the jobs that depend on them; one that does not counts as 0.
+    for job in jobs:
         if job.result is not None:
             ends[job.name] = 0
         elif job.remaining_time is not None:

@@ -31,26 +31,26 @@ _PLAIN: dict[int, Json] = {
     FieldDescriptor.TYPE_UINT64: {"type": "string", "pattern": "^[0-9]+$"},
     FieldDescriptor.TYPE_INT64: {"type": "string", "pattern": "^-?[0-9]+$"},
 }
-"""Type of a Protobuf field -> its schema; Protobuf's JSON writes 64-bit numbers as text."""
+"""Type of a Protobuf field -> its schema; Protobuf's JSON encodes 64-bit numbers as strings."""
 REFUSALS = {
     400: "INVALID_ARGUMENT: a field is wrong, or the body is not a JSON object.",
     401: "UNAUTHENTICATED: no credentials, or wrong ones.",
-    403: "PERMISSION_DENIED: this caller may not.",
-    404: "NOT_FOUND: there is no such thing.",
-    409: "ALREADY_EXISTS, or ABORTED: somebody else changed it meanwhile.",
+    403: "PERMISSION_DENIED: the caller lacks the permission.",
+    404: "NOT_FOUND: no such object, or the caller may not see it.",
+    409: "ALREADY_EXISTS, or ABORTED: another request changed it in the meantime.",
     410: "OUT_OF_RANGE: the journal no longer reaches back that far.",
-    412: "FAILED_PRECONDITION: something has to be done first.",
+    412: "FAILED_PRECONDITION: something else must exist or change first.",
     413: "INVALID_ARGUMENT: the body is too large.",
     422: "RESOURCE_EXHAUSTED: a quota or a limit is reached.",
-    503: "UNAVAILABLE: the store is away; try again.",
-    504: "DEADLINE_EXCEEDED: it takes too long.",
+    503: "UNAVAILABLE: the store is unreachable; try again.",
+    504: "DEADLINE_EXCEEDED: the request took too long.",
 }
 """HTTP status -> its meaning, with the name of the gRPC status."""
 
 FILES = ("inventory.js", "live.js", "page.js", "style.css", "icon.svg")
-"""Static files that the page needs; they are served even without a gate."""
+"""Static files that the page needs; the inventory serves them itself, as it may run without a gate."""
 SESSION = ("user", "project", "partition")
-"""Parts of a session: sent as headers such as `headgate-user`, or as a session in the body."""
+"""Fields of a session: sent as headers such as `headgate-user`, or as `session` in the body."""
 
 _HTTP = {
     StatusCode.INVALID_ARGUMENT: 400,
@@ -119,7 +119,7 @@ def openapi_document(routes: Iterable[HttpRoute], service: ServiceDescriptor) ->
         },
         "Malformed": {
             "type": "object",
-            "description": "The answer to an address with control characters.",
+            "description": "The response to an address that contains control characters.",
             "properties": {"error": {"type": "string"}, "description": {"type": "string"}},
             "required": ["error", "description"],
         },
@@ -192,7 +192,7 @@ def _named(name: str) -> Json:
 
 def _ref(message: Descriptor, schemas: dict[str, Json]) -> Json:
     if message.name not in schemas:
-        schemas[message.name] = {}  # before its fields, which may be of it
+        schemas[message.name] = {}  # registered before its fields are visited: a message may contain itself
         properties = {field.name: _field(field, schemas) for field in message.fields}
         schemas[message.name] = {"type": "object", "properties": properties, "additionalProperties": False}
     return _named(message.name)
@@ -217,14 +217,14 @@ def _value(field: FieldDescriptor, schemas: dict[str, Json]) -> Json:
 
 @rest.get("/", include_in_schema=False)
 async def inventory_page() -> rest.Response[str]:
-    """Return the page; its files are found beside it, wherever the inventory is served."""
+    """Return the page of the inventory. Its links are relative, so it works under any prefix."""
     text = document("inventory", "Inventory").replace('"/static/', '"static/').replace('href="/"', 'href="?"')
     return rest.Response(text, media_type="text/html", headers={"Cache-Control": "no-cache"})
 
 
 @rest.get(["/static/{name:str}", "/static/{edition:str}/{name:str}"], include_in_schema=False)
 async def inventory_file(request: rest.HttpRequest, name: str, edition: str = "") -> rest.Response[bytes | None]:
-    """Serve one of the files that the page is made of."""
+    """Serve one of the static files of the page."""
     headers = request.headers
     if name not in FILES:
         raise rest.NotFoundException(f"there is no {name}")
@@ -235,7 +235,7 @@ PAGES = (inventory_page, inventory_file)
 
 
 def create_app(parts: Sequence[object]) -> rest.WebApplication:
-    """Create the application. `parts` answer the methods, as for gRPC."""
+    """Create the application. The `parts` implement the methods, as for gRPC."""
     answers = methods(V1, parts)
     handlers = [_handler(route, *answers[route.method]) for route in ROUTES]
     return rest.WebApplication([*handlers, _openapi(), *PAGES], body_max_bytes=REQUEST_SIZE_MAX_BYTES)
@@ -286,7 +286,7 @@ async def _read(route: HttpRoute, request: rest.HttpRequest, message: Message) -
     else:
         for key, value in request.query.pairs:
             _put(fields, key.split("."), value)
-    # The path wins: a body cannot name another object than the address, which logs and proxies see.
+    # The path wins: logs and proxies see only the address, so the body must not name another object.
     fields |= request.path_params
     session = {name: request.headers.get(f"headgate-{name}", "") for name in SESSION}
     given = fields.get("session", {})
@@ -296,28 +296,28 @@ async def _read(route: HttpRoute, request: rest.HttpRequest, message: Message) -
     try:
         return ParseDict(_flags(fields, message), message)
     except (ParseError, RecursionError) as error:
-        raise Invalid(f"this is not what {route.method} takes: {error}") from error
+        raise Invalid(f"invalid request for {route.method}: {error}") from error
 
 
 def _put(fields: dict[str, Any], names: list[str], value: str) -> None:  # JSON
     for name in names[:-1]:
         inner = fields.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise Invalid(f"{name} is given twice, and not alike")
+            raise Invalid(f"{name} is given both as a value and as an object with fields")
         fields = inner
     fields[names[-1]] = value
 
 
 def _flags(fields: dict[str, Any], message: Message) -> dict[str, Any]:  # JSON
-    """Turn the words true and false, as in query parameters, into truth values where the message wants those."""
+    """Convert the strings `true` and `false` of query parameters to booleans where the message has a boolean field."""
     words = {"true": True, "false": False}
     flags = {f.name for f in message.DESCRIPTOR.fields if f.type == FieldDescriptor.TYPE_BOOL}
     return {k: words.get(v, v) if k in flags and isinstance(v, str) else v for k, v in fields.items()}
 
 
 async def _stream(messages: AsyncIterator[Message]) -> rest.StreamResponse:
-    """Stream one line of JSON per message. An immediate refusal is answered with its status."""
-    # The status line can be chosen only before the first piece; later errors are a line of the stream.
+    """Stream one line of JSON per message. If the call fails before the first one, raise its error."""
+    # The HTTP status can be chosen only before the first piece; a later error becomes a line of the stream.
     first = await anext(messages)
 
     async def lines() -> AsyncIterator[bytes]:

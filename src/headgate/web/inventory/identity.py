@@ -1,4 +1,4 @@
-"""Identify callers: by bearer tokens and client certificates or, for development, by what the session says."""
+"""Identify callers: by bearer tokens and client certificates or, for development, by the session of the request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.services.inventory.inventory import Inventory
 
 @dataclass(frozen=True, slots=True)
 class InventoryCall:
-    """Represent one request, whatever the protocol."""
+    """Represent one request, over gRPC or HTTP."""
 
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Headers of the request, with names in lower case."""
@@ -37,14 +37,14 @@ class SessionInfo(msgspec.Struct, frozen=True):
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Identify a caller; without a named project, the first one applies."""
+    """Identify a caller. If the session names no project, the first of `projects` applies."""
 
     user: str
     projects: tuple[str, ...]
     roles: frozenset[str] = frozenset()
-    """Roles that are held everywhere, and `role@partition` for those held in one partition, which they also open."""
+    """Roles held everywhere, and `role@partition` for a role held in one partition, which it also opens."""
     partitions: tuple[str, ...] | None = None
-    """Names or UUIDs of the partitions that are open; `*` means all; None: the credential names none."""
+    """Names or UUIDs of the partitions that the caller may enter; `*` means all; None: the credential names none."""
 
     @property
     def everywhere(self) -> frozenset[str]:
@@ -68,8 +68,8 @@ class Identity(Protocol):
 
 
 class Trusting:
-    """Trust every caller, for clients without tokens on loopback: the name that a caller gives is accepted, and
-    everybody may administer partitions, types and definitions.
+    """Trust every caller, for clients without tokens on loopback: accept the name that a caller gives, and permit
+    everybody to administer partitions, types and definitions.
     """
 
     def who(self, call: InventoryCall, session: SessionInfo) -> Principal:
@@ -77,7 +77,7 @@ class Trusting:
 
 
 def _as_they_say(call: InventoryCall, session: SessionInfo) -> Principal:
-    """Trust the caller's own account of itself; take more roles from the header `roles`, separated by commas."""
+    """Return the caller that the session claims; the header `roles` adds roles, separated by commas."""
     roles = {role for role in call.metadata.get("roles", "").split(",") if role}
     return Principal(
         session.user, (session.project,) if session.project else (), frozenset({OPERATOR, *roles}), (EVERY,)
@@ -90,10 +90,10 @@ GRANTS_MAX = 1_000
 
 
 class Verifying:
-    """Verify a token, whose claims `projects`, `roles` and `partitions` say more, or a certificate (CN, O: projects,
-    OU: roles, L: partitions).
+    """Verify a token, with its claims `projects`, `roles` and `partitions`, or a client certificate (CN: user,
+    O: projects, OU: roles, L: partitions).
 
-    Whoever brings the operator's token is who they say.
+    With the operator's token, a caller may claim any identity.
     """
 
     def __init__(self, tokens: Sequence[Authenticator] = (), operator: str = "") -> None:
@@ -102,13 +102,13 @@ class Verifying:
     def who(self, call: InventoryCall, session: SessionInfo) -> Principal:
         scheme, _, token = call.metadata.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            # In constant time; an empty operator's token permits nobody.
+            # In constant time, so that the response time reveals nothing of the token; an empty one permits nobody.
             if self._operator and hmac.compare_digest(token.strip().encode(), self._operator.encode()):
                 return _as_they_say(call, session)
             return self._of_token(token.strip())
         if call.certificate:
             return _of_certificate(call.certificate)
-        raise Unauthenticated("say who you are: with a bearer token in `authorization`, or a client certificate")
+        raise Unauthenticated("no credentials: send a bearer token in `authorization`, or a client certificate")
 
     def _of_token(self, token: str) -> Principal:
         try:
@@ -151,20 +151,20 @@ class CallerSessions:
     """Find the caller of a request's session."""
 
     def __init__(self, identity: Identity, inventory: Inventory, open_partitions: Sequence[str] = ()) -> None:
-        """Open `open_partitions`, names or uuids, to credentials that name none; `*`: every one."""
+        """Let credentials that name no partitions enter `open_partitions` (names or uuids; `*`: all)."""
         self._identity, self._inventory, self._open = identity, inventory, tuple(open_partitions)
 
     async def anybody(self, call: InventoryCall, session: SessionInfo) -> Caller:
-        """Return the caller without a partition, with the roles held everywhere, and with a project if there is one.
+        """Return the caller, without a partition, with the roles held everywhere, and with its project, if any.
 
         Raise Unauthenticated, PermissionDenied, Invalid.
         """
         return (await self._known(call, session))[0]
 
     async def at(self, call: InventoryCall, session: SessionInfo, named: str) -> Caller:
-        """Return the caller in the partition named, with the roles held there; without one, as `anybody` does.
+        """Return the caller in the named partition, with the roles held there; if none is named, do as `anybody`.
 
-        Raise also Unmet, and PermissionDenied for a partition that is not open to the caller.
+        Raise also Unmet, and PermissionDenied for a partition that the caller may not enter.
         """
         caller, local_roles = await self._known(call, session)
         if not named:
@@ -178,9 +178,9 @@ class CallerSessions:
         for what, text in (("user", session.user), ("project", session.project), ("partition", session.partition)):
             names.value(text, f"{what} of the session", size_max_bytes=names.NAME_SIZE_MAX_BYTES)
         principal = self._identity.who(call, session)
-        # The session cannot choose another identity; it only states what a client believes, and a mismatch is an error.
+        # The session cannot choose another identity: it states what the client believes, and a mismatch is an error.
         if session.user and session.user != principal.user:
-            raise PermissionDenied(f"the session says that this is {session.user}, but it is {principal.user}")
+            raise PermissionDenied(f"the session names user {session.user}, but the credentials are {principal.user}'s")
         if session.project and session.project not in principal.projects and ADMIN not in principal.roles:
             raise PermissionDenied(f"{principal.user} does not belong to project {session.project}")
         project = session.project or (principal.projects[0] if principal.projects else "")
@@ -189,18 +189,19 @@ class CallerSessions:
         return Caller(principal.user, project, "", principal.everywhere, partitions), local_roles
 
     async def _open_to(self, principal: Principal, local: Iterable[str]) -> frozenset[str] | None:
-        """Return the uuids of the partitions that are open; None: every one, as for who operates them all."""
+        """Return the uuids of the partitions that the caller may enter; None: all, as for administrators and
+        operators."""
         named = self._open if principal.partitions is None else principal.partitions
         if EVERY in named or principal.everywhere & {ADMIN, OPERATOR}:
             return None
         return frozenset([*local, *[uuid for name in named[:GRANTS_MAX] if (uuid := await self._uuid(name))]])
 
     async def _uuid(self, named: str) -> str:
-        """Return the uuid of a partition that a credential names; empty, if there is none."""
+        """Return the uuid of a partition that a credential names; empty: it does not exist."""
         try:
             return await self._inventory.partition(named)
         except (Unmet, names.Invalid):
-            # A credential may outlive a partition: a stale name opens nothing, but must not disable the rest of it.
+            # A credential may outlive a partition: a stale name opens nothing, but its other names stay valid.
             return ""
 
     async def caller(self, call: InventoryCall, session: SessionInfo) -> Caller:

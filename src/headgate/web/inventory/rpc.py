@@ -1,4 +1,4 @@
-"""Turn the declaration of a service into what gRPC calls, and every way a request can end into a status."""
+"""Build the gRPC handlers of a service from its declaration, and convert errors to statuses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headgate.web.inventory.identity import InventoryCall
 log = logging.getLogger("headgate.inventory")
 
 DETAIL_SIZE_MAX_CHARS = 1_000
-"""Limit on the length of a status text, which travels in small headers."""
+"""Limit on the length of a status message: gRPC sends it in a header, and headers are limited."""
 
 CALL_MAX_S = 60.0
 """Time limit of a call that is not a stream, unless its client sets an earlier deadline."""
@@ -60,10 +60,9 @@ def status(error: Exception) -> RpcStatus:
     for kind, code in _CODES:
         if isinstance(error, kind):
             return RpcStatus(code, _short(str(error) or code.value[1]))
-    log.error("a request failed in a way nobody foresaw", exc_info=error)
-    return RpcStatus(
-        grpc.StatusCode.INTERNAL, _short(f"this should not happen: {type(error).__name__}; the log says more")
-    )
+    log.error("a request failed with an unexpected error", exc_info=error)
+    text = f"unexpected error: {type(error).__name__}; the server's log has the details"
+    return RpcStatus(grpc.StatusCode.INTERNAL, _short(text))
 
 
 def _short(text: str) -> str:
@@ -74,17 +73,17 @@ def _short(text: str) -> str:
 def methods(
     service: ServiceDescriptor, parts: Sequence[object]
 ) -> dict[str, tuple[MethodDescriptor, Callable[..., Any]]]:  # of any message
-    """Map the name of each method to its declaration and to what answers it, from whichever part has it."""
+    """Map the name of each method to its declaration and to the function of the part that implements it."""
     found = {}
     for method in service.methods:
         answer = next((getattr(part, method.name) for part in parts if hasattr(part, method.name)), None)
-        assert answer is not None, f"{method.full_name} is answered by nobody"
+        assert answer is not None, f"no part implements {method.full_name}"
         found[method.name] = (method, answer)
     return found
 
 
 def calls(service: ServiceDescriptor, parts: Sequence[object]) -> grpc.GenericRpcHandler:
-    """Build the handler: each method is answered by the part that has a method of its name, `answer(call, request)`."""
+    """Build the gRPC handler: a part implements a method if it has one of the same name, `answer(call, request)`."""
     made = {name: _made(method, answer) for name, (method, answer) in methods(service, parts).items()}
     return grpc.method_handlers_generic_handler(service.full_name, made)
 

@@ -23,7 +23,7 @@ from headgate.web.inventory.identity import CallerSessions, InventoryCall, Sessi
 T = TypeVar("T")
 
 DELETED_MAX = 10_000
-"""Limit on the objects that one request deletes."""
+"""Limit on the objects that one request may delete."""
 _SORTS = {"partition": "partition", "object_type": "type", "project": "project", "uuid": "uuid", "name": "name"}
 
 
@@ -43,19 +43,19 @@ def session_of(request: _Request) -> SessionInfo:
 def chosen(
     found: Iterable[T], options: pb.SearchOptions, fields: Sequence[str], key: Callable[[T], str]
 ) -> Sequence[T]:
-    """Sort the elements, and return those after the marker up to the limit, as the options say. Raise Invalid."""
+    """Sort the elements by the options, and return those after the marker, up to the limit. Raise Invalid."""
     several = list(found)
-    # Sorting is stable, so sorting by the least significant field first leaves the elements in the order of all.
+    # Sorting is stable: sorting by the least significant field first results in the order of all fields.
     for sort in reversed(options.sort_fields):
         if sort.field not in fields:
-            raise names.Invalid(f"sorting by {sort.field!r} is not possible; it is {' or '.join(fields)}")
+            raise names.Invalid(f"cannot sort by {sort.field!r}; sort by {' or '.join(fields)}")
         name = sort.field
         several.sort(key=lambda one: str(getattr(one, name)), reverse=sort.direction == pb.DESC)
     if options.marker:
         keys = [key(one) for one in several]
         marker = names.normal(options.marker) if names.is_uuid(options.marker) else options.marker
         if marker not in keys:
-            raise names.Invalid(f"marker {options.marker!r} is none of what was found")
+            raise names.Invalid(f"marker {options.marker!r} is not among the results")
         several = several[keys.index(marker) + 1 :]
     return several[: options.limit or None]
 
@@ -92,8 +92,8 @@ class RunmPartitions:
     async def partition_create(
         self, call: InventoryCall, request: pb.PartitionCreateRequest
     ) -> pb.PartitionCreateResponse:
-        """Create a partition. An empty system starts with this call: its session needs no partition, and none at all
-        where everybody is trusted."""
+        """Create a partition. This is the first call to an empty system, so its session needs no partition; where every
+        caller is trusted, it needs no session."""
         session = session_of(request) if request.HasField("session") else SessionInfo()
         caller = await self._sessions.anybody(call, SessionInfo(session.user, session.project))
         if not request.HasField("partition"):
@@ -110,10 +110,10 @@ class RunmPartitions:
 
 
 def _matches(partition: Partition, wanted: pb.PartitionFindFilter) -> bool:
-    """Tell whether the partition fits everything the filter says; one that says nothing at all matches nothing."""
+    """Return whether the partition meets all conditions of the filter; an empty filter matches nothing."""
     uuid, name = wanted.uuid_filter, wanted.name_filter
     if not uuid.uuid and not name.name:
-        # A filter that says nothing would otherwise match every partition that the caller may enter.
+        # An empty filter would otherwise match every partition that the caller may enter.
         return False
     by_uuid = not uuid.uuid or fits(partition.uuid, _uuid(uuid), uuid.use_prefix)
     return by_uuid and (not name.name or fits(partition.name, name.name, name.use_prefix))
@@ -234,7 +234,8 @@ class RunmDefinitions:
     async def _place(
         self, call: InventoryCall, session: SessionInfo, partition: str, type: str
     ) -> tuple[DefinitionScope, Caller]:
-        """Return the place, and the caller as it is there.  Raise Unmet, Denied."""
+        """Return the definition's scope, and the caller with the roles held in its partition.  Raise Unmet,
+        PermissionDenied."""
         caller = await self._sessions.at(call, session, partition)
         names.value(type, "provider type", size_max_bytes=names.NAME_SIZE_MAX_BYTES)
         if type and await Basis(self._inventory.facts).provider_type(type) is None:
@@ -270,14 +271,15 @@ class RunmObjects:
         if not given.partition:
             raise names.Invalid("the object has no partition")
         keys = [one.key for one in given.properties]
-        # Counting is quadratic, so it is done only within the limit; what exceeds it is refused below.
+        # Counting is quadratic, so it is done only within the limit; more properties are refused below.
         if twice := sorted({key for key in keys if keys.count(key) > 1} if len(keys) <= names.ATTRIBUTES_MAX else ()):
             raise names.Invalid(f"property {twice[0]} is given twice")
         if len(keys) > names.ATTRIBUTES_MAX:
             raise names.Invalid(f"the object has {len(keys)} properties; at most {names.ATTRIBUTES_MAX} are allowed")
         created = Object.of(given)
         per_project = await self._per_project(created.type)
-        # An operator's object belongs to no project unless its type requires one; anybody else's belongs to their own.
+        # By default, an operator's object belongs to no project, unless its type requires one; anybody else's belongs
+        # to the project of its creator.
         project = created.project or (caller.project if per_project or not caller.operator else "")
         object = msgspec.structs.replace(
             created,
@@ -293,9 +295,9 @@ class RunmObjects:
     ) -> pb.DeleteResponse:
         caller = await self._sessions.caller(call, session_of(request))
         if not request.uuids:
-            raise names.Invalid("there are no uuids")
+            raise names.Invalid("the request has no uuids")
         if len(request.uuids) > DELETED_MAX:
-            raise names.Invalid(f"there are {len(request.uuids)} uuids; at most {DELETED_MAX} are deleted at once")
+            raise names.Invalid(f"the request has {len(request.uuids)} uuids; at most {DELETED_MAX} are allowed")
         uuids = [names.uuid(one) for one in request.uuids]
         return pb.DeleteResponse(num_deleted=await self._inventory.remove(caller, uuids))
 
@@ -305,22 +307,21 @@ class RunmObjects:
         options = request.options
         for sort in options.sort_fields:
             if sort.field not in _SORTS:
-                raise names.Invalid(f"sorting by {sort.field!r} is not possible; it is {', '.join(_SORTS)}")
+                raise names.Invalid(f"cannot sort by {sort.field!r}; sort by {', '.join(_SORTS)}")
         sorts = [Sort(_SORTS[one.field], one.direction == pb.DESC) for one in options.sort_fields]
         every = self._inventory.every(caller, filters, limit=options.limit, marker=options.marker, sorts=sorts)
         async for found in every:
             yield found.object.message()
 
     async def _filters(self, caller: Caller, any: Sequence[pb.ObjectFilter]) -> list[Filter]:
-        """Return the filters whose partitions and types exist. Raise Unmet when there are filters, but none of that
-        kind."""
+        """Return the filters whose partitions and types exist. Raise Unmet if filters were given and none is left."""
         found, missing = [], []
         for one in any:
             try:
                 found.append(await self._inventory.filter(caller, _expression(one)))
             except Unmet as error:
                 missing.append(error)
-        # Filters are alternatives: one that names something unknown matches nothing and must not spoil the others.
+        # Filters are alternatives: one that names something unknown matches nothing and must not fail the others.
         if missing and not found:
             raise missing[0]
         return found

@@ -29,7 +29,7 @@ from headgate.web.peers.connections import Tls, peer_of
 log = logging.getLogger("headgate.inventory")
 
 STREAMS_MAX = 500
-"""Limit on the streams of all connections: half of the calls that may run at a time."""
+"""Limit on the streams of all connections: half of the calls that may run at once."""
 CONCURRENT_CALLS_MAX = 1_000
 REQUEST_SIZE_MAX_BYTES = 4_000_000
 GRACE_S = 2.0
@@ -48,7 +48,7 @@ IDLE_MAX_MS = 600_000
 RUNM = runm_pb2.DESCRIPTOR.services_by_name["RunmMetadata"]
 V1 = inventory_pb2.DESCRIPTOR.services_by_name["Inventory"]
 
-GIVES_WAY = f"there are {STREAMS_MAX} streams, and your address has most of them: the oldest gives way"
+GIVES_WAY = f"the limit of {STREAMS_MAX} streams is exceeded; your address has the most, so its oldest was ended"
 
 Handler = Any  # grpc.RpcMethodHandler: its stubs leave the messages open
 Context = Any  # grpc.aio.ServicerContext, likewise
@@ -63,7 +63,7 @@ class _Stream:
 
 
 class Streams(grpc.aio.ServerInterceptor):
-    """Count the streams of every service. Beyond the limit, the oldest stream of the caller with most streams ends."""
+    """Limit the streams of all services. Beyond the limit, end the oldest stream of the host with the most streams."""
 
     def __init__(self) -> None:
         self._running = list[_Stream]()
@@ -93,8 +93,8 @@ class Streams(grpc.aio.ServerInterceptor):
                 except asyncio.CancelledError:
                     if not stream.ended:
                         raise
-                    # This cancellation is ours and is answered here; left
-                    # pending, it would interrupt the next wait as well.
+                    # This cancellation is our own and ends here; if it stayed
+                    # pending, it would interrupt the next await as well.
                     stream.task.uncancel()
                     await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, GIVES_WAY)
 
@@ -106,7 +106,7 @@ class Streams(grpc.aio.ServerInterceptor):
         assert task is not None, "gRPC has a task for each call"
         stream = _Stream(host_of(peer), task)
         self._running.append(stream)
-        # Streams that have been asked to end may take a while; counted, they would end others needlessly.
+        # Streams that were cancelled may take a while to end; if they counted, others would be ended needlessly.
         living = [other for other in self._running if not other.ended]
         if len(living) > STREAMS_MAX:
             most = Counter(other.host for other in living).most_common(1)[0][0]
@@ -120,7 +120,7 @@ class Streams(grpc.aio.ServerInterceptor):
 
 
 def host_of(peer: str) -> str:
-    """Return the host that the streams of a peer of gRPC count for."""
+    """Return the host of a gRPC peer, by which its streams are counted."""
     # The peer is `ipv4:ADDRESS:PORT` or, with a percent sign for each bracket, `ipv6:[ADDRESS]:PORT`.
     # Without the port, all connections of one host count together.
     family, _, address = unquote(peer).rpartition(":")[0].partition(":")
@@ -128,7 +128,7 @@ def host_of(peer: str) -> str:
 
 
 def credentials(tls: Tls) -> grpc.ServerCredentials:
-    """Return credentials whose files are read again for the next connection once they have changed. Raise UserError."""
+    """Return TLS credentials; changed files apply from the next connection on. Raise UserError."""
 
     def read() -> grpc.ServerCertificateConfiguration:
         pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
@@ -144,20 +144,20 @@ def credentials(tls: Tls) -> grpc.ServerCredentials:
         try:
             good[0] = read()
         except OSError as error:
-            log.error("the certificate cannot be read, the one before is shown: %s", error)
+            log.error("the certificate cannot be read, so the previous one stays in use: %s", error)
         return good[0]
 
     return grpc.dynamic_ssl_server_credentials(good[0], again, require_client_authentication=tls.client_ca is not None)
 
 
 def runm_parts(sessions: CallerSessions, inventory: Inventory) -> Sequence[object]:
-    """Return the parts that answer runm.RunmMetadata."""
+    """Return the parts that implement runm.RunmMetadata."""
     kinds = (RunmPartitions, RunmTypes, RunmObjects, RunmDefinitions)
     return [kind(sessions, inventory) for kind in kinds]
 
 
 def v1_parts(sessions: CallerSessions, inventory: Inventory) -> Sequence[object]:
-    """Return the parts that answer headgate.inventory.v1.Inventory."""
+    """Return the parts that implement headgate.inventory.v1.Inventory."""
     return [Additions(sessions, inventory), Administration(sessions, inventory), LeaseRoutes(sessions, inventory)]
 
 
@@ -175,7 +175,7 @@ async def serve(
     """
     options = [
         ("grpc.max_receive_message_length", REQUEST_SIZE_MAX_BYTES),
-        # Otherwise gRPC shares a port that is taken already, and calls reach either process at random.
+        # Otherwise gRPC would share a port that another process uses, and calls would reach either at random.
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", CALLS_OF_CONNECTION_MAX),
         ("grpc.max_metadata_size", METADATA_MAX_BYTES),
@@ -197,14 +197,14 @@ async def serve(
     try:
         port = server.add_secure_port(address, credentials(tls)) if tls else server.add_insecure_port(address)
     except RuntimeError as error:
-        raise UserError(f"{address} cannot be listened on: {error}; choose another address or port") from error
+        raise UserError(f"cannot listen on {address}: {error}; choose another address or port") from error
     await server.start()
     try:
         for name in ("", *names):
             await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
         bound(port)
         await stop.wait()
-        # Load balancers see that it is not serving before calls are refused.
+        # First report NOT_SERVING, so that load balancers send no more calls before calls are refused.
         await servicer.enter_graceful_shutdown()
     finally:
         await server.stop(GRACE_S)

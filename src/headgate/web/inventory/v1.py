@@ -22,14 +22,14 @@ from headgate.web.inventory.identity import CallerSessions, InventoryCall, Sessi
 from headgate.web.inventory.rpc import status
 
 PORTION_MAX = 100
-"""Number of objects that are encoded before other tasks have a turn."""
+"""Number of objects that are encoded before other tasks may run."""
 QUIET_S = 15.0
 """Longest interval between two progress messages of a watch."""
 STEPS_MAX = 100
 PARTED_STEPS_MAX = 1_000
 FILTERS_MAX = 100
 FILTER_SIZE_MAX_BYTES = 8_000
-"""Size of a filter expression in text form."""
+"""Size limit of a filter expression in text form."""
 VALUES_MAX = 1_000
 """Limit on the values in one list of a filter."""
 
@@ -83,7 +83,7 @@ class Additions:
         caller = await self._caller(call, request.session)
         most = PARTED_STEPS_MAX if request.in_parts else STEPS_MAX
         if len(request.steps) > most:
-            raise names.Invalid(f"there are {len(request.steps)} steps; at most {most} are done at once")
+            raise names.Invalid(f"the request has {len(request.steps)} steps; at most {most} are allowed")
         if request.in_parts:
             return await self._in_parts(caller, request)
         steps = [await self._step(caller, one) for one in request.steps]
@@ -91,11 +91,11 @@ class Additions:
         return pb.ApplyResponse(objects=[message(*one) for one in written.objects], revision=written.revision)
 
     async def _in_parts(self, caller: model.Caller, request: pb.ApplyRequest) -> pb.ApplyResponse:
-        """Raise Invalid when nothing of it can be done."""
+        """Perform each step on its own, and report those that failed. Raise Invalid for a malformed request."""
         if request.validate_only:
-            raise names.Invalid("validate_only is for steps that are done together, not in parts")
+            raise names.Invalid("validate_only and in_parts are mutually exclusive")
         if not request.steps:
-            raise names.Invalid("there is nothing to do: give at least one step")
+            raise names.Invalid("the request has no steps: give at least one")
         steps: list[Step] = []
         numbers: list[int] = []
         failures: dict[int, Exception] = {}
@@ -103,7 +103,7 @@ class Additions:
             try:
                 steps.append(await self._step(caller, one))
                 numbers.append(number)
-            # Parts are independent: a step that cannot be read fails alone, under its own number.
+            # Parts are independent: a malformed step fails alone, under its own number.
             except (InventoryError, names.Invalid) as error:
                 failures[number] = error
         outcomes, revision = await self._inventory.apply_in_parts(caller, steps)
@@ -112,7 +112,7 @@ class Additions:
             if isinstance(outcome, tuple):
                 objects[number] = message(*outcome)
             else:
-                failures[number] = outcome or names.Invalid("nothing became of it")
+                failures[number] = outcome or names.Invalid("the step was not performed")
         statuses = [(number, status(error)) for number, error in sorted(failures.items())]
         refusals = [pb.Failure(step=number, status=one.code.name, detail=one.detail) for number, one in statuses]
         return pb.ApplyResponse(objects=objects, revision=revision, failures=refusals)
@@ -138,7 +138,7 @@ class Additions:
 
     async def _filters(self, caller: model.Caller, any: Sequence[pb.Filter], texts: Sequence[str] = ()) -> list[Filter]:
         if (count := len(any) + len(texts)) > FILTERS_MAX:
-            raise names.Invalid(f"there are {count} filters; at most {FILTERS_MAX} are allowed")
+            raise names.Invalid(f"the request has {count} filters; at most {FILTERS_MAX} are allowed")
         expressions = [expression(one) for one in any]
         for one in texts:
             expressions.append(parse(names.value(one, "filter", size_max_bytes=FILTER_SIZE_MAX_BYTES)))
@@ -154,7 +154,7 @@ class Additions:
             case "delete":
                 return Remove(names.uuid(step.delete.uuid), step.delete.expected_generation)
             case _:
-                raise names.Invalid("a step neither creates nor updates nor deletes")
+                raise names.Invalid("a step has none of create, update and delete")
 
     async def _created(self, caller: model.Caller, object: model.Object) -> model.Object:
         names.name(object.type, "type")
@@ -221,9 +221,9 @@ def _items(items: Sequence[pb.Item]) -> tuple[PropertyFilter, ...]:
 
 
 def _order(order: pb.Item.Order) -> str:
-    """Return the sign.  Raise Invalid."""
+    """Return the operator of a comparison of numbers; empty: values are compared as strings.  Raise Invalid."""
     if order not in ORDERS:
-        raise names.Invalid(f"{order} is no order of numbers; it is one of {', '.join(pb.Item.Order.keys())}")
+        raise names.Invalid(f"order {order} is unknown; use one of {', '.join(pb.Item.Order.keys())}")
     return ORDERS[order]
 
 
@@ -248,7 +248,7 @@ class Administration:
     async def ListPartitions(self, call: InventoryCall, request: pb.ListPartitionsRequest) -> pb.ListPartitionsResponse:
         caller = await self._sessions.anybody(call, session_info(request.session))
         if request.limit > PARTITIONS_MAX:
-            raise names.Invalid(f"limit is {request.limit}; an answer has at most {PARTITIONS_MAX} partitions")
+            raise names.Invalid(f"limit is {request.limit}; at most {PARTITIONS_MAX} partitions are returned at once")
         after = names.uuid(request.page_token, "page token") if request.page_token else ""
         found, token = await self._admin.open_partitions(caller, after, request.limit or PARTITIONS_MAX)
         return pb.ListPartitionsResponse(partitions=[_partition(*one) for one in found], next_page_token=token)
@@ -262,12 +262,12 @@ class Administration:
                 *await self._admin.rename_partition(caller, uuid, given.name, request.expected_generation)
             )
         if request.expected_generation:
-            raise names.Invalid(f"there is no partition {uuid}; expected_generation is for one there is")
+            raise names.Invalid(f"there is no partition {uuid}; expected_generation needs an existing one")
         return _partition(*await self._admin.create_partition(caller, model.Partition(uuid, given.name)))
 
     async def DeletePartition(self, call: InventoryCall, request: pb.DeletePartitionRequest) -> pb.Empty:
         caller = await self._sessions.anybody(call, session_info(request.session))
-        # Checked before the name is looked up, so that strangers cannot find out which partitions exist.
+        # Authorized before the name is resolved, so that strangers cannot find out which partitions exist.
         self._admin.allow(caller)
         await self._admin.delete_partition(caller, await self._inventory.partition(request.partition))
         return pb.Empty()
@@ -316,7 +316,8 @@ class Administration:
         return pb.Empty()
 
     async def _place(self, call: InventoryCall, request: _OfPlace) -> tuple[DefinitionScope, model.Caller]:
-        """Return the place, and the caller as it is there.  Raise Invalid, Unmet, Denied, Unauthenticated."""
+        """Return the definition's scope, and the caller with the roles held in its partition.  Raise Invalid, Unmet,
+        PermissionDenied, Unauthenticated."""
         given = request.place
         caller = await self._sessions.at(call, session_info(request.session), given.partition)
         names.name(given.type, "type of the place")

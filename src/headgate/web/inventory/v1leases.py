@@ -117,7 +117,7 @@ class LeaseRoutes:
 
 
 def _lease(one: leases.ObjectLease, ahead: int = 0) -> pb.Lease:
-    """Convert a lease, without the properties of its machine, which may be hidden."""
+    """Convert a lease. The properties of its machine are left out, as the caller may not be allowed to read them."""
     return pb.Lease(
         id=one.id,
         user=one.user,

@@ -1,4 +1,4 @@
-"""Accept connections, within limits for all of them, for each peer, and for the time without progress."""
+"""Accept connections, with limits on their number, on the number per peer, and on the time without progress."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ log = logging.getLogger("headgate.web")
 
 CONNECTIONS_MAX = 1_000
 DESCRIPTORS_SHARE = 3
-"""Divisor of the descriptors that the process may have: a server uses at most a third."""
+"""A server uses at most one third of the file descriptors that the process may open."""
 PEER_SHARE = 2
-"""Divisor of a server's connections: one peer has at most half of them."""
+"""One peer may have at most half of a server's connections."""
 HEAD_MAX_S = 10.0
-"""Time for the headers to arrive, from the connection or from their first byte."""
+"""Limit on the time for the headers to arrive, from the connection or from their first byte."""
 BODY_MAX_S = 60.0
 STALL_MAX_S = 30.0
-"""How long a peer may leave unread what is sent to it."""
+"""Limit on the time for which a peer does not read what is sent to it."""
 CLOSE_MAX_S = 5.0
 UNREAD_MAX_S = 5.0
-"""Time for the rest of a body to arrive after the request was answered."""
+"""Limit on the time for the rest of a body to arrive after the response was sent."""
 FOREVER = math.inf
 LOOPBACK = "loopback"
 """Name of the peer that stands for all programs of this machine."""
@@ -39,7 +39,7 @@ LOOPBACK = "loopback"
 BACKLOG = 256
 HANDSHAKE_MAX_S = 10.0
 HANDSHAKES_MAX = 100
-"""Limit on TLS handshakes under way; another one ends the oldest."""
+"""Limit on simultaneous TLS handshakes; one more ends the oldest."""
 RETRY_S = 0.1
 """Pause after a connection could not be accepted because no descriptors are left."""
 
@@ -53,9 +53,10 @@ class AdmittedConnection:
     until_s: float
     """Deadline of the connection's present stage, by the clock of the loop."""
     unread_until_s: float = FOREVER
-    """Deadline of the peer to read what is sent to it. It is apart: a peer that reads may still send too slowly."""
+    """Deadline for the peer to read what is sent to it. It is separate, as a peer that reads may still send too
+    slowly."""
     busy: bool = False
-    """Whether one of its requests is being answered."""
+    """Whether one of its requests is being processed."""
 
 
 @dataclass(slots=True)
@@ -75,14 +76,14 @@ class ConnectionAdmission:
         return cls(now, max(10, min(CONNECTIONS_MAX, allowed)))
 
     def enter(self, transport: asyncio.Transport, host: str) -> AdmittedConnection:
-        """Admit a connection. If there is no room, the peer with most connections loses one: idle ones first, the
-        oldest first."""
+        """Admit a connection. If that exceeds a limit, close one first: the oldest idle one of this peer if it has too
+        many, otherwise of the peer with the most."""
         # An upgrade to a websocket admits the same transport a second time, with another protocol.
         known = self._places.pop(id(transport), None)
         if known is not None:
             self._count(known.peer, -1)
         peer = peer_of(host)
-        # The peer pays for its own excess first; only a server that is full takes from the peer with the most.
+        # A peer with too many connections loses one of its own; only a full server takes from the peer with the most.
         if self._counts.get(peer, 0) >= max(1, self.connections_max // PEER_SHARE):
             self._evict(peer)
         elif len(self._places) >= self.connections_max:
@@ -101,7 +102,7 @@ class ConnectionAdmission:
         now = self.now()
         for place in list(self._places.values()):
             if place.transport.is_closing():
-                # A closing transport waits for its peer to read the rest, which a hostile peer never does.
+                # A closing transport waits until its peer has read the rest; a hostile peer never does.
                 place.until_s = min(place.until_s, now + CLOSE_MAX_S)
             if min(place.until_s, place.unread_until_s) <= now:
                 place.transport.abort()
@@ -111,7 +112,7 @@ class ConnectionAdmission:
 
     def _evict(self, peer: str) -> None:
         mine = [place for place in self._places.values() if place.peer == peer]
-        # Idle connections go first, as no answer is lost with them.
+        # Idle connections go first, as closing them loses no response.
         gone = next((place for place in mine if not place.busy), mine[0])
         self.leave(gone.transport)
         gone.transport.abort()
@@ -123,8 +124,8 @@ class ConnectionAdmission:
 
 
 def peer_of(host: str) -> str:
-    """Return the peer that an address belongs to: a network of IPv6, this machine for its own addresses, otherwise
-    the address."""
+    """Return the peer that an address counts for: `LOOPBACK` for this machine, the /64 network for IPv6, otherwise the
+    address itself."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -135,14 +136,14 @@ def peer_of(host: str) -> str:
     if address.is_loopback:
         return LOOPBACK
     if isinstance(address, ipaddress.IPv6Address):
-        # One host has a whole /64 at its disposal: counted by address, it would be as many peers as it likes.
+        # One host usually owns an entire /64: counted by address, it could pose as any number of peers.
         return str(ipaddress.ip_network((int(address), 64), strict=False))
     return str(address)
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Name PEM files. With `client_ca`, clients must show a certificate of that authority."""
+    """Name PEM files. With `client_ca`, clients must present a certificate of that authority."""
 
     certificate: Path
     key: Path
@@ -150,7 +151,7 @@ class Tls:
 
 
 class ServerCertificates:
-    """Load the files of a server's TLS, and load them again for the next connection after a change."""
+    """Load a server's TLS files, and load them again at the next connection after they have changed."""
 
     def __init__(self, tls: Tls) -> None:
         """Load the files. Raise UserError."""
@@ -158,19 +159,23 @@ class ServerCertificates:
         self._stamps = self._now()
         try:
             self._context = self._read()
-        except OSError as error:  # of a file, or of what is in it
+        except OSError as error:  # also the SSLError of a malformed file
             raise UserError(f"certificate, key or client authority cannot be used: {error}") from error
 
     def context(self) -> ssl.SSLContext:
         if (stamps := self._now()) != self._stamps:
-            # Kept even if loading fails: a certificate written before its key
-            # does not match yet, and the key's change retries.
+            # Stored even if loading fails: a certificate that was written before
+            # its key does not match yet, and the key's change triggers a retry.
             self._stamps = stamps
             try:
                 self._context = self._read()
-                log.info("%s has changed, and is shown from now on", self._tls.certificate)
+                log.info("%s has changed and is in use from now on", self._tls.certificate)
             except OSError as error:
-                log.error("%s: what has changed cannot be used, the old is shown: %s", self._tls.certificate, error)
+                log.error(
+                    "%s has changed but cannot be used, so the previous one stays in use: %s",
+                    self._tls.certificate,
+                    error,
+                )
         return self._context
 
     def _read(self) -> ssl.SSLContext:
@@ -192,16 +197,16 @@ class ServerCertificates:
 
 
 def listening(host: str, port: int, section: str, option: str) -> socket.socket:
-    """Return a socket that listens; `section` and `option` of the settings say where.  Raise UserError."""
+    """Return a listening socket; the error names `section` and `option`, which set the address.  Raise UserError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sends at once on a socket that says it is TCP; else each answer waits 40 ms for an acknowledgement
+    # asyncio sets TCP_NODELAY only if the protocol is given; without it, responses wait 40 ms for an acknowledgement.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        why = f"{section} {host}:{port} cannot be listened on: {error.strerror}; set {option} to another"
+        why = f"{section}: cannot listen on {host}:{port}: {error.strerror}; set {option} to another value"
         raise UserError(why) from error
     listener.listen(BACKLOG)
     return listener
@@ -216,12 +221,12 @@ class Acceptor:
         self._entering: dict[asyncio.Task[None], None] = {}
 
     def begin(self, listener: socket.socket) -> None:
-        """Accept connections of this one, too."""
+        """Accept connections on this socket, too."""
         listener.setblocking(False)
         self._accepting.append(asyncio.get_running_loop().create_task(self._accept(listener)))
 
     async def close(self) -> None:
-        """Accept none any more; those that were accepted stay."""
+        """Stop accepting; connections that were accepted stay open."""
         await end(*self._accepting, *self._entering)
 
     async def _accept(self, listener: socket.socket) -> None:
@@ -231,13 +236,13 @@ class Acceptor:
                 connection, _ = await loop.sock_accept(listener)
             except OSError as error:
                 if not failing:
-                    log.error("connections cannot be accepted just now: %s", error.strerror)
+                    log.error("cannot accept connections at the moment: %s", error.strerror)
                 failing = True
                 # The waiting connection keeps the socket readable, so without a pause this loop would spin.
                 await asyncio.sleep(RETRY_S)
                 continue
             failing = False
-            # A handshake takes up to 10 s of a peer that says nothing; the oldest is the least likely to end.
+            # A silent peer's handshake lasts up to 10 s; the oldest is the least likely to complete.
             if len(self._entering) >= HANDSHAKES_MAX:
                 next(iter(self._entering)).cancel()
             task = loop.create_task(self._enter(connection))

@@ -1,4 +1,4 @@
-"""Check every request before an application sees it, find its application, and let requests take turns."""
+"""Check every request before an application sees it, route it to its application, and schedule requests fairly."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ PAGE_POLICY = (
     "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'self'; base-uri 'none'; form-action 'self'"
 )
 STRICT_POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
-"""Policy of every answer that is not a page: files that jobs wrote cannot act as pages in any browser."""
+"""Content security policy of every response that is not a page: no browser runs a file of a job as a page."""
 READING = frozenset({"GET", "HEAD"})
 WRITING = frozenset({"DELETE", "POST", "PUT"})
 PREFLIGHT_KNOWN_S = 600
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 QUEUES, INVENTORY = "/queues", "/inventory"
-"""Prefixes of the queues' descriptions and figures, and of all requests to the inventory. The queues are below /v1."""
+"""Path prefixes of the queue server's description and metrics, and of the inventory. The queues' API is below /v1."""
 SHARE_BESIDE, SHARE_ALONE = 0.25, 0.9
-"""Shares of the processor's time for requests: beside a gate in the same process, and without one."""
+"""Shares of the processor time for requests: with a gate in the same process, and without one."""
 BURST_S = 0.5
-"""Processor time that requests may use at once after a quiet period."""
+"""Processor time that requests may use without waiting after a quiet period."""
 WAITING_MAX = 100
 """Limit on the waiting requests of one peer; more are refused."""
 EXEMPT = ("/health", "/static/")
-"""Paths that monitoring requests and that cost next to nothing: they do not wait."""
-BUSY = b'{"error": "Service Unavailable", "description": "too many questions wait to be answered; ask again later"}'
+"""Paths that never wait: they cost next to nothing, and monitoring requests them."""
+BUSY = b'{"error": "Service Unavailable", "description": "too many requests of this address wait; try again later"}'
 
-Message = MutableMapping[str, Any]  # as ASGI has it
+Message = MutableMapping[str, Any]  # a message of ASGI
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]  # ASGI
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class CheckedApplication:
-    """Wrap an application: reject malformed requests, and writes that a page of another server sends."""
+    """Wrap an application: reject malformed requests, and writes from pages of other servers."""
 
     def __init__(
         self,
@@ -55,9 +55,12 @@ class CheckedApplication:
         shared: bool = False,
         dashboards: Collection[str] = (),
     ) -> None:
-        """Check requests to `app`. `hosts`: those it is reached by; any, if there are none. `names`: those its own
-        pages come from, beside the one that a request names. `shared`: pages of other servers may read with a bearer
-        token; pages from the origins in `dashboards` may also write with one."""
+        """Check requests to `app`.
+
+        `hosts` are the host names that requests may use; empty: any. `names` are further host names of its own pages.
+        With `shared`, pages of other servers may read with a bearer token, and pages of the origins in `dashboards` may
+        also write with one.
+        """
         self._app, self._hosts, self._names = app, hosts, names
         self._shared, self._dashboards = shared, dashboards
 
@@ -80,35 +83,36 @@ class CheckedApplication:
     def _wrong(self, scope: Message) -> tuple[int, str]:
         if (fault := _unreadable(scope["raw_path"])) or (fault := _unreadable(scope["query_string"])):
             return 400, f"the address has {fault}"
-        # Counted before parsing, which is what makes many fields expensive.
+        # Counted before parsing, as it is the parsing that makes many fields expensive.
         if scope["query_string"].count(b"&") >= QUERY_FIELDS_MAX:
             return 400, f"a query has at most {QUERY_FIELDS_MAX} fields"
-        # Without this, a page whose name is rebound to 127.0.0.1 reads a server that is meant for this machine alone.
+        # Protects against DNS rebinding: a foreign page whose host name now resolves to 127.0.0.1 could read a server
+        # that is meant for this machine alone.
         if self._hosts and _host(scope) not in self._hosts:
-            return 421, "this server is for this machine; name it so, or set [web] root to the address people use"
+            return 421, "this server serves this machine only; use localhost, or set [web] root to its public address"
         page = _header(scope, b"origin")
         if self._hosts and page and _name_of(page) not in self._hosts and page not in self._dashboards:
-            return 403, "this server is for this machine, and no page of another one may ask it; see [web] root"
+            return 403, "this server serves this machine only; pages of other servers may not use it; see [web] root"
         if scope.get("method", "GET") not in READING | {"OPTIONS"} and self._foreign(scope):
-            return 403, "a page of another server may not change anything here; see [web] root and dashboards"
+            return 403, "pages of other servers may not write; see [web] root and dashboards"
         return 0, ""
 
     def _foreign(self, scope: Message) -> bool:
-        """Return whether a page of another server asks."""
+        """Return whether a page of another server sends the request."""
         page = _header(scope, b"origin")
         if page in self._dashboards and scope["path"].lstrip("/").startswith("api/"):
-            # Even a named dashboard needs a token of its own: what the
-            # browser stores for our pages never counts for it.
+            # Even a configured dashboard needs a token of its own: the
+            # session cookie of our pages never authorizes it.
             return not _header(scope, b"authorization")
         return bool(page) and _name_of(page) not in {_host(scope), *self._hosts, *self._names}
 
     async def _preflight(self, scope: Message, send: Send, wanted: str) -> None:
-        """Answer what a browser asks before a page of another server may do something.  Every page may read with a
-        token, and a known dashboard may write with one; no answer lets a browser send what it keeps for us."""
+        """Answer a browser's preflight request.  Every page may read with a token, and a configured dashboard may write
+        with one; none may make the browser send our cookies."""
         known = _header(scope, b"origin") in self._dashboards
         allowed = READING | WRITING if known else READING
         if not self._shared or wanted not in allowed:
-            await _refuse(send, 403, "pages of other servers may read here at most; see [web] dashboards")
+            await _refuse(send, 403, "pages of other servers may only read; see [web] dashboards")
             return
         headers = [
             # A wildcard never permits credentials, so a browser sends no cookie of ours along.
@@ -123,8 +127,8 @@ class CheckedApplication:
 
 
 def _unreadable(part: bytes) -> str:
-    """Return the part of a path or query that no valid one contains; empty: there is none."""
-    # Checked as applications will read it: `%00` and broken UTF-8 must fail here and not in a database or a log.
+    """Return what makes a path or query invalid; empty: it is valid."""
+    # Checked in decoded form: `%00` and broken UTF-8 must fail here and not in a database or a log.
     plain = unquote_to_bytes(part.replace(b"+", b" "))
     try:
         text = plain.decode()
@@ -134,12 +138,12 @@ def _unreadable(part: bytes) -> str:
 
 
 def _host(scope: Message) -> str:
-    """Return the host as the request has it, without a port."""
+    """Return the host of the request's Host header, without a port."""
     return _without_port(_header(scope, b"host"))
 
 
 def _header(scope: Message, wanted: bytes) -> str:
-    """Return a header in lower case; empty when there is none."""
+    """Return the value of a header in lower case; empty if there is none."""
     return next((value for name, value in scope["headers"] if name == wanted), b"").decode("latin-1").lower()
 
 
@@ -149,7 +153,7 @@ def _without_port(named: str) -> str:
 
 
 def _name_of(origin: str) -> str:
-    """Return the host of a page; empty for one that has none."""
+    """Return the host of an origin, without a port; empty if it has none."""
     return _without_port(origin.partition("://")[2])
 
 
@@ -164,7 +168,7 @@ def _saying_more(send: Send) -> Send:
                 (b"referrer-policy", b"same-origin"),
                 (b"content-security-policy", (PAGE_POLICY if page else STRICT_POLICY).encode()),
             ):
-                # An answer may bring a policy of its own, as previews of jobs' pages do.
+                # A response may have a policy of its own, as previews of jobs' pages do.
                 if name not in known:
                     headers.append((name, value))
             message = {**message, "headers": headers}
@@ -174,7 +178,7 @@ def _saying_more(send: Send) -> Send:
 
 
 async def _refuse(send: Send, status: int, why: str, *, to_pages: bool = False) -> None:
-    """Refuse a request. `to_pages`: those of other servers may read why, too."""
+    """Refuse a request. With `to_pages`, pages of other servers may read the reason, too."""
     body = b'{"error":"%b","description":"%b"}' % (HTTPStatus(status).phrase.encode(), why.encode())
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if to_pages:
@@ -184,20 +188,20 @@ async def _refuse(send: Send, status: int, why: str, *, to_pages: bool = False) 
 
 
 class HeadApplication:
-    """Wrap an application that answers GET. A HEAD request ends once the head is sent."""
+    """Wrap an application that handles only GET, so that it also handles HEAD."""
 
     def __init__(self, app: App) -> None:
         self._app = app
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer HEAD as GET; pass on everything else."""
+        """Handle HEAD as GET without sending the body; pass on everything else."""
         if scope["type"] != "http" or scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return
         answered = False
 
         async def waited() -> Message:
-            # Streams wait for the client to leave; if that is signalled at once, an endless one ends after its head.
+            # Streams end when the client leaves: signalling that at once ends an endless stream after its head.
             return {"type": "http.disconnect"} if answered else await receive()
 
         async def bare(message: Message) -> None:
@@ -211,7 +215,7 @@ class HeadApplication:
 
 
 class Front:
-    """Combine several ASGI applications into one, by the prefix of the path."""
+    """Pass requests to several ASGI applications by the prefix of the path."""
 
     def __init__(self, gate: App, queues: App | None = None, inventory: App | None = None) -> None:
         self._gate, self._queues, self._inventory = gate, queues, inventory
@@ -233,13 +237,13 @@ def _below(path: str, place: str) -> bool:
 
 
 def _without(scope: Message, place: str) -> Message:
-    """Return the request for an application that does not know the prefix of its own paths."""
+    """Return the request with the prefix removed from its path."""
     raw = scope["raw_path"]
     begin = place.encode()
     return {
         **scope,
         "path": scope["path"].removeprefix(place) or "/",
-        # The raw path may spell the prefix with percent-encoded characters; then it is left alone.
+        # The raw path may contain the prefix in percent-encoded form; then it stays unchanged.
         "raw_path": (raw.removeprefix(begin) or b"/") if raw.startswith(begin) else raw,
     }
 
@@ -247,9 +251,9 @@ def _without(scope: Message, place: str) -> Message:
 class PeerTurns:
     """Decide which request may start.
 
-    The cost of requests is measured, not guessed. While all requests together stay within their share, none waits.
-    Beyond it they wait in lines, one for each peer and kind of question, and the lines are served in turn: so a peer
-    that repeats the most expensive question delays mostly itself.
+    The processor time of requests is measured. While all requests together stay within their share, none waits. Beyond
+    it, they wait in one line for each peer and kind of request, and the lines are served in turn, so that a peer that
+    repeats the most expensive request delays mostly itself.
     """
 
     def __init__(
@@ -258,25 +262,25 @@ class PeerTurns:
         now_s: Callable[[], float] = time.monotonic,
         observe: Callable[[float], None] = lambda _: None,
     ) -> None:
-        """Give requests this share of the time; `observe` receives the cost of each step."""
+        """Give requests this share of the processor time; `observe` receives the cost of each step."""
         self._share, self._now_s, self._observe = share, now_s, observe
         self._even_s = now_s() - BURST_S
-        """Time at which the processor time that was used is within the share again."""
+        """Time at which the processor time used so far is within the share again."""
         self._lines: dict[tuple[str, str], deque[asyncio.Future[None]]] = {}
         """(peer, kind) -> its waiting requests; the first line is served next."""
         self._counts: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def spent(self, seconds: float) -> None:
-        """Count what a request cost."""
-        # Unused time is saved only up to the burst; otherwise a quiet
+        """Count the processor time that a request used."""
+        # Unused time accumulates only up to the burst; otherwise a quiet
         # night would permit minutes of uninterrupted requests.
         self._even_s = max(self._even_s, self._now_s() - BURST_S) + seconds / self._share
         self._observe(seconds)
 
     async def begin(self, peer: str, kind: str) -> bool:
-        """Wait for a turn; False: too many of this peer wait already."""
-        # Nobody overtakes: while a line waits, newcomers wait, too, even if time is left.
+        """Wait for a turn; False: too many requests of this peer wait already."""
+        # No request overtakes: while a line waits, new requests wait, too, even if time is left.
         if not self._lines and self._now_s() >= self._even_s:
             return True
         if self._counts.get(peer, 0) >= WAITING_MAX:
@@ -299,7 +303,7 @@ class PeerTurns:
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._next)
 
     def _next(self) -> None:
-        """Let one begin; its cost is known before the next one begins."""
+        """Let one request begin; the next one begins only after this one's first step is measured."""
         self._timer = None
         while self._lines and self._now_s() >= self._even_s:
             line = next(iter(self._lines))
@@ -307,14 +311,14 @@ class PeerTurns:
             turn = waiting.popleft()
             if waiting:
                 self._lines[line] = waiting  # behind the others
-            if not turn.done():  # else the request that waited is gone
+            if not turn.done():  # otherwise the client has left meanwhile
                 turn.set_result(None)
                 break
         self._later()
 
 
 class Paced:
-    """Wrap an application whose requests take turns."""
+    """Wrap an application, and make its requests wait for their turn."""
 
     def __init__(self, app: App, turns: PeerTurns) -> None:
         self._app, self._turns = app, turns
@@ -338,13 +342,13 @@ class Measured(Generic[T]):
     """Run a coroutine, and report the processor time of each of its steps."""
 
     def __init__(self, work: Awaitable[T], spent: Callable[[float], None]) -> None:
-        self._work = cast(Coroutine[Any, Any, T], work)  # ASGI says Awaitable
+        self._work = cast(Coroutine[Any, Any, T], work)  # ASGI declares it as Awaitable
         self._spent = spent
 
     def __await__(self) -> Generator[Any, None, T]:
         thrown: BaseException | None = None
         while True:
-            # Processor time of this thread, not time that passed: waiting
+            # Processor time of this thread, not elapsed time: waiting
             # for the store or a client costs the gate nothing.
             began = time.thread_time()
             try:
@@ -359,12 +363,12 @@ class Measured(Generic[T]):
             except GeneratorExit:
                 self._work.close()
                 raise
-            except BaseException as error:  # a cancellation, say: it is the coroutine's to answer
+            except BaseException as error:  # for example a cancellation, which the coroutine handles
                 thrown = error
 
 
 def _kind(path: str) -> str:
-    """Return the kind of question of a request, whatever object it concerns."""
+    """Return the kind of a request: its path without the object that it concerns."""
     words = path.split("/")
-    # Without the tenant, so that one question asked of every tenant does not get a line for each of them.
+    # Without the tenant, so that one client does not get a line for each tenant that it queries.
     return words[4] if words[1:3] == ["api", "tenant"] and len(words) > 4 else "/".join(words[1:3])

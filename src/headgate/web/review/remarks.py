@@ -1,4 +1,4 @@
-"""Define remarks on changes, with the signatures that keep anybody from writing in another's name."""
+"""Define review remarks on changes, signed so that nobody can write one in another person's name."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WORDS = ("approved", "withdrawn")
 
 
 class Speaker(NamedTuple):
-    """Say how people approve on the pages for one connection."""
+    """Describe how people approve changes of one connection on the pages."""
 
     auth: str
-    """The section [auth NAME] whose names are those of the git server; empty: nobody can write remarks."""
+    """The section [auth NAME] whose user names are the git server's; empty: nobody can write remarks."""
     bound: bool
-    """Whether the git server binds the names in notes to the account that pushes them."""
+    """Whether the git server checks that the author named in a note is the account that pushes it."""
 
 
 class ReviewRemark(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -44,9 +44,9 @@ class ReviewRemark(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     line: int = 0
     """Number of the line; 0: the remark concerns the whole file."""
     reply: str = ""
-    """The id of the remark that it answers."""
+    """The id of the remark that this one replies to."""
     resolved: bool | None = None
-    """Whether a reply settles the remark that it answers; None: it changes nothing."""
+    """Whether a reply marks the remark it replies to as resolved or as open; None: it changes nothing."""
     word: str = ""
     """approved | withdrawn: the effect on the approval of this commit; empty: none."""
     sig: str = ""
@@ -54,7 +54,7 @@ class ReviewRemark(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
 
 def signed(secret: bytes, remark: ReviewRemark) -> ReviewRemark:
-    """Return it with the signature of the fleet."""
+    """Return the remark with the signature of the fleet."""
     return replace(remark, sig=_signature(secret, remark))
 
 
@@ -64,12 +64,13 @@ def _signature(secret: bytes, remark: ReviewRemark) -> str:
 
 
 class ShownRemark(msgspec.Struct, frozen=True, kw_only=True):
-    """Represent a remark as it is shown."""
+    """Represent a remark as the API returns it."""
 
     id: str
     who: str
     verified: bool
-    """Whether this Headgate wrote it for whom it names; else anybody may have who may push the notes."""
+    """Whether this installation wrote it for the person it names; otherwise anybody with push access to the notes may
+    have written it."""
     commit: str
     at: int
     """Milliseconds since the epoch."""
@@ -83,15 +84,15 @@ class ShownRemark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(secret: bytes, change: str, commit: str, lines: Iterable[str]) -> tuple[list[ShownRemark], int]:
-    """Return the remarks in lines of a note on a commit of a change, oldest first, and the number of other lines.
+    """Return the remarks in the lines of a note on a commit of a change, oldest first, and the number of other lines.
 
-    Of lines with the same id, the signed one counts.
+    If lines have the same id, the signed one counts.
     """
     found, odd = dict[str, ShownRemark](), 0
     for text in lines:
         try:
             one = msgspec.json.decode(text, type=ReviewRemark)
-        # Anybody who may push notes writes what they like there: such lines are counted and skipped.
+        # Anybody with push access to the notes can write anything there: malformed lines are counted and skipped.
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             odd += 1
             continue
@@ -125,6 +126,6 @@ def _shown(one: ReviewRemark, *, verified: bool) -> ShownRemark:
         line=one.line,
         reply=one.reply,
         resolved=one.resolved,
-        # An unsigned line may say anything, but never that somebody approved.
+        # An unsigned line may contain any text, but must never count as somebody's approval.
         word=one.word if verified else "",
     )

@@ -32,18 +32,18 @@ PERMISSIONS = (*OF_CHANGES, *OF_MACHINES)
 
 @get("/api")
 async def everything(request: HttpRequest) -> Response[Any]:
-    """Return every path of the API by name, in Zuul's notation; a browser gets the page about the API."""
+    """Return every path of the API by name, in Zuul's notation; browsers get the page about the API."""
     if "text/html" in request.headers.get("accept", "") and wants_html(request.headers["accept"]):
         return page("api", "API")
     return Response(paths(request.app.handlers), headers={"Vary": "Accept"})
 
 
 def paths(handlers: Iterable[Handler]) -> dict[str, str]:
-    """Return name -> path; a parameter that takes the rest of an address appears as `{rest:.*}`."""
+    """Map names to paths; a parameter that matches the rest of an address appears as `{rest:.*}`."""
     found: dict[str, str] = {}
     several = ((one.name, path) for one in handlers for path in paths_of(one) if path.startswith("/api/"))
     for named, path in dict.fromkeys(several):
-        # Names of these may contain slashes, which the pattern has to tell clients.
+        # The values of these parameters may contain slashes: the pattern tells clients so.
         pattern = re.sub("{(project|branch|job|rest)}", r"{\1:.*}", path)
         if pattern not in found.values():
             number = next(n for n in count() if f"{named}{n or ''}" not in found)
@@ -53,7 +53,7 @@ def paths(handlers: Iterable[Handler]) -> dict[str, str]:
 
 @get("/api/info")
 async def info(site: Site) -> dict[str, Any]:  # JSON
-    """Return the capabilities of this server. `beside` is Headgate only: the other services on the same port
+    """Return the capabilities of this server. `beside` is Headgate only: it lists the other services on the same port
     (inventory, queues).
     """
     tenants = [found.tenant for found in site.tenants.values()]
@@ -62,7 +62,8 @@ async def info(site: Site) -> dict[str, Any]:  # JSON
 
 @get("/api/tenant/{tenant:str}/info", opt={OPEN: True})
 async def tenant_info(site: Site, tenant: str) -> dict[str, Any]:  # JSON
-    """Return the capabilities of this server for one tenant; `niz`: whether the tenant has providers of machines."""
+    """Return the capabilities of this server for one tenant. `niz` tells whether the tenant has providers of
+    machines."""
     found = site.tenant(tenant)
     protected = not site.access.may_read(None, found.tenant)
     info = _info(site, found.tenant.authentication_realm, protected=protected)
@@ -98,7 +99,7 @@ def _realm(realm: Realm) -> dict[str, Any]:  # JSON
 
 @get("/api/tenant/{tenant:str}/authorizations", opt={OPEN: True})
 async def authorizations(site: Site, request: HttpRequest, tenant: str) -> dict[str, Any]:  # JSON
-    """Return what the bearer of the token may do in the tenant."""
+    """Return the permissions of the token's bearer in the tenant."""
     found, bearer = site.tenant(tenant).tenant, site.access.bearer(request)
     if bearer is None:
         raise site.access.refused(401, NEEDED)
@@ -108,7 +109,7 @@ async def authorizations(site: Site, request: HttpRequest, tenant: str) -> dict[
 
 @get("/api/authorizations")
 async def all_authorizations(site: Site, request: HttpRequest) -> dict[str, Any]:  # JSON
-    """Return what the bearer of the token may do to the whole system."""
+    """Return the permissions of the token's bearer on the entire system."""
     bearer = site.access.bearer(request)
     if bearer is None:
         raise site.access.refused(401, NEEDED)
@@ -118,9 +119,9 @@ async def all_authorizations(site: Site, request: HttpRequest) -> dict[str, Any]
 
 
 def _authorized(site: Site, scope: str, may: list[str], *, reads: bool) -> dict[str, Any]:  # JSON
-    """Raise 403 for who may nothing."""
+    """Return the body of an answer about permissions. Raise 403 for a bearer without any."""
     if not (may or reads):
-        raise site.access.refused(403, "the bearer of this token may nothing here")
+        raise site.access.refused(403, "the bearer of this token has no permissions here")
     admin = {p for p in OF_CHANGES if p not in ("read", *NAMED_ALONE)} <= set(may)
     names = [*(["read"] if reads else []), *may]
     return {"zuul": {"admin": admin, "permissions": dict.fromkeys(names, True), "scope": [scope]}}

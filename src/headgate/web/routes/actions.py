@@ -28,19 +28,22 @@ log = logging.getLogger("headgate.hand")
 
 TEXT_MAX_CHARS = 1_024
 WAITING_MAX = 10_000
-"""Limit on the actions on their way into the history that are searched."""
-_WORDS = {"dequeue": "taken out", "cancel": "stopped", "modify-nodeset-request": "stopped"}
+"""Limit on the actions that are searched among those that are not recorded in the history yet."""
+_WORDS = {"dequeue": "dequeued", "cancel": "canceled", "modify-nodeset-request": "canceled"}
 """Verb -> the word for it in messages to the people whose change it affects."""
 SEEN_MAX_S = 2.0
-"""Longest wait until the mirror shows what was written; longer while the store is unreachable."""
+"""Longest wait until the mirror shows what was written."""
 RECORDED = "headgate_recorded"
 """Key in the scope of a request whose outcome is recorded already."""
 REFUSALS_PERIOD_MS = 3_600_000
 REFUSALS_OF_ONE_MAX = 5
-"""Refusals of one person that are recorded in a period, each for another tenant or verb; the log has the rest."""
+"""Limit on the recorded refusals of one person in a period, at most one for each tenant and verb; the log has all."""
 REFUSALS_MAX = 100
-"""Refusals of all people that each process records in a period."""
-PART = (QueryParameter("limit", "At most so many; 50.", NUMBER), QueryParameter("skip", schema=NUMBER))
+"""Limit on the refusals of all people that each process records in a period."""
+PART = (
+    QueryParameter("limit", "Number of results, 50 by default.", NUMBER),
+    QueryParameter("skip", "Number of results to skip.", NUMBER),
+)
 Work = Callable[[Sequence[Op]], Awaitable[None]]
 
 
@@ -58,25 +61,27 @@ class Hand:
     details: dict[str, Any] = field(default_factory=dict)  # JSON
 
     async def does(self, work: Work) -> None:
-        """Perform the action and record its outcome. `work` writes the operations that it receives in the commit
-        that requests the effect, so that every action is recorded, whatever fails next. Raise PermissionError if the
-        route has not asked `Site.allow`: a forgotten check does nothing."""
+        """Perform the action and record its outcome. `work` receives operations and writes them in the same commit as
+        the request for the effect, so that every action is recorded, whatever fails afterwards. Raise PermissionError
+        if the route has not called `Site.allow`, so that a forgotten check cannot have an effect."""
         if not is_checked(self.request):
-            raise PermissionError(f"the route of {self.verb} has not checked whether its caller may do this")
+            raise PermissionError(f"the route of {self.verb} has not checked the permission of its caller")
         action = self._action()
-        # Set before the work: whatever it raises, its outcome is recorded here and not again as a refusal.
+        # Set before the work: whatever it raises is recorded here, and must not be recorded again as a refusal.
         self.request.scope[RECORDED] = True
         log.info("%s by %s from %s: %s%s", action.verb, action.who, action.origin, action.subject, _because(action))
         try:
             await self._tried(action, work)
-        finally:  # only now: a viewer that looks before the mirror has it would use up this refresh
-            self.site.shots.stale()  # the next status shows the effect
+        finally:
+            # Only now, so that the next status shows the effect: a viewer that reads before the mirror has it would
+            # use up this refresh.
+            self.site.shots.stale()
 
     async def _tried(self, action: HandAction, work: Work) -> None:
         stream = self.site.context.map.history.by_hand
         try:
-            # Recorded first without an outcome: if this process ends
-            # meanwhile, the list still tells who asked for what.
+            # Recorded without an outcome first: if this process ends
+            # meanwhile, the list still shows who requested what.
             await work(stream.append(action))
         except HTTPException as error:
             await self._ended(replace(action, outcome=plain(str(error.detail)) or f"status {error.status_code}"))
@@ -88,7 +93,7 @@ class Hand:
 
     @property
     def explanation(self) -> str:
-        """Return a sentence that tells the owners of the change who did this and why."""
+        """Return the sentence that reports to the change's owners who did this and why."""
         bearer = self.site.access.bearer(self.request)
         who = plain(bearer.name) if bearer is not None else "nobody"
         return (
@@ -96,11 +101,12 @@ class Hand:
         )
 
     async def refused(self, why: str) -> None:
-        """Keep that it was not done, since this person may not do it."""
+        """Record that the action was refused, as this person lacks the permission."""
         await self._ended(replace(self._action(), outcome=f"refused: {plain(why)}"))
 
     async def _ended(self, action: HandAction) -> None:
-        """Keep how it ended, and return once the mirror has that and all before it: the next answer tells of it."""
+        """Record the outcome, and return once the mirror shows it and everything before, so that the next response
+        includes it."""
         log.info("%s by %s: %s", action.verb, action.who, action.outcome)
         context = self.site.context
         stream = context.map.history.by_hand
@@ -108,17 +114,17 @@ class Hand:
             part.changed()
             try:
                 written = await context.store.commit([], stream.append(action))
-            # The action itself is done or refused by now; its outcome must
-            # not depend on whether the record can be written.
+            # The action itself is done or refused by now: failing to record
+            # it must not turn the response into an error.
             except StoreError as error:
                 key = (action.verb, action.who, action.outcome)
-                log.error("how %s by %s ended (%s) could not be kept: %s", *key, error)
+                log.error("the outcome of %s by %s (%s) could not be recorded: %s", *key, error)
                 return
             paths = {entry.path for entry in written if entry is not None}
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SEEN_MAX_S):
-                    # The recorder may take the entry away before it is ever seen,
-                    # so its change is awaited and not its presence.
+                    # The recorder may delete the entry before it is ever seen,
+                    # so wait for a change of its path, not for its presence.
                     while (changed := part.changed()) is not None and not paths & changed:
                         await part.moved(part.moves)
 
@@ -126,7 +132,7 @@ class Hand:
         bearer = self.site.access.bearer(self.request)
         assert bearer is not None, "Site.allow has run"
         client = self.request.client
-        # A claim of the sender, not a fact: it is recorded beside the real address, never in its place.
+        # A claim of the client, not a fact: it is recorded together with the real address, never instead of it.
         through = plain(self.request.headers.get("x-forwarded-for", ""))
         return HandAction(
             id=fresh(),
@@ -143,7 +149,7 @@ class Hand:
 
 
 def plain(text: str) -> str:
-    """Reduce text to one line that is safe in a log, a database and a terminal; cut it if it is too long."""
+    """Make a string safe for logs, databases and terminals: one line of printable characters, cut if it is too long."""
     cut = text if len(text) <= TEXT_MAX_CHARS else f"{text[: TEXT_MAX_CHARS - 1]}…"
     return "".join(c if c.isprintable() else " " for c in cut)
 
@@ -161,14 +167,14 @@ class ActionShape(msgspec.Struct, frozen=True, kw_only=True):
     authenticator: str
     """The section [auth NAME] that authenticated the person; empty for the bearer of the operator's token."""
     origin: str
-    """Only shown to callers with a token."""
+    """Network address of the client; only shown to callers with a token."""
     time: str
     tenant: str
     subject: str
     reason: str
     details: dict[str, Any]  # JSON
     outcome: str
-    """`done`, or why the action failed; empty if the outcome is not known yet, or never will be."""
+    """`done`, or why the action failed; empty if the outcome is not known yet, or will never be known."""
 
 
 def _shape(action: HandAction, *, known: bool) -> ActionShape:
@@ -188,13 +194,13 @@ def _shape(action: HandAction, *, known: bool) -> ActionShape:
 
 
 async def _found(site: Site, request: HttpRequest, tenant: str) -> list[ActionShape]:
-    """List actions, latest first, with those that are on their way into the history."""
+    """List actions, latest first, including those that are not recorded in the history yet."""
     limit, skip = number(request, "limit", 50), number(request, "skip", 0)
     if limit > LIMIT_MAX:
-        raise HTTPException(f"limit is at most {LIMIT_MAX}", status_code=400)
+        raise HTTPException(f"limit must be at most {LIMIT_MAX}", status_code=400)
     waiting = site.context.map.history.by_hand.waiting(site.context.mirror, limit=WAITING_MAX)
     fresh_ones = {w.event.id: w.event for w in waiting if w.event.tenant == tenant}
-    # More are read than shown: some of them may be among the fresh ones, too, and count once.
+    # Read more than are shown: some may be among the fresh ones as well, and must not appear twice.
     past = await site.history.actions(tenant, limit=limit + len(fresh_ones), skip=max(0, skip - len(fresh_ones)))
     found = {one.id: one for one in past} | fresh_ones
     known = site.access.reader(request) is not None
@@ -204,20 +210,21 @@ async def _found(site: Site, request: HttpRequest, tenant: str) -> list[ActionSh
 
 @get("/api/tenant/{tenant:str}/actions", opt={"query": PART})
 async def actions(site: Site, request: HttpRequest, tenant: str) -> list[ActionShape]:
-    """Return the actions of people in the tenant, latest first; limit and skip work as for builds. Headgate only."""
+    """Return the actions of people in the tenant, latest first. Headgate only."""
     site.tenant(tenant)
     return await _found(site, request, tenant)
 
 
 @get("/api/actions", opt={"query": PART})
 async def all_actions(site: Site, request: HttpRequest) -> list[ActionShape]:
-    """Return the actions of people on the whole system, for its administrators. Headgate only."""
+    """Return the actions of people that concern the entire system, latest first. Only administrators of the entire
+    system may read them. Headgate only."""
     site.allow_all(request)
     return await _found(site, request, "")
 
 
 class ApprovalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request a note about an approval."""
+    """Request that an approval be recorded."""
 
     project: str
     change: str
@@ -228,7 +235,7 @@ class ApprovalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @post("/api/tenant/{tenant:str}/approval", status_code=200, opt={"permission": "enqueue"})
 async def approval(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ApprovalBody]) -> bool:
-    """Record that a person approved a change by a push: who, what and why. This request itself approves nothing.
+    """Record in the actions that a person has approved a change by a push. This request itself approves nothing.
     Headgate only.
     """
     site.allow(request, tenant, "enqueue", project=data.project)
@@ -243,20 +250,20 @@ async def approval(site: Site, request: HttpRequest, tenant: str, data: JSONBody
 
 
 class RefusedWrites:
-    """Record refused writes of identified people. A caller without a token is not identified, and nothing is
-    recorded: strangers could fill a disk."""
+    """Record the writes that were refused to identified people. Those of anonymous callers are not recorded: strangers
+    could fill a disk."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._period, self._seen, self._of = 0, set[tuple[str, ...]](), Counter[tuple[str, ...]]()
 
     async def note(self, error: Exception, scope: Any) -> None:  # ASGI
-        """Keep that a request was refused to somebody, if it would have changed something and few were kept lately."""
+        """Record a refused write, unless the limits on recorded refusals are reached."""
         if not isinstance(error, HTTPException) or error.status_code != 403 or scope["method"] in READING:
             return
         tenant = str(scope.get("path_params", {}).get("tenant", ""))
         bearer = self._bearer(scope)
-        # Names of tenants come from the address: unknown ones would let one person fill the list with inventions.
+        # The tenant's name comes from the address: with invented names, one person could fill the list.
         if scope.get(RECORDED) or bearer is None or (tenant and tenant not in self._site.tenants):
             return
         verb = _verb(scope)
@@ -265,13 +272,13 @@ class RefusedWrites:
             await Hand(self._site, HttpRequest(scope), verb, tenant, subject).refused(str(error.detail))
 
     def _bearer(self, scope: Any) -> Bearer | None:
-        """Return the caller; None for strangers, and for foreign pages that use somebody's login."""
+        """Return the caller; None: the caller is anonymous, or a foreign page that uses somebody's login."""
         with contextlib.suppress(HTTPException):
             return self._site.access.bearer(HttpRequest(scope))
         return None
 
     def _room(self, who: tuple[str, str], tenant: str, verb: str) -> bool:
-        """Return whether one more is kept, and count it."""
+        """Return whether the limits permit another recorded refusal, and count it."""
         period = self._site.context.now_ms() // REFUSALS_PERIOD_MS
         if period != self._period:
             self._period, self._seen, self._of = period, set(), Counter()
@@ -284,7 +291,7 @@ class RefusedWrites:
 
 
 def _verb(scope: Message) -> str:
-    """Return the last word of the address, or the permission that is needed where that is a name of something."""
+    """Return the last word of the address; if that is the name of an object, the permission that the route needs."""
     last = str(scope["template"]).rpartition("/")[2]
     if "{" in last and last != "{rest:path}":
         return str(scope["handler"].opt.get("permission", "write"))

@@ -20,31 +20,31 @@ from headgate.web.site import Site
 AUTOHOLD = "autohold"
 """Permission to hold builds."""
 HOLDS_MAX = 100
-"""Limit on the requests of one tenant."""
+"""Limit on the autoholds of one tenant."""
 COUNT_MAX = 1_000
 ATTEMPTS_MAX = 100
 """Limit on the attempts to find an unused id."""
 
 
 class ForHold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request that builds are held."""
+    """Request an autohold."""
 
     job: str
     count: int
     """Number of builds to hold."""
     reason: str | None = None
     node_hold_expiration: int | None = None
-    """Seconds for which each build is held. Null means the default of the settings; 0, or more than the settings allow,
-    means the maximum.
+    """Seconds for which each build is held. Null means the default of the settings. 0, or a value above the maximum of
+    the settings, means that maximum.
     """
     change: str | None = None
-    """`<topic>` or `<branch>/<topic>`: hold only builds for this change, in any patchset."""
+    """`<topic>` or `<branch>/<topic>`: hold only builds for this change, with any patchset."""
     ref: str | None = None
-    """A regular expression for the whole ref, such as `refs/heads/stable/.*`. Without it, and without a change, builds
-    for any ref are held.
+    """A regular expression that must match the full ref, such as `refs/heads/stable/.*`. Without it, and without a
+    change, builds for any ref are held.
     """
     ref_filter: str | None = None
-    """Another name of `ref`, which some clients use."""
+    """Alternative name of `ref`, which some clients use."""
 
 
 class HeldShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,9 +54,9 @@ class HeldShape(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...]
     """Names of its machines."""
     directory: str
-    """Its work directory on the executor, shown to people who may hold builds. Headgate only."""
+    """Its work directory on the executor; only shown to people with the permission `autohold`. Headgate only."""
     executor: str
-    """The host of its executor, shown to people who may hold builds. Headgate only."""
+    """The host of its executor; only shown to people with the permission `autohold`. Headgate only."""
     until: int
     """When the hold ends, in seconds since the epoch. Headgate only."""
     over: bool
@@ -64,7 +64,7 @@ class HeldShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HoldShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe a request to hold builds."""
+    """Describe an autohold."""
 
     id: str
     tenant: str
@@ -77,7 +77,7 @@ class HoldShape(msgspec.Struct, frozen=True, kw_only=True):
     node_expiration: int
     """Seconds."""
     expired: int | None
-    """When the last build was held, in seconds since the epoch; null if it still holds more builds."""
+    """When it held its last build, in seconds since the epoch; null if it may still hold more builds."""
     nodes: tuple[HeldShape, ...]
     who: str
     """The person who requested it. Headgate only."""
@@ -91,9 +91,9 @@ def wanted(site: Site, request: HttpRequest, tenant: str, project: str, data: Fo
     if configured.loaded.is_set() and data.job not in known:
         raise NotFoundException(f"tenant {tenant} has no job {data.job!r}{nearest(data.job, list(known))}")
     if not 1 <= data.count <= COUNT_MAX:
-        raise HTTPException(f"count: between 1 and {COUNT_MAX} builds", status_code=400)
+        raise HTTPException(f"count must be between 1 and {COUNT_MAX}", status_code=400)
     if data.node_hold_expiration is not None and data.node_hold_expiration < 0:
-        raise HTTPException("node_hold_expiration: a number of seconds, or null", status_code=400)
+        raise HTTPException("node_hold_expiration must be a number of seconds of at least 0, or null", status_code=400)
     of_tenant = [one for one in hold_requests(site.context.map, site.context.mirror) if one.tenant == tenant]
     if len(of_tenant) >= HOLDS_MAX:
         raise HTTPException(f"tenant {tenant} has {HOLDS_MAX} autoholds; delete some of them first", status_code=409)
@@ -114,7 +114,7 @@ def wanted(site: Site, request: HttpRequest, tenant: str, project: str, data: Fo
 
 
 def _filter(site: Site, tenant: str, project: str, data: ForHold) -> str:
-    """Raise 400, 404."""
+    """Return the expression for the refs whose builds are held.  Raise 400, 404."""
     if data.change and data.ref:
         raise HTTPException("change and ref are mutually exclusive", status_code=400)
     if data.change:
@@ -130,12 +130,12 @@ def _filter(site: Site, tenant: str, project: str, data: ForHold) -> str:
 
 
 def _escaped(ref: str) -> str:
-    """Return the expression that matches this ref alone, as readable as can be."""
+    """Return the expression that matches only this ref, with no more escapes than needed, as people read it."""
     return "".join(f"\\{c}" if c in r".^$*+?{}[]\|()" else c for c in ref)
 
 
 async def hold(site: Site, request: HttpRequest, tenant: str, project: str, data: ForHold) -> None:
-    """Have builds of a job held when they fail.  Raise 400, 404, 409, 503."""
+    """Create an autohold, which holds builds of a job that fail.  Raise 400, 404, 409, 503."""
     data = replace(data, ref=data.ref or data.ref_filter)
     subject = f"{data.job} of {project}{f' for {data.change or data.ref}' if data.change or data.ref else ''}"
 
@@ -146,14 +146,14 @@ async def hold(site: Site, request: HttpRequest, tenant: str, project: str, data
 
 
 async def _made(site: Site, request: HoldRequest, besides: Sequence[Op]) -> None:
-    """Raise 503."""
-    # Ids are the seconds since the epoch, so they sort by age; two in one second take the next free number.
+    """Store the request under an unused id.  Raise 503."""
+    # Ids are seconds since the epoch, so they sort by age; a second one in the same second takes the next free number.
     first = site.context.now_ms() // 1000
     for number in range(first, first + ATTEMPTS_MAX):
         one = replace(request, id=f"{number:010}")
         place = site.context.map.hold_requests(one.id).record
         try:
-            # The check makes two processes that choose the same number collide here instead of overwriting each other.
+            # With the check, two processes that choose the same number conflict, instead of overwriting each other.
             written = await site.context.store.commit([At(place.path, None)], [place.put(one), *besides])
         except Conflict:
             continue
@@ -162,17 +162,17 @@ async def _made(site: Site, request: HoldRequest, besides: Sequence[Op]) -> None
         if written[0] is not None:
             await site.context.mirror.reached(place.path, written[0].version)
         return
-    raise HTTPException("so many autoholds are asked for just now; ask again", status_code=503)
+    raise HTTPException("too many autoholds are requested at the moment; try again", status_code=503)
 
 
 def of_project(site: Site, request: HttpRequest, tenant: str, project: str) -> list[HoldShape]:
-    """Return the hold requests of a project; none for an unknown project."""
+    """Return the autoholds of a project; an unknown project has none."""
     found = _of(site, tenant)
     return [_shape(site, request, one) for one in found if f"/{one.project}".endswith(f"/{project}")]
 
 
 def _of(site: Site, tenant: str) -> list[HoldRequest]:
-    """Raise 404."""
+    """Return the tenant's autoholds. Raise 404."""
     site.tenant(tenant)
     return [one for one in hold_requests(site.context.map, site.context.mirror) if one.tenant == tenant]
 
@@ -209,16 +209,16 @@ def _held(build: HeldBuild, *, located: bool) -> HeldShape:
 
 
 def _found(site: Site, tenant: str, id: str) -> HoldRequest:
-    """Return a hold request of this tenant. Raise 404, also for one of another tenant."""
+    """Return an autohold of this tenant. Raise 404, also for one of another tenant."""
     found = next((one for one in _of(site, tenant) if one.id == id), None)
     if found is None:
         raise NotFoundException(f"Hold request {id} not found.")
     return found
 
 
-@get("/api/tenant/{tenant:str}/autohold", opt={"query": (QueryParameter("project"),)})
+@get("/api/tenant/{tenant:str}/autohold", opt={"query": (QueryParameter("project", "Only its autoholds."),)})
 async def holds(site: Site, request: HttpRequest, tenant: str) -> list[HoldShape]:
-    """Return the requests to hold failing builds, with the held builds, oldest first; `project` selects those of one
+    """Return the tenant's autoholds with the builds that they hold, oldest first; `project` selects those of one
     project.
     """
     project = request.query.get("project", "")
@@ -229,17 +229,17 @@ async def holds(site: Site, request: HttpRequest, tenant: str) -> list[HoldShape
 
 @get("/api/tenant/{tenant:str}/autohold/{id:str}")
 async def one_hold(site: Site, request: HttpRequest, tenant: str, id: str) -> HoldShape:
-    """Return one request to hold builds, with the builds that it holds."""
+    """Return one autohold, with the builds that it holds."""
     return _shape(site, request, _found(site, tenant, id))
 
 
 @delete(
     "/api/tenant/{tenant:str}/autohold/{id:str}",
     status_code=204,
-    opt={"permission": AUTOHOLD, "query": (QueryParameter("reason"),)},
+    opt={"permission": AUTOHOLD, "query": (QueryParameter("reason", "Why; recorded with the action."),)},
 )
 async def end_hold(site: Site, request: HttpRequest, tenant: str, id: str) -> None:
-    """End a request to hold builds, and release the held builds at once; `reason` says why."""
+    """Delete an autohold, and release the builds that it holds at once; `reason` is recorded with the action."""
     site.allow(request, tenant, AUTOHOLD)
 
     async def work(besides: Sequence[Op]) -> None:

@@ -25,31 +25,31 @@ from headgate.web.site import Site
 from headgate.web.status import timed_item
 
 OTHERS_MAX = 100
-"""Limit of the shown changes that a change needs, and of those that need it."""
+"""Limit on the listed changes that a change needs, and on those that need it."""
 FILES_MAX = 1_000
-"""Limit of the shown paths."""
+"""Limit on the listed paths."""
 DEPTH_MAX = 20
-"""Limit of the length of a chain of needed changes."""
+"""Limit on the length of a chain of needed changes."""
 
 LATELY_MS = 30 * 86_400_000
 COSTS_MS = 60_000
-"""Cache time of the recent costs of changes: pages ask every ten seconds, and the query counts a month."""
+"""Cache time of the recent costs of changes: pages poll every ten seconds, but the query counts a month."""
 AT_ONCE = 20
-"""Number of changes that are examined before other tasks have a turn."""
+"""Number of changes that are described before other tasks may run."""
 
 
 class ApprovalStatement(msgspec.Struct, frozen=True):
-    """Hold one person's statement on a change of plain git."""
+    """Represent one person's approval or veto of a change of plain git."""
 
     who: str
     current: bool
-    """Whether it is about this patchset; statements on older patchsets do not count."""
+    """Whether it is about the current patchset; statements on older patchsets do not count."""
     since: int
     """Milliseconds since the epoch."""
 
 
 class MissingRequirements(msgspec.Struct, frozen=True):
-    """State what a pipeline that lands changes still requires."""
+    """List the requirements of a pipeline that lands changes which a change does not meet yet."""
 
     pipeline: str
     lacks: tuple[str, ...]
@@ -63,9 +63,9 @@ class PlaceInLine(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     item: str
     position: int
-    """The position in its queue; 1 is the head."""
+    """Position in the queue; 1 is the head."""
     active: bool
-    """Whether it is within the window of its queue, so that its jobs run."""
+    """Whether it is within the window of its queue, so that its jobs may run."""
     phase: str
     failing_reasons: tuple[str, ...]
     enqueue_time: int
@@ -75,12 +75,11 @@ class PlaceInLine(msgspec.Struct, frozen=True, kw_only=True):
     yet.
     """
     basis: str
-    """What the estimate is based on, as text for people."""
+    """What the estimate is based on, in plain English."""
     resets: int | None
-    """How many of the `buildsets` of its project in this pipeline in the last 30 days were reset because of items
-    ahead; null if no item is ever ahead.
-    """
+    """How many of `buildsets` were reset because of items ahead; null unless the pipeline is dependent."""
     buildsets: int | None
+    """Buildsets of its project in this pipeline in the last 30 days; null unless the pipeline is dependent."""
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +90,7 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
     """open | landed | closed | unknown"""
     ref: RefShape | None = None
     pipelines: tuple[str, ...] = ()
-    """The pipelines that it is in now."""
+    """Pipelines that it is in now."""
     depth: int = 1
     """1 for a direct dependency, more for an indirect one."""
 
@@ -113,24 +112,24 @@ class ProposedShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeShape(ProposedShape, frozen=True, kw_only=True):
-    """Describe one change as its connection knows it now, with its prospects."""
+    """Describe one change as its connection reports it now, with its dependencies and when it may land."""
 
     message: str
     files: tuple[str, ...] | None
     """The changed paths, at most the first thousand; null if they are unknown."""
     reason: str
-    """Why it is closed, if nobody withdrew it."""
+    """Why it is closed, unless its owner closed it."""
     vetoes: tuple[ApprovalStatement, ...]
     needs: tuple[Neighbour, ...]
-    """The changes that it is based on or names in its footers, and the changes that those need, nearest first; at most
+    """The changes that it is based on or names in its footers, and those that they need in turn, nearest first; at most
     100.
     """
     needed_by: tuple[Neighbour, ...]
     """At most 100 changes that need this one."""
     circle: tuple[str, ...]
-    """Keys of the changes among `needs` that also need this one: they are tested and land together, or not at all."""
+    """Keys of the changes among `needs` that also need this one; Headgate tests and lands them together."""
     unresolved: tuple[str, ...]
-    """Footers that name no known change."""
+    """Footers that do not name a known change."""
 
 
 class Outlook:
@@ -143,7 +142,7 @@ class Outlook:
         self._change_states = self._known.now()
 
     def open(self, project: str) -> list[ChangeState]:
-        """Return the open changes, of one project (canonical) or of all that the tenant has."""
+        """Return the open changes of one project (canonical name), or of all projects of the tenant if empty."""
         own = {one.project for one in self._configured.tenant.projects}
         wanted = {project} if project else own
         return [one for one in self._change_states.values() if one.open and one.change.project in wanted]
@@ -153,7 +152,7 @@ class Outlook:
         return ProposedShape(**self._members(change_state, {}))
 
     def of(self, change: Change, costs: Mapping[tuple[str, str], tuple[int, int]]) -> ChangeShape:
-        """Describe a change. `costs` maps (project, pipeline) to the recent buildsets, and to those that were reset."""
+        """Describe a change. `costs` maps (project, pipeline) to the numbers of recent buildsets and of reset ones."""
         change_state = self._change_states.get(change.key) or ChangeState(change, open=False)
         change = change_state.change
         needs = tuple(islice(self._needed(change), OTHERS_MAX))
@@ -205,7 +204,7 @@ class Outlook:
     def _place(self, spot: ItemSpot, costs: Mapping[tuple[str, str], tuple[int, int]]) -> PlaceInLine:
         pipeline, queue, item = spot.pipeline, spot.queue, timed_item(spot.item, self._now_ms)
         gates = pipeline.manager == "dependent"
-        # Only in a dependent pipeline does an item wait for those ahead of it; elsewhere it ends on its own.
+        # Only in a dependent pipeline does an item wait for those ahead of it; elsewhere it is independent of them.
         ahead = spot.line[: spot.position] if gates and item.active else ()
         before = [timed_item(one, self._now_ms) for one in ahead]
         known = [one.remaining_time for one in (*before, item)]
@@ -227,18 +226,18 @@ class Outlook:
         )
 
     def _needed(self, change: Change) -> Iterator[Neighbour]:
-        """Yield the changes that it needs, level by level, each once; of another tenant's, only the name."""
+        """Yield each change that it needs, directly ones first; of a change of another tenant, only the key."""
         seen, level = {change.key}, [change]
         for depth in range(1, DEPTH_MAX + 1):
-            # A mapping instead of a set: it drops duplicates and keeps the order of the footers.
+            # A mapping instead of a set, as it preserves the order of the footers.
             keys = dict.fromkeys(key for one in level for key in one.needs if key not in seen)
-            # Marked before they are followed: changes that need each other in a circle are shown once, and this ends.
+            # Marked before they are followed, so that the loop ends even if changes need each other in a circle.
             seen.update(keys)
             yield from (self._neighbour(key, depth) for key in keys)
             level = [own.change for own in map(self._own, keys) if own is not None]
 
     def _circle(self, change: Change, needs: Sequence[Neighbour]) -> tuple[str, ...]:
-        """Return the keys of the needed changes that need it in turn, directly or through others of them."""
+        """Return the keys of the needed changes that need this one in turn, directly or indirectly."""
         of = {one.key: own.change.needs for one in needs if (own := self._own(one.key)) is not None and own.open}
         found, level = dict[str, None](), {change.key}
         while level:
@@ -254,7 +253,7 @@ class Outlook:
                 yield self._neighbour(key, 1)
 
     def _own(self, key: str) -> ChangeState | None:
-        """Return the known state of a change of the tenant's own projects; others may have the same connections."""
+        """Return the state of a change if its project belongs to this tenant: tenants may share a connection."""
         known = self._change_states.get(key)
         return known if known is not None and self._configured.tenant.find(known.change.project) is not None else None
 
@@ -277,23 +276,23 @@ def _statements(change_state: ChangeState, words: Iterable[Word]) -> tuple[Appro
 
 
 def _basis(item: ItemShape, before: Sequence[ItemShape], window: int, *, known: bool) -> str:
-    """Return the basis of an estimate, or why there is none."""
+    """Return what an estimate is based on, or why there is none."""
     if not item.active:
-        return f"its jobs begin once it is among the first {window} of its queue"
+        return f"its jobs begin once it is among the first {window} items of its queue"
     if not item.jobs:
         return "its jobs are not known yet"
     new = [job.name for one in (*before, item) for job in one.jobs if job.result is None and job.estimated_time is None]
     if not known:
-        names = ", ".join(dict.fromkeys(new)) or "a job that takes longer than it usually does"
-        return f"nobody knows how long it takes: {names}"
+        names = ", ".join(dict.fromkeys(new)) or "a job that takes longer than usual"
+        return f"the remaining time is unknown for: {names}"
     ahead = f", and of the {len(before)} ahead of it" if before else ""
-    return f"the medians of the last successful builds of its jobs{ahead}; nothing that fails ahead is counted in"
+    return f"the median durations of the last successful builds of its jobs{ahead}; assumes that nothing ahead fails"
 
 
 async def _outlook(site: Site, tenant: str) -> Outlook:
     shot = await site.shot(tenant)
     if shot.places is None:
-        # Kept with the status it was made of, so that all who ask about this status share it.
+        # Stored with the status it is derived from, so that all requests about this status share it.
         shot.places = ItemPlaces(shot.status)
     return Outlook(site, tenant, shot.places)
 
@@ -302,15 +301,15 @@ async def _outlook(site: Site, tenant: str) -> Outlook:
     "/api/tenant/{tenant:str}/changes",
     opt={
         "query": (
-            QueryParameter("project", "Its name; without it the open changes of all projects."),
-            QueryParameter("limit", "At most so many; 50.", NUMBER),
-            QueryParameter("skip", schema=NUMBER),
+            QueryParameter("project", "Name of a project; by default, the open changes of all projects are returned."),
+            QueryParameter("limit", "Number of results, 50 by default.", NUMBER),
+            QueryParameter("skip", "Number of results to skip.", NUMBER),
         )
     },
 )
 async def changes(site: Site, request: HttpRequest, tenant: str) -> list[ProposedShape]:
-    """Return the open changes, ordered by project and name, with the requirements that each does not meet yet. Headgate
-    only.
+    """Return the open changes, ordered by project, branch and name, with the requirements that each does not meet yet.
+    Headgate only.
     """
     name, limit, skip = (
         request.query.get("project", ""),
@@ -318,7 +317,7 @@ async def changes(site: Site, request: HttpRequest, tenant: str) -> list[Propose
         number(request, "skip", 0),
     )
     if limit > LIMIT_MAX:
-        raise HTTPException(f"limit is at most {LIMIT_MAX}", status_code=400)
+        raise HTTPException(f"limit must be at most {LIMIT_MAX}", status_code=400)
     project = site.project(tenant, name) if name else ""
     outlook = await _outlook(site, tenant)
     found = sorted(outlook.open(project), key=lambda one: (one.change.project, one.change.branch, one.change.name))
@@ -326,7 +325,7 @@ async def changes(site: Site, request: HttpRequest, tenant: str) -> list[Propose
     for count, one in enumerate(found[skip:][:limit], 1):
         listed.append(outlook.listed(one))
         if count % AT_ONCE == 0:
-            await asyncio.sleep(0)  # a gate is at work in the same process
+            await asyncio.sleep(0)  # a gate may run in the same process and must not wait
     return listed
 
 
@@ -334,34 +333,32 @@ async def changes(site: Site, request: HttpRequest, tenant: str) -> list[Propose
     "/api/tenant/{tenant:str}/change",
     opt={
         "query": (
-            QueryParameter("project", "Its name."),
-            QueryParameter(
-                "change", "As a change is named anywhere: `NAME` or `BRANCH/NAME`, either with `,PATCHSET`."
-            ),
+            QueryParameter("project", "Name of the change's project."),
+            QueryParameter("change", "`NAME` or `BRANCH/NAME` of the change, optionally with `,PATCHSET`."),
         )
     },
 )
 async def change(site: Site, request: HttpRequest, tenant: str) -> ChangeShape:
-    """Return one change that is open or has landed: where it is, when it will land, what it needs and which
-    requirements it does not meet. Headgate only.
+    """Return one open or landed change: its places in queues, when it may land, the changes that it needs, and the
+    requirements that it does not meet. Headgate only.
     """
     project, name = (request.query.get(key, "") for key in ("project", "change"))
     if not project or not name:
-        raise HTTPException("say which: project and change", status_code=400)
+        raise HTTPException("the parameters project and change are required", status_code=400)
     site.tenant(tenant)
     found = site.change(tenant, project, name)
     return (await _outlook(site, tenant)).of(found, await _costs(site, tenant, found.project))
 
 
 async def _costs(site: Site, tenant: str, project: str) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return (project, pipeline) -> buildsets and resets; nothing where the history cannot be read."""
+    """Map (project, pipeline) to the numbers of buildsets and resets; empty if the history is unavailable."""
     now_ms = site.context.now_ms()
     known = site.costs.get((tenant, project))
     failed = known is not None and known[1].done() and known[1].exception() is not None
     if known is None or failed or not 0 <= now_ms - known[0] < COSTS_MS:
-        asking = asyncio.ensure_future(_costs_of(site, tenant, project, now_ms - LATELY_MS))
-        known = site.costs[tenant, project] = now_ms, asking
-    # All who ask meanwhile share the query, so one of them who leaves must not cancel it.
+        pending = asyncio.ensure_future(_costs_of(site, tenant, project, now_ms - LATELY_MS))
+        known = site.costs[tenant, project] = now_ms, pending
+    # Simultaneous requests share the query, so a client that disconnects must not cancel it.
     return await asyncio.shield(known[1])
 
 

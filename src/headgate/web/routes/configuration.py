@@ -31,11 +31,12 @@ from headgate.web.shapes import ConfigErrorShape, JobName, PipelineName, Project
 from headgate.web.site import Site, must_be_read
 
 SECRETS_SHOWN_MAX = 10
-"""Limit on the secrets that a refusal to retire a key names."""
+"""Limit on the secrets that are listed when a key cannot be retired."""
 
 
 def _landed(site: Site, tenant: str) -> Layout:
-    """Raise 404; 422 while it is being read: what is not known yet is not nothing."""
+    """Return the tenant's landed configuration. Raise 404, and 422 until it has been read: returning an empty list then
+    would be wrong."""
     return must_be_read(site, tenant).layouts.landed
 
 
@@ -56,7 +57,7 @@ async def pipelines(site: Site, tenant: str) -> list[PipelineName]:
 
 @get("/api/tenant/{tenant:str}/jobs")
 async def jobs(site: Site, tenant: str) -> list[JobName]:
-    """Return the jobs, each with the parent and the branches of its variants; empty members are left out."""
+    """Return the jobs by name, each with the parents and the branches of its variants; empty fields are omitted."""
     layout = _landed(site, tenant)
     return [_name(layout, name, stanzas) for name, stanzas in sorted(layout.jobs.items()) if stanzas]
 
@@ -75,8 +76,8 @@ def _name(layout: Layout, name: str, stanzas: list[Stanza]) -> JobName:
 
 @get("/api/tenant/{tenant:str}/job/{rest:path}", opt={"rest": ("{job}",)})
 async def job(site: Site, tenant: str, rest: str) -> list[dict[str, Any]]:  # JSON
-    """Return every variant of one job, in the order in which they apply. `body`, the variant as written, is Headgate
-    only.
+    """Return every variant of one job, in the order in which they apply. `body`, the variant's attributes as written,
+    is Headgate only.
     """
     layout, name = _landed(site, tenant), rest.strip("/")
     known = {**layout.jobs, "noop": layout.variants("noop")}
@@ -91,7 +92,7 @@ async def job(site: Site, tenant: str, rest: str) -> list[dict[str, Any]]:  # JS
 
 @get("/api/tenant/{tenant:str}/projects")
 async def projects(site: Site, tenant: str) -> list[ProjectName]:
-    """Return the projects of the tenant, by name."""
+    """Return the projects of the tenant, ordered by name."""
     known = site.tenant(tenant).tenant.projects
     return [ProjectName(p.name, p.connection, p.project, _type(p)) for p in sorted(known, key=lambda p: p.name)]
 
@@ -102,8 +103,8 @@ def _type(source: TenantProject) -> str:
 
 @get("/api/tenant/{tenant:str}/project/{rest:path}", opt={"rest": ("{project}", "{project}/autohold")})
 async def project(site: Site, request: HttpRequest, tenant: str, rest: str) -> ProjectShape | list[HoldShape]:
-    """Return one project, with every stanza that configures it and the templates that these stanzas name. Below
-    `…/autohold`, return the requests to hold builds of the project.
+    """Return one project, with every stanza that configures it and the templates that these stanzas use.
+    `…/autohold` returns the autoholds of the project.
     """
     name, _, last = rest.strip("/").rpartition("/")
     if last == AUTOHOLD:
@@ -120,14 +121,14 @@ async def project(site: Site, request: HttpRequest, tenant: str, rest: str) -> P
     opt={
         "query": (
             *(QueryParameter(name, several=True) for name in ("project", "branch", "severity", "name")),
-            QueryParameter("limit", "At most so many; 50.", NUMBER),
-            QueryParameter("skip", schema=NUMBER),
+            QueryParameter("limit", "Number of results, 50 by default.", NUMBER),
+            QueryParameter("skip", "Number of results to skip.", NUMBER),
         )
     },
 )
 async def config_errors(site: Site, request: HttpRequest, tenant: str) -> list[ConfigErrorShape]:
-    """Return the errors of the configuration that has landed. Filters are project, branch, severity and name, each of
-    which may be given several times; limit (50) and skip.
+    """Return the errors of the landed configuration. The filters project, branch, severity and name may be repeated; an
+    error matches if it has any of the values.
     """
     query, names = request.query, ("project", "branch", "severity", "name")
     must_be_known(request, (*names, "limit", "skip"))
@@ -151,7 +152,7 @@ async def config_errors(site: Site, request: HttpRequest, tenant: str) -> list[C
 
 @get("/api/tenant/{tenant:str}/tenant-status")
 async def tenant_status(site: Site, tenant: str) -> dict[str, int]:
-    """Return the number of errors in the configuration."""
+    """Return the number of errors in the landed configuration."""
     return {"config_error_count": len(must_be_read(site, tenant).layouts.errors)}
 
 
@@ -165,20 +166,22 @@ async def tenant_status(site: Site, tenant: str) -> dict[str, int]:
         )
     },
 )
-async def freeze(site: Site, tenant: str, pipeline: str, rest: str) -> Any:  # of two
-    """Return the jobs that a branch of a project runs in a pipeline; or one of these jobs with all its frozen
-    attributes; or, Headgate only, with the place in the configuration that sets each attribute.
+async def freeze(site: Site, tenant: str, pipeline: str, rest: str) -> Any:  # one of several types
+    """Return how jobs of a branch are frozen in a pipeline. `…/freeze-jobs` lists the jobs; `…/freeze-job/{job}`
+    returns one job with all its attributes; `…/explain-job/{job}` (Headgate only) returns the places in the
+    configuration that set them.
     """
     name, _, tail = rest.strip("/").partition("/branch/")
     site.pipeline(tenant, pipeline)
     if tail.endswith("/freeze-jobs"):
         return answers.graph(_graph(site, tenant, pipeline, name, tail.removesuffix("/freeze-jobs")))
-    # Branches and jobs may contain slashes, so the address is split at the words that are known, from its end.
+    # Branches and jobs may contain slashes, so the address is split at the fixed words, from its end.
     branch, verb, wanted = tail.rpartition("/freeze-job/")
     if not verb:
         branch, verb, wanted = tail.rpartition("/explain-job/")
     if not verb:
-        raise NotFoundException("ask …/branch/<branch>/freeze-jobs, …/freeze-job/<job> or …/explain-job/<job>")
+        known_ends = "…/branch/<branch>/freeze-jobs, …/freeze-job/<job> or …/explain-job/<job>"
+        raise NotFoundException(f"there is no such address; use {known_ends}")
     if verb == "/explain-job/":
         layout, canonical = site.tenant(tenant).layouts.landed, site.project(tenant, name)
         of_job = explained(layout, wanted, FreezeTarget(branch), pipeline, canonical)
@@ -196,7 +199,7 @@ async def freeze(site: Site, tenant: str, pipeline: str, rest: str) -> Any:  # o
 
 
 def _graph(site: Site, tenant: str, pipeline: str, project: str, branch: str) -> FrozenGraph:
-    """Raise 404, and 409 when the configuration cannot be frozen."""
+    """Return the frozen jobs. Raise 404, and 409 if they cannot be frozen."""
     graph = site.tenant(tenant).layouts.landed.freeze(pipeline, site.project(tenant, project), branch)
     if graph.errors:
         raise HTTPException("\n".join(error.render() for error in graph.errors), status_code=409)
@@ -205,10 +208,10 @@ def _graph(site: Site, tenant: str, pipeline: str, project: str, branch: str) ->
 
 @get("/api/tenant/{tenant:str}/key/{rest:path}", media_type="text/plain", opt={"rest": ("{project}.pub",)})
 async def public_key(site: Site, tenant: str, rest: str) -> str:
-    """Return the public key as PEM; create the pair if there is none. `rest` is `<project>.pub`; a project's name
-    may contain slashes."""
+    """Return the newest public key of a project as PEM, with which to encrypt secrets; create a key pair if there is
+    none."""
     if not rest.endswith(".pub"):
-        raise NotFoundException("ask for <project>.pub")
+        raise NotFoundException("there is no such address; request <project>.pub")
     source = _project(site, tenant, rest.strip("/").removesuffix(".pub"))
     try:
         return await site.keys.public(source.connection, source.name)
@@ -217,17 +220,17 @@ async def public_key(site: Site, tenant: str, rest: str) -> str:
 
 
 class ForKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request a change of keys."""
+    """Request a new key, or the retirement of one."""
 
     retire: int | None = None
-    """Version of an older key to retire, so that it decrypts nothing any more; null to make a new key."""
+    """Version of an older key to retire, which then can no longer decrypt secrets; null: create a new key."""
     lossy: bool = False
-    """Whether to retire the key even if secrets of the configuration need it."""
+    """Whether to retire the key even if secrets of the configuration can be decrypted only with it."""
     reason: str = ""
 
 
 class KeyShape(msgspec.Struct, frozen=True):
-    """Describe one key pair; lists have the newest first."""
+    """Describe one key pair; lists begin with the newest."""
 
     version: int
     created_ms: int
@@ -238,7 +241,7 @@ class KeyShape(msgspec.Struct, frozen=True):
 async def change_keys(
     site: Site, request: HttpRequest, tenant: str, rest: str, data: JSONBody[ForKey]
 ) -> list[KeyShape]:
-    """Make a new key of a project, or retire an older one. Return the keys that the project then has."""
+    """Create a new key of a project, or retire an older one. Return the keys that the project then has."""
     site.allow_all(request)
     project = _project(site, tenant, rest.strip("/"))
     verb = "rotate-key" if data.retire is None else "retire-key"
@@ -250,7 +253,7 @@ async def change_keys(
             if data.retire is None:
                 left.extend(await site.keys.rotate(project.connection, project.name, besides))
                 return
-            # Secrets that only the retired key opens are of no use to builds any more.
+            # Builds could not use secrets any more that only the retired key decrypts.
             needed = [] if data.lossy else await _needing(site, project, data.retire)
             if needed:
                 raise HTTPException(_still(data.retire, project, needed), status_code=409)
@@ -263,7 +266,7 @@ async def change_keys(
 
 
 def _project(site: Site, tenant: str, name: str) -> TenantProject:
-    """Find a project of the tenant by its name. Raise 404."""
+    """Return a project of the tenant by its name. Raise 404."""
     known = site.tenant(tenant).tenant
     found = known.find(name)
     if found is None:
@@ -272,7 +275,7 @@ def _project(site: Site, tenant: str, name: str) -> TenantProject:
 
 
 async def _needing(site: Site, project: TenantProject, version: int) -> list[str]:
-    """List the secrets, in any tenant, that the key opens: what they are called, and where they stand."""
+    """List the secrets of all tenants that the key decrypts, each with its name and its place in the configuration."""
     found: dict[str, None] = {}
     # Other tenants may have the same project, and their secrets need the same key.
     for configured in site.tenants.values():
@@ -288,8 +291,8 @@ def _still(version: int, project: TenantProject, needed: Sequence[str]) -> str:
     more = f" and {len(needed) - SECRETS_SHOWN_MAX} more" if len(needed) > SECRETS_SHOWN_MAX else ""
     listed = f"{', '.join(needed[:SECRETS_SHOWN_MAX])}{more}"
     return (
-        f"key {version} of {project.name} is the one that opens {listed}: encrypt them anew with the newest key, "
-        "or retire it all the same with `lossy` (--lossy)"
+        f"key {version} of {project.name} is needed to decrypt {listed}: encrypt these again with the newest key, "
+        "or retire it anyway with `lossy` (--lossy)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Let people enqueue, dequeue, promote, cancel and rerun, reconfigure, and control processes."""
+"""Let people enqueue, dequeue and promote changes, cancel and rerun builds, reconfigure, and control processes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from headgate.web.site import Site, outcome_of, ref_of
 
 B = TypeVar("B", bound=msgspec.Struct)
 CHANGES_MAX = 200
-"""How many changes one request may promote."""
-OF_ALL = "of the whole system: the operator's token, or a token for every tenant"
+"""Limit on the changes that one request may promote."""
+OF_ALL = "for the entire system: the operator's token, or a token for every tenant"
 
 
 class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request something with no more than a reason."""
+    """Hold only the reason of a request."""
 
     reason: str = ""
 
@@ -47,11 +47,11 @@ class _Found(NamedTuple):
 
 
 def _allowed(site: Site, request: HttpRequest, tenant: str, uuid: str, permission: str) -> _Found:
-    """Return the build, which is in the queues.  Raise 401, 403, 404."""
+    """Return a build in the queues that the caller may act on.  Raise 401, 403, 404."""
     site.tenant(tenant)
     found = next((_Found(*one) for one in site.status.builds(tenant) if one[2].id == uuid), None)
     project = found.item.change.project.partition("/")[2] if found else ""
-    # Decided before the 404, so that only those who may act learn which builds are in the queues.
+    # Checked before raising 404, so that only authorized callers learn which builds are in the queues.
     site.allow(request, tenant, permission, project=project)
     if found is None:
         raise NotFoundException(f"no build {uuid!r} is in the queues")
@@ -60,7 +60,7 @@ def _allowed(site: Site, request: HttpRequest, tenant: str, uuid: str, permissio
 
 @post("/api/tenant/{tenant:str}/build/{uuid:str}/cancel", status_code=200, opt={"permission": "dequeue"})
 async def cancel(site: Site, request: HttpRequest, tenant: str, uuid: str, data: JSONBody[Why]) -> bool:
-    """Cancel one build that waits or runs; its job counts as not passed. Headgate only."""
+    """Cancel one waiting or running build; its job counts as failed. Headgate only."""
     found = _allowed(site, request, tenant, uuid, "dequeue")
     hand = Hand(site, request, "cancel", tenant, found.subject, data.reason)
     await hand.does(partial(site.ask, tenant, found.pipeline, CancelBuild(uuid, hand.explanation)))
@@ -69,8 +69,8 @@ async def cancel(site: Site, request: HttpRequest, tenant: str, uuid: str, data:
 
 @post("/api/tenant/{tenant:str}/build/{uuid:str}/rerun", status_code=200, opt={"permission": "enqueue"})
 async def rerun(site: Site, request: HttpRequest, tenant: str, uuid: str, data: JSONBody[Why]) -> bool:
-    """Run the job of a failed build again, and the jobs that depend on it, while the change is still in its queue. If
-    the pipeline lands changes, the changes behind it are tested again. Headgate only.
+    """Run the job of a failed build again, and the jobs that depend on it, while the change is still in its queue. In a
+    pipeline that lands changes, the changes behind it are tested again. Headgate only.
     """
     found = _allowed(site, request, tenant, uuid, "enqueue")
     hand = Hand(site, request, "rerun", tenant, found.subject, data.reason)
@@ -79,34 +79,34 @@ async def rerun(site: Site, request: HttpRequest, tenant: str, uuid: str, data: 
 
 
 class ForChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request to enqueue or dequeue a change or a ref. If both are given, enqueue takes the change; dequeue takes
-    only one."""
+    """Request to enqueue or dequeue a change or a ref. If both are given, enqueue uses the change, and dequeue refuses
+    the request."""
 
     pipeline: str
     change: str | None = None
-    """`NAME` or `BRANCH/NAME` of the project in the URL, each optionally with `,PATCHSET`: the patchset's number or
-    commit, or at least the first seven digits of the commit.
+    """`NAME` or `BRANCH/NAME` of a change of the project in the URL, optionally with `,PATCHSET`: the patchset's number
+    or commit, or at least the first seven digits of the commit.
     """
     ref: str | None = None
     """`refs/heads/…`, `refs/tags/…` or another ref."""
     oldrev: str | None = None
-    """The commit that the ref named before."""
+    """Commit of the ref before the update."""
     newrev: str | None = None
-    """The commit that the ref names; by default the commit that it named when last seen. For dequeue, only this update
-    of the ref is dequeued.
+    """Commit of the ref after the update; for enqueue, by default the ref's latest known commit. For dequeue, it
+    restricts the request to this update of the ref.
     """
-    parameters: dict[str, Any] | None = None  # of the types that the configuration says
+    parameters: dict[str, Any] | None = None  # of the types that the configuration declares
     """Values of the pipeline's parameters, for enqueuing a branch or a tag."""
     reason: str = ""
     """The reason, which is recorded with the action. Headgate only."""
     unapproved: bool = False
-    """Whether this patchset may enter a pipeline that lands changes although it does not meet the requirements. Only
-    for enqueue; Headgate only.
+    """Whether to enqueue this patchset into a pipeline that lands changes although it does not meet the requirements.
+    Only for enqueue; Headgate only.
     """
 
 
 class ForFreeze(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request the frozen jobs of a ref."""
+    """Request the parameters of a pipeline for a ref."""
 
     pipeline: str = ""
     ref: str = ""
@@ -123,7 +123,7 @@ class ForChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
     reason: str = ""
     unapproved: bool = False
-    """Whether the changes are moved although they no longer meet the requirements. Headgate only."""
+    """Whether to move the changes although they no longer meet the requirements. Headgate only."""
 
 
 @post(
@@ -142,10 +142,10 @@ async def control(
     rest: str,
     data: JSONBody[dict[str, Any]],  # of the verb
 ) -> bool | dict[str, Any]:  # of the verb
-    """Enqueue or dequeue a change or a ref. A pipeline that lands changes, or that gives jobs access reserved for
-    reviewed changes, accepts only changes that meet its requirements, and only commits that their ref has; other
-    pipelines accept anything. This path also takes requests to hold failing builds (autohold), and returns the
-    parameters of a pipeline, which needs no token.
+    """Act on a project. `…/enqueue` and `…/dequeue` enqueue and dequeue a change or a ref: a pipeline that lands
+    changes or is post-review accepts only changes that meet its requirements, and only commits that their ref contains;
+    other pipelines accept anything. `…/autohold` creates an autohold. `…/freeze-pipeline` returns the parameters of a
+    pipeline, and needs no token.
     """
     project, _, verb = rest.strip("/").rpartition("/")
     if verb == AUTOHOLD:
@@ -157,12 +157,12 @@ async def control(
         must_be_json(request)
         return _parameters(site, tenant, project, _body_of(data, ForFreeze))
     else:
-        raise NotFoundException(f"{verb!r} is not known; there are enqueue, dequeue, {AUTOHOLD} and freeze-pipeline")
+        raise NotFoundException(f"{verb!r} is unknown; use enqueue, dequeue, {AUTOHOLD} or freeze-pipeline")
     return True
 
 
 def _parameters(site: Site, tenant: str, project: str, data: ForFreeze) -> dict[str, Any]:  # JSON
-    """Return what a pipeline takes for a ref of a project.  Raise 400, 404, 409."""
+    """Return the parameters that a pipeline accepts for a ref of a project.  Raise 400, 404, 409."""
     for name in ("ref", "pipeline"):
         if not getattr(data, name):
             raise HTTPException(f"{name} is required", status_code=400)
@@ -176,7 +176,7 @@ def _parameters(site: Site, tenant: str, project: str, data: ForFreeze) -> dict[
 
 
 def _body_of(data: dict[str, Any], type: type[B]) -> B:
-    """Raise 400."""
+    """Convert the body to the type that the verb takes.  Raise 400."""
     try:
         return msgspec.convert(data, type)
     except msgspec.ValidationError as error:
@@ -184,11 +184,11 @@ def _body_of(data: dict[str, Any], type: type[B]) -> B:
 
 
 async def _moved(site: Site, request: HttpRequest, tenant: str, project: str, verb: str, data: ForChange) -> None:
-    """Put a change or a ref into a pipeline, or take it out."""
+    """Enqueue a change or a ref into a pipeline, or dequeue it."""
     of_ref = {"ref": data.ref} if data.ref and not data.change else {}
     site.allow(request, tenant, verb, project=project, **of_ref)
     if data.unapproved:
-        # In addition to the permission for the verb: it bypasses what the pipeline requires.
+        # Needed in addition to the permission for the verb, as it bypasses the pipeline's requirements.
         site.allow(request, tenant, UNAPPROVED, project=project, **of_ref)
     _one(data, verb)
     details = {"pipeline": data.pipeline, "unapproved": data.unapproved}
@@ -198,7 +198,7 @@ async def _moved(site: Site, request: HttpRequest, tenant: str, project: str, ve
     hand = Hand(site, request, UNAPPROVED if data.unapproved else verb, tenant, subject, data.reason, details)
 
     async def work(besides: Sequence[Op]) -> None:
-        # Looked up within the action, so that a change that does not exist is recorded as an attempt, too.
+        # Resolved within the action, so that an attempt with an unknown change is recorded, too.
         wanted = await _wanted(site, tenant, project, verb, data, hand.explanation)
         await site.ask(tenant, data.pipeline, wanted, besides)
 
@@ -206,7 +206,7 @@ async def _moved(site: Site, request: HttpRequest, tenant: str, project: str, ve
 
 
 def _one(data: ForChange, verb: str) -> None:
-    """Check the body. Raise 400 for one that does not say what is meant."""
+    """Check the body. Raise 400 if it is ambiguous or incomplete."""
     if not (data.change or data.ref):
         raise HTTPException("name a change or a ref", status_code=400)
     if data.change and data.ref and verb == "dequeue":
@@ -235,7 +235,7 @@ async def _wanted(site: Site, tenant: str, project: str, verb: str, data: ForCha
 
 
 def _parted(site: Site, tenant: str, project: str, data: ForChange) -> str:
-    """Return the key of a change that an alarm of the pipeline names, be it open or not; empty: none does."""
+    """Return the key of the change if an alarm of the pipeline names it, which may be closed; empty: no alarm does."""
     site.pipeline(tenant, data.pipeline)
     state, canonical = site.status.state(tenant, data.pipeline).state, site.project(tenant, project)
     named = [key for one in state.parted for key in (*one.missing, *one.landed)]
@@ -252,7 +252,7 @@ async def promote(site: Site, request: HttpRequest, tenant: str, data: JSONBody[
     if data.unapproved:
         site.allow(request, tenant, UNAPPROVED)
     if not 0 < len(data.changes) <= CHANGES_MAX:
-        raise HTTPException(f"changes: name at least one, and at most {CHANGES_MAX}", status_code=400)
+        raise HTTPException(f"changes must name between 1 and {CHANGES_MAX} changes", status_code=400)
     subject = f"{', '.join(data.changes)} in {data.pipeline}"
     details = {"pipeline": data.pipeline, "unapproved": data.unapproved}
     keys = tuple(_key_of(site, tenant, data.pipeline, change) for change in data.changes)
@@ -263,14 +263,14 @@ async def promote(site: Site, request: HttpRequest, tenant: str, data: JSONBody[
 
 
 def _key_of(site: Site, tenant: str, pipeline: str, name: str) -> str:
-    """Return the key of the pipeline's change with this name; if there is none, return the name itself. Raise 400."""
+    """Return the key of the pipeline's change with this name; if there is none, the name itself. Raise 400."""
     site.pipeline(tenant, pipeline)
     changes = [change for _, item in site.status.state(tenant, pipeline).state.items() for change in item.changes]
     keys = {change.key for change in changes if is_called(change, name)}
     if len(keys) > 1:
         which = ", ".join(sorted(keys))
-        raise HTTPException(f"several changes are called {name!r}; say which: {which}", status_code=400)
-    # An unknown name goes on to the pipeline, which refuses it and so leaves a record of the attempt.
+        raise HTTPException(f"{name!r} is ambiguous; use one of {which}", status_code=400)
+    # An unknown name is passed on: the pipeline refuses it, which records the attempt.
     return next(iter(keys), name)
 
 
@@ -278,13 +278,13 @@ class ForProjects(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Request to reconfigure projects."""
 
     projects: tuple[str, ...] = ()
-    """If empty, every project of the tenant."""
+    """Names of projects; if empty, every project of the tenant."""
     reason: str = ""
 
 
 @post("/api/tenant/{tenant:str}/reconfigure", status_code=200, opt={"permission": OF_ALL})
 async def reconfigure(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForProjects]) -> bool:
-    """Read the configuration of projects again, even if nothing was pushed to them."""
+    """Read the configuration of projects again, even if it has not changed."""
     site.allow_all(request)
     site.tenant(tenant)
     hand = Hand(site, request, "reconfigure", tenant, ", ".join(data.projects) or "every project", data.reason)
@@ -296,21 +296,21 @@ class HowMuch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Request to read the tenant file again."""
 
     full: bool = False
-    """Whether to read the configuration of every project of every tenant, too."""
+    """Whether to also read the configuration of every project of every tenant again."""
     reason: str = ""
 
 
 class ReadAgain(msgspec.Struct, frozen=True):
-    """Report the outcome."""
+    """Report the outcome of a reconfiguration."""
 
     text: str
-    """The differences, as text for people."""
+    """The differences, in plain English."""
 
 
 @post("/api/reconfigure", status_code=200, opt={"permission": OF_ALL})
 async def read_anew(site: Site, request: HttpRequest, data: JSONBody[HowMuch]) -> ReadAgain:
-    """Read the tenant file again: every process then adds and removes tenants and projects accordingly. An invalid file
-    is refused, and the system continues unchanged. Headgate only.
+    """Read the tenant file again; all processes then add and remove tenants and projects accordingly. An invalid file
+    is refused, and the current configuration stays in force. Headgate only.
     """
     site.allow_all(request)
     request_ids = list[str]()
@@ -328,7 +328,7 @@ VERBS = {"running": "unpause", "paused": "pause", "stopped": "stop"}
 
 
 class ControlBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request a state of a component."""
+    """Request that a component change its state."""
 
     state: Literal["running", "paused", "stopped"]
     reason: str = ""
@@ -340,7 +340,7 @@ class ControlBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     opt={"permission": OF_ALL},
 )
 async def component(site: Site, request: HttpRequest, kind: str, name: str, data: JSONBody[ControlBody]) -> bool:
-    """Pause, resume or stop a process. An executor or a merger finishes its current work before it stops."""
+    """Pause, resume or stop a component. An executor or a merger finishes its current work before it stops."""
     site.allow_all(request)
 
     async def work(besides: Sequence[Op]) -> None:
@@ -353,13 +353,13 @@ async def component(site: Site, request: HttpRequest, kind: str, name: str, data
 
 @post("/api/zone/{zone:str}/forget", status_code=200, opt={"permission": OF_ALL})
 async def forget(site: Site, request: HttpRequest, zone: str, data: JSONBody[Why]) -> bool:
-    """Forget the labels of a zone's machines, except those of executors that are present."""
+    """Forget which labels of machines a zone has, except those of running executors."""
     site.allow_all(request)
     labels = site.context.map.executor.zones(zone).labels
 
     async def work(besides: Sequence[Op]) -> None:
         if await site.context.store.get(labels.path) is None:
-            raise NotFoundException(f"nothing is remembered of a zone {zone!r}")
+            raise NotFoundException(f"there are no recorded labels of a zone {zone!r}")
         await site.context.store.commit([], [labels.delete(), *besides])
 
     await Hand(site, request, "forget", subject=f"zone {zone}", reason=data.reason).does(work)

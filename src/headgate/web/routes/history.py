@@ -1,4 +1,4 @@
-"""Show builds and buildsets, finished or in progress."""
+"""Show builds and buildsets, running and finished, and statistics about them."""
 
 from __future__ import annotations
 
@@ -23,32 +23,34 @@ NAMES = (
 )  # fmt: skip
 RECONFIGURED = "tenant reconfiguration"
 FLAGS = ("voting", "final", "held", "complete")
-"""Filters that are flags: the history stores `voting`, `final` and `complete`; `held` is derived from the build."""
+"""Filters that are flags: the history stores `voting`, `final` and `complete`; `held` follows from the autoholds."""
 BOUNDS = ("idx_min", "idx_max", "limit", "skip")
 DAYS_MAX = 365
 DIGITS_MAX = 15
 NUMBER_MAX = 10**DIGITS_MAX - 1
 STARS_MAX = 3
-"""Limit on the stars in a pattern: more are expensive to compare."""
+"""Limit on the stars in a pattern: patterns with more are expensive to match."""
 
 
 FILTERS = (
     *(QueryParameter(name, several=True) for name in NAMES),
     *(QueryParameter(name, schema=FLAG) for name in FLAGS),
     *(QueryParameter(name, schema=NUMBER) for name in BOUNDS),
-    QueryParameter("exclude_result", "Results that are left out.", several=True),
+    QueryParameter("exclude_result", "Results to leave out.", several=True),
 )
 """Filters of builds and buildsets."""
 OF_SETS = tuple(one for one in FILTERS if one.name not in ("job_name", "nodeset", "voting", "held"))
 """Filters of buildsets: all except those that only builds have."""
-DAYS = QueryParameter("days", "How far to look back; 30.", {"type": "integer", "minimum": 1, "maximum": DAYS_MAX})
+DAYS = QueryParameter(
+    "days", "How far to look back, 30 by default.", {"type": "integer", "minimum": 1, "maximum": DAYS_MAX}
+)
 
 
 def question(
     site: Site, tenant: str, request: HttpRequest, filters: Iterable[QueryParameter] = FILTERS
 ) -> history.HistoryQuery | None:
-    """Return the query that a request makes, or None if no row can match. `filters` are the allowed parameters. Raise
-    HTTPException (400) for an unknown filter or a value that is not allowed.
+    """Return the query of a request, or None if no row can match. `filters` are the allowed parameters. Raise
+    HTTPException (400) for an unknown filter or an invalid value.
     """
     equal: dict[str, list[str | bool]] = {}
     unequal: dict[str, list[str | bool]] = {}
@@ -70,9 +72,9 @@ def question(
             equal[name] = [v for v in wanted if v in equal.get(name, wanted)]
     limit, skip = (number(request, name, default) for name, default in (("limit", 50), ("skip", 0)))
     if limit > history.LIMIT_MAX:
-        raise HTTPException(f"limit is at most {history.LIMIT_MAX}", status_code=400)
+        raise HTTPException(f"limit must be at most {history.LIMIT_MAX}", status_code=400)
     unequal["result"] = [*request.query.all("exclude_result")]
-    # A filter without any remaining value matches nothing, so the history is not asked.
+    # A filter without any remaining value matches nothing, so there is no need to query the history.
     if not all(equal.values()):
         return None
     least, most = (number(request, n, 0) if n in request.query else None for n in ("idx_min", "idx_max"))
@@ -81,21 +83,21 @@ def question(
 
 
 def must_be_known(request: HttpRequest, filters: Collection[str]) -> None:
-    """Raise 400 for a filter that is none."""
+    """Raise 400 if the query has an unknown filter."""
     for name in request.query:
         if name not in filters:
             raise HTTPException(f"there is no filter {name!r}{nearest(name, list(filters))}", status_code=400)
 
 
 def _bounded(name: str, value: str) -> str:
-    """Raise 400 for a value that is dear to compare."""
+    """Return the value. Raise 400 for a pattern that is expensive to match."""
     if name in history.WILD and value.count("*") > STARS_MAX:
         raise HTTPException(f"{name}: at most {STARS_MAX} `*` in one value", status_code=400)
     return value
 
 
 def _canonical(site: Site, tenant: str, name: str) -> str:
-    """Return the canonical name. A pattern with `*` matches under any host, unless it names one."""
+    """Return the canonical name of a project. A pattern with `*` matches any host, unless it names one."""
     source = site.tenant(tenant).tenant.find(name)
     if source is not None:
         return source.project
@@ -106,7 +108,7 @@ def _canonical(site: Site, tenant: str, name: str) -> str:
 
 def _flag(name: str, value: str) -> bool:
     if value.lower() not in ("true", "false", "1", "0"):
-        raise HTTPException(f"{name} is true or false, not {value!r}", status_code=400)
+        raise HTTPException(f"{name} must be true or false, not {value!r}", status_code=400)
     return value.lower() in ("true", "1")
 
 
@@ -115,15 +117,15 @@ def number(request: HttpRequest, name: str, default: int) -> int:
     value = request.query.get(name, str(default))
     # `isdecimal` alone accepts digits of other scripts, and very long numbers are too large for the database.
     if not (value.isdecimal() and value.isascii() and len(value) <= DIGITS_MAX):
-        raise HTTPException(f"{name} is a whole number of at least 0, not {value!r}", status_code=400)
+        raise HTTPException(f"{name} must be an integer of at least 0, not {value!r}", status_code=400)
     return int(value)
 
 
 @get("/api/tenant/{tenant:str}/builds", opt={"query": FILTERS})
 async def builds(site: Site, request: HttpRequest, tenant: str) -> list[history.PastBuild]:
-    """Return builds: first those in progress, then those that have ended, latest first. Several values of one filter
-    are alternatives. `exclude_result` also leaves out builds in progress. `*` stands for any text in project, pipeline,
-    branch and job_name.
+    """Return builds: first the running ones, then those that have ended, latest first. Several values of one filter are
+    alternatives. `exclude_result` also leaves out running builds. In project, pipeline, branch and job_name, `*`
+    matches any string.
     """
     of = Builds.of(site, tenant, request)
     query = question(of.site, tenant, request)
@@ -132,7 +134,7 @@ async def builds(site: Site, request: HttpRequest, tenant: str) -> list[history.
 
 @get("/api/tenant/{tenant:str}/build/{uuid:str}")
 async def build(site: Site, request: HttpRequest, tenant: str, uuid: str) -> history.PastBuild:
-    """Return one build, finished or in progress, whatever its attempt; while it is in progress, `final` is false."""
+    """Return one build, running or finished, of any attempt; while it is running, `final` is false."""
     found = await Builds.of(site, tenant, request).build(uuid)
     if found is None:
         raise NotFoundException(f"Build not found: there is no build {uuid}")
@@ -141,7 +143,8 @@ async def build(site: Site, request: HttpRequest, tenant: str, uuid: str) -> his
 
 @get("/api/tenant/{tenant:str}/buildsets", opt={"query": OF_SETS})
 async def buildsets(site: Site, request: HttpRequest, tenant: str) -> list[history.PastBuildset]:
-    """Return buildsets: first those in progress, then ended ones, latest first. Filters work as for builds."""
+    """Return buildsets: first the running ones, then those that have ended, latest first. Filters work as for
+    builds."""
     of = Builds.of(site, tenant, request)
     query = question(of.site, tenant, request, OF_SETS)
     return await of.buildsets(query) if query else []
@@ -149,7 +152,7 @@ async def buildsets(site: Site, request: HttpRequest, tenant: str) -> list[histo
 
 @get("/api/tenant/{tenant:str}/buildset/{uuid:str}")
 async def buildset(site: Site, request: HttpRequest, tenant: str, uuid: str) -> history.PastBuildset:
-    """Return one buildset, finished or in progress, with its builds and, once it has ended, their earlier attempts."""
+    """Return one buildset, running or finished, with its builds and, once it has ended, their earlier attempts."""
     found = await Builds.of(site, tenant, request).buildset(uuid)
     if found is None:
         raise NotFoundException(f"Buildset not found: there is no buildset {uuid}")
@@ -157,7 +160,7 @@ async def buildset(site: Site, request: HttpRequest, tenant: str, uuid: str) -> 
 
 
 class BuildTime(msgspec.Struct, frozen=True, kw_only=True):
-    """State how long one build took."""
+    """Describe how long one build took."""
 
     id: int = msgspec.field(name="_id")
     uuid: str
@@ -191,8 +194,8 @@ OF_TIMES = (
 
 @get("/api/tenant/{tenant:str}/build-times", opt={"query": OF_TIMES})
 async def build_times(site: Site, request: HttpRequest, tenant: str) -> list[BuildTime]:
-    """Return the durations of builds that have ended, latest first. Filters work as for builds, but without `*`;
-    `start_time` and `end_time` bound the time at which builds ended.
+    """Return the durations of builds that have ended, latest first. Filters work as for builds, but without `*`. Only
+    builds that ended between `start_time` and `end_time` are returned.
     """
     of = Builds.of(site, tenant, request)
     query = question(of.site, tenant, request, OF_TIMES)
@@ -224,16 +227,16 @@ def _time(build: history.PastBuild) -> BuildTime:
 
 
 def moment(request: HttpRequest, name: str) -> int | None:
-    """Return milliseconds since the epoch.  Raise 400."""
+    """Return a time of the query, in milliseconds since the epoch; None: it is not given.  Raise 400."""
     text = request.query.get(name, "")
     if not text:
         return None
     try:
         found = datetime.fromisoformat(text)
-        # A time without a zone means UTC, as in all answers of the API, and never the zone of this machine.
+        # A time without a zone means UTC, as in all responses of the API, and never the zone of this machine.
         return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
-        raise HTTPException(f"{name}: a time, as 2026-12-31T23:59:59, in UTC", status_code=400) from error
+        raise HTTPException(f"{name} must be a time in UTC such as 2026-12-31T23:59:59", status_code=400) from error
 
 
 class SystemEvent(msgspec.Struct, frozen=True):
@@ -252,14 +255,14 @@ class SystemEvent(msgspec.Struct, frozen=True):
     "/api/tenant/{tenant:str}/system-events",
     opt={
         "query": (
-            QueryParameter("event_type", several=True),
+            QueryParameter("event_type", "Only `tenant reconfiguration` exists.", several=True),
             *(QueryParameter(name, schema=NUMBER) for name in BOUNDS),
         )
     },
 )
 async def system_events(site: Site, request: HttpRequest, tenant: str) -> list[SystemEvent]:
-    """Return when a new configuration last came into force, and when a person last requested to read it again, latest
-    first. Filters are event_type, idx_min, idx_max, limit and skip.
+    """Return reconfigurations of the tenant, latest first: the latest new configuration, and the requests of people to
+    read the configuration again.
     """
     wanted = request.query.all("event_type") or [RECONFIGURED]
     site.tenant(tenant)
@@ -272,7 +275,7 @@ async def system_events(site: Site, request: HttpRequest, tenant: str) -> list[S
             one.id,
             history.time_text(one.at_ms) or "",
             RECONFIGURED,
-            f"{one.who} had {one.subject} read anew",
+            f"{one.who} requested to read the configuration again: {one.subject}",
         )
         for one in await site.history.actions(tenant, limit=history.LIMIT_MAX)
         if one.verb == "reconfigure"
@@ -287,8 +290,8 @@ async def system_events(site: Site, request: HttpRequest, tenant: str) -> list[S
 
 @get("/api/tenant/{tenant:str}/job-health", opt={"query": (*FILTERS, DAYS)})
 async def job_health(site: Site, request: HttpRequest, tenant: str) -> list[history.JobHealth]:
-    """Return how reliable jobs are, the flakiest first. Filters work as for builds; `days` limits how far to look back
-    (30). A job is flaky on a tree where it failed and later passed. Only the latest 20,000 builds count. Headgate only.
+    """Return how reliable jobs are, the flakiest first. A job is flaky if it failed on a tree and later passed on the
+    same tree. Filters work as for builds. Only the latest 20,000 builds count. Headgate only.
     """
     site.tenant(tenant)
     query = question(site, tenant, request, (*FILTERS, DAYS))
@@ -297,8 +300,8 @@ async def job_health(site: Site, request: HttpRequest, tenant: str) -> list[hist
 
 @get("/api/tenant/{tenant:str}/reset-costs", opt={"query": (*OF_SETS, DAYS)})
 async def reset_costs(site: Site, request: HttpRequest, tenant: str) -> list[history.ResetCost]:
-    """Return the cost of testing changes again, the highest first. Filters work as for buildsets; `days` limits how far
-    to look back (30). Only the latest 20,000 buildsets count. Headgate only.
+    """Return the cost of testing changes again after resets, the highest first. Filters work as for buildsets. Only the
+    latest 20,000 buildsets count. Headgate only.
     """
     site.tenant(tenant)
     query = question(site, tenant, request, (*OF_SETS, DAYS))
@@ -307,9 +310,9 @@ async def reset_costs(site: Site, request: HttpRequest, tenant: str) -> list[his
 
 @get("/api/tenant/{tenant:str}/statistics", opt={"query": (*OF_SETS, DAYS)})
 async def statistics(site: Site, request: HttpRequest, tenant: str) -> list[Throughput]:
-    """Return how quickly changes passed, and what this took: of each pipeline (`project` is empty), of each project
-    (`pipeline` is empty), and of each project in each pipeline. Filters work as for buildsets; `days` limits how far to
-    look back (30). Only the latest 20,000 buildsets count. Headgate only.
+    """Return how quickly changes passed and how much work that took: for each pipeline (`project` is empty), for each
+    project (`pipeline` is empty), and for each project in each pipeline. Filters work as for buildsets. Only the latest
+    20,000 buildsets count. Headgate only.
     """
     site.tenant(tenant)
     query = question(site, tenant, request, (*OF_SETS, DAYS))
@@ -317,10 +320,10 @@ async def statistics(site: Site, request: HttpRequest, tenant: str) -> list[Thro
 
 
 def _since_ms(site: Site, request: HttpRequest) -> int:
-    """Return the time from which on history is asked for, in milliseconds since the epoch. Raise 400."""
+    """Return the begin of the period that `days` selects, in milliseconds since the epoch. Raise 400."""
     days = number(request, "days", 30)
     if not 1 <= days <= DAYS_MAX:
-        raise HTTPException(f"days is between 1 and {DAYS_MAX}", status_code=400)
+        raise HTTPException(f"days must be between 1 and {DAYS_MAX}", status_code=400)
     return site.context.now_ms() - days * 86_400_000
 
 

@@ -1,4 +1,4 @@
-"""Show images and their uploads, and take requests about images that jobs built."""
+"""Show images and their uploads, and accept requests to build, validate, upload and delete them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DELETE_ARTIFACT, DELETE_UPLOAD = "delete-image-build-artifact", "delete-image-up
 
 
 class UploadShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe an image in one cloud."""
+    """Describe the upload of an image artifact to one cloud."""
 
     uuid: str
     canonical_name: str
@@ -47,16 +47,16 @@ class UploadShape(msgspec.Struct, frozen=True, kw_only=True):
     is_locked: bool = False
     lock_holder: str | None = None
     why: str | None = None
-    """What the upload waits for, or what went wrong. Headgate only."""
+    """What the upload waits for, or why it failed. Headgate only."""
     providers: tuple[str, ...] = ()
-    """Canonical names of the tenant's providers whose machines are made from it. Headgate only."""
+    """Canonical names of the tenant's providers that make machines from it. Headgate only."""
     machines: int = 0
-    """How many machines are made from it now; for an image of another tenant, only those of this tenant. Headgate
-    only."""
+    """Number of existing machines that were made from it; for an image of another tenant, only those of this tenant.
+    Headgate only."""
 
 
 class ArtifactShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe an image as one build made it."""
+    """Describe an image artifact: one image file that a build made."""
 
     uuid: str
     canonical_name: str
@@ -87,12 +87,12 @@ class ImageShape(msgspec.Struct, frozen=True):
     type: str
     """zuul | cloud"""
     build_artifacts: tuple[ArtifactShape, ...] | msgspec.UnsetType = msgspec.UNSET
-    """The builds of an image that jobs build, the newest first."""
+    """The artifacts of an image that jobs build, newest first."""
 
 
 @get("/api/tenant/{tenant:str}/images")
 async def images(site: Site, tenant: str) -> list[ImageShape]:
-    """Return the images that the configuration defines, by name, with their artifacts and where these were uploaded."""
+    """Return the images that the configuration defines, ordered by name, with their artifacts and uploads."""
     known = sorted(site.tenant(tenant).layouts.landed.singles["image"].items())
     found = artifacts_by_image(site, tenant)
     return [_image(stanza, found) for _, stanza in known]
@@ -105,12 +105,12 @@ def _image(stanza: Stanza, found: dict[str, list[ArtifactShape]]) -> ImageShape:
 
 
 def canonical_of(stanza: Stanza) -> str:
-    """Return the name of an image in the whole system."""
+    """Return the name of an image that is unique in the entire system."""
     return f"{quote(stanza.source.project, safe='')}/{stanza.name}"
 
 
 def artifacts_by_image(site: Site, tenant: str) -> dict[str, list[ArtifactShape]]:
-    """Return what the tenant built, and what is where its providers are: image -> artifacts, the newest first."""
+    """Map images to artifacts, newest first: those that the tenant built, and those that its providers can use."""
     map, mirror = site.context.map, site.context.mirror
     known = providers(map, mirror).get(tenant, [])
     own, stored = spots({tenant: known}), uploads(map, mirror)
@@ -119,7 +119,7 @@ def artifacts_by_image(site: Site, tenant: str) -> dict[str, list[ArtifactShape]
     every = [one for _, _, one in read_all(mirror, map.images.artifacts.path, ImageArtifact)]
     for artifact in sorted(every, key=lambda one: (one.made_ms, one.id), reverse=True):
         mine = artifact.tenant == tenant
-        # Of an image that another tenant built, only uploads where this tenant's own providers are.
+        # Of an image that another tenant built, show only the uploads that this tenant's own providers can use.
         shown = [one for one in stored if one.artifact == artifact.id and (mine or (one.file.image, one.place) in own)]
         if mine or shown:
             found.setdefault(artifact.file.image, []).append(_artifact(artifact, shown, uses, mine=mine))
@@ -127,7 +127,7 @@ def artifacts_by_image(site: Site, tenant: str) -> dict[str, list[ArtifactShape]
 
 
 class _Uses(NamedTuple):
-    """Tell what uploads are used for, as one tenant sees it."""
+    """Hold which providers and machines of one tenant use uploads."""
 
     tenant: str
     providers: Mapping[tuple[str, str], Sequence[str]]
@@ -135,14 +135,14 @@ class _Uses(NamedTuple):
     nodes: Sequence[MadeNode]
 
     def machines(self, upload: ImageUpload) -> int:
-        """Return how many machines are made of an upload, as far as the tenant sees them."""
+        """Return the number of machines made from an upload that the tenant may see."""
         of = [one for one in self.nodes if one.said.get("image", {}).get(UPLOADED) == upload.id]
-        # Slots share the machine they belong to, which counts once.
+        # Slots share one machine, which must count only once.
         return sum(not one.main and self.tenant in (upload.tenant, one.tenant) for one in of)
 
 
 def _serving(several: Iterable[FlatProvider]) -> dict[tuple[str, str], list[str]]:
-    """Return which providers have an image at a place: (image, place) -> canonical names."""
+    """Map (image, place) to the canonical names of the providers that have the image there."""
     found: dict[tuple[str, str], list[str]] = {}
     for provider in several:
         for image in provider.images:
@@ -189,7 +189,7 @@ def _upload(one: ImageUpload, uses: _Uses) -> UploadShape:
 
 @post("/api/tenant/{tenant:str}/image/{name:str}/build", status_code=200, opt={"permission": BUILD})
 async def build_image(site: Site, request: HttpRequest, tenant: str, name: str) -> None:
-    """Run the jobs that build an image, in the pipelines that `image-build` triggers."""
+    """Run the jobs that build an image, in the pipelines with the trigger `image-build`."""
     must_be_permitted(site, request, tenant, BUILD)
     layout = site.tenant(tenant).layouts.landed
     stanza = layout.singles["image"].get(name)
@@ -197,7 +197,7 @@ async def build_image(site: Site, request: HttpRequest, tenant: str, name: str) 
         raise NotFoundException(f"Image not found in tenant: {name}")
     source = layout.tenant.find(stanza.source.project)
     if stanza.body.get("type") != "zuul" or source is None:
-        raise HTTPException(f"the image {name} is not built by jobs: its type is cloud", status_code=409)
+        raise HTTPException(f"jobs do not build the image {name}: its type is cloud", status_code=409)
     if not any("image-build" in one.events for p in layout.pipelines.values() for one in p.triggers):
         raise HTTPException("no pipeline has the trigger `zuul: {event: image-build}`", status_code=409)
     file = ImageFile(
@@ -216,17 +216,18 @@ async def build_image(site: Site, request: HttpRequest, tenant: str, name: str) 
 
 @delete("/api/tenant/{tenant:str}/image-build-artifact/{id:str}", opt={"permission": DELETE_ARTIFACT})
 async def end_artifact(site: Site, request: HttpRequest, tenant: str, id: str) -> None:
-    """Delete an artifact that the tenant built, and its uploads, once no machine is made from them."""
+    """Delete an artifact that the tenant built, and its uploads, once no machines made from them exist."""
     site.allow(request, tenant, DELETE_ARTIFACT)
     under = read_all(site.context.mirror, site.context.map.images.artifacts.path, ImageArtifact)
     if not any(one.id == id and one.tenant == tenant for _, _, one in under):
-        raise NotFoundException(f"Image build artifact not found: tenant {tenant} has built none such")
+        raise NotFoundException(f"Image build artifact not found: tenant {tenant} has not built it")
     await _order(site, request, DELETE_ARTIFACT, tenant, id, "delete")
 
 
 @delete("/api/tenant/{tenant:str}/image-upload/{id:str}", opt={"permission": DELETE_UPLOAD})
 async def end_upload(site: Site, request: HttpRequest, tenant: str, id: str) -> None:
-    """Delete an upload of an artifact that the tenant built, once no machine is made from it; it stays deleted."""
+    """Delete an upload of an artifact that the tenant built, once no machines made from it exist; it is not uploaded
+    again."""
     site.allow(request, tenant, DELETE_UPLOAD)
     _own_upload(site, tenant, id)
     await _order(site, request, DELETE_UPLOAD, tenant, id, "delete")
@@ -237,25 +238,25 @@ async def validate_upload(site: Site, request: HttpRequest, tenant: str, id: str
     """Run the jobs that validate an upload again."""
     must_be_permitted(site, request, tenant, VALIDATE)
     if _own_upload(site, tenant, id).state != "ready":
-        raise HTTPException("Invalid upload state: only one that is ready can be tried", status_code=400)
+        raise HTTPException("Invalid upload state: only an upload that is ready can be validated", status_code=400)
     await _order(site, request, VALIDATE, tenant, id, "validate")
 
 
 @post("/api/tenant/{tenant:str}/image-upload/{id:str}/upload", status_code=200, opt={"permission": UPLOAD})
 async def upload_again(site: Site, request: HttpRequest, tenant: str, id: str) -> None:
-    """Try a failed upload again."""
+    """Retry a failed upload."""
     must_be_permitted(site, request, tenant, UPLOAD)
     if _own_upload(site, tenant, id).state != "failed":
-        raise HTTPException("Invalid upload state: only one that failed is uploaded again", status_code=400)
+        raise HTTPException("Invalid upload state: only an upload that failed can be retried", status_code=400)
     await _order(site, request, UPLOAD, tenant, id, "upload")
 
 
 def _own_upload(site: Site, tenant: str, id: str) -> ImageUpload:
-    """Return an upload of what the tenant built.  Raise 404."""
+    """Return an upload of an artifact that the tenant built.  Raise 404."""
     for one in uploads(site.context.map, site.context.mirror):
         if one.id == id and one.tenant == tenant:
             return one
-    raise NotFoundException(f"Image upload not found: tenant {tenant} has none such of what it built")
+    raise NotFoundException(f"Image upload not found: tenant {tenant} has not built its image")
 
 
 async def _order(site: Site, request: HttpRequest, verb: str, tenant: str, id: str, do: str) -> None:

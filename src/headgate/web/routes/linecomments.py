@@ -1,4 +1,4 @@
-"""Show the comments of jobs on lines of files, for one build or for a patchset."""
+"""Show the comments of jobs on lines of files, for one build or one patchset."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from headgate.web.description import QueryParameter
 from headgate.web.site import Site
 
 BUILDS_MAX = 100
-"""Limit on the builds that one answer covers."""
+"""Limit on the builds whose comments one response has."""
 SHOWN_MAX = 500
 PARAMETERS = (
-    QueryParameter("build", "The build; or a project and a patchset."),
-    QueryParameter("project", "Its name."),
-    QueryParameter("patchset", "The proposed commit."),
+    QueryParameter("build", "Id of a build; alternatively, give a project and a patchset."),
+    QueryParameter("project", "Name of a project."),
+    QueryParameter("patchset", "Commit of a patchset of the project."),
 )
 
 
@@ -32,7 +32,7 @@ class LineComment(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     line: int
-    """0 for a comment on the whole file."""
+    """Number of the line; 0: the comment is about the file."""
     level: str
     """info | warning | error, or empty"""
     message: str
@@ -51,8 +51,8 @@ class _BuildComments(NamedTuple):
 
 @get("/api/tenant/{tenant:str}/file-comments", opt={"query": PARAMETERS})
 async def file_comments(site: Site, request: HttpRequest, tenant: str) -> list[LineComment]:
-    """Return the comments of a build on lines of files, or those of the builds of a patchset: of each job in each
-    pipeline, the latest build. They are ordered by file and line; at most 500. Headgate only.
+    """Return the comments on files of one build, or of all jobs on a patchset: those of each job's latest build in each
+    pipeline. They are ordered by file and line, at most 500. Headgate only.
     """
     site.tenant(tenant)
     build, project, patchset = (request.query.get(name, "") for name in ("build", "project", "patchset"))
@@ -76,7 +76,7 @@ async def file_comments(site: Site, request: HttpRequest, tenant: str) -> list[L
 
 
 def _live(site: Site, tenant: str) -> Iterator[tuple[tuple[Change, ...], _BuildComments]]:
-    """Yield builds in the queues that have ended, and those on their way to the history, with their changes."""
+    """Yield the ended builds in the queues and those that are not recorded yet, with their changes."""
     for pipeline, item, build in site.status.builds(tenant):
         if build.result is not None:
             yield (
@@ -100,7 +100,8 @@ def _is_of(changes: Iterable[Change], project: str, commit: str) -> bool:
 
 
 def _latest(records: Sequence[_BuildComments]) -> Iterator[_BuildComments]:
-    """Yield the first build of each job in each pipeline. The input has final builds first, latest first."""
+    """Yield the first build of each job in each pipeline; the input is sorted: final builds first, then latest
+    first."""
     known = set[tuple[str, str]]()
     for one in records:
         if (key := (one.pipeline, one.job_name)) not in known:

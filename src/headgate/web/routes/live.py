@@ -1,4 +1,4 @@
-"""Show the present state: tenants, processes, pipelines, and queues of messages."""
+"""Show the current state: tenants, components, pipelines, and queues of messages."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from headgate.web.status import timed_queue
 
 @get("/health")
 async def health(site: Site) -> dict[str, Any]:  # JSON
-    """Return whether every tenant's configuration has been read. Only tenants that everybody may read are named."""
+    """Return whether the configuration of every tenant has been read; only public tenants are listed."""
     loaded = {name: found.loaded.is_set() for name, found in site.tenants.items()}
-    # Anybody may ask for the health, so it names no private tenant; `ok` counts them all the same.
+    # Anybody may request the health, so it must not name private tenants; `ok` still includes them.
     shown = {name: loaded[name] for name, found in site.tenants.items() if site.access.may_read(None, found.tenant)}
     return {"ok": all(loaded.values()), "tenants": shown}
 
@@ -42,14 +42,14 @@ async def tenants(site: Site, request: HttpRequest) -> list[shapes.TenantName]:
 
 @get("/api/components")
 async def components(site: Site, request: HttpRequest) -> dict[str, list[shapes.ComponentShape]]:
-    """Return every running component, by kind."""
+    """Return every running component, grouped by kind."""
     must_read(site, request)
     return site.status.components()
 
 
 @get(("/api/problems", "/api/troubles"), opt={"former": ("/api/troubles",)})
 async def problems(site: Site, request: HttpRequest) -> list[shapes.ProblemShape]:
-    """Return the problems that concern every tenant: the store is unavailable, or no component does the work. Headgate
+    """Return the problems that concern every tenant, for example an unavailable store or a missing component. Headgate
     only.
     """
     must_read(site, request)
@@ -65,13 +65,13 @@ async def connections(site: Site, request: HttpRequest) -> list[shapes.Connectio
 
 @get("/api/tenant/{tenant:str}/status")
 async def status(site: Site, request: HttpRequest, tenant: str) -> Response[shapes.StatusShape | None]:
-    """Return the queues. The entity tag changes when something happens, but not with the passage of time; times may be
-    one second old.
+    """Return the pipelines with their queues and items. The entity tag changes only when something happens, not with
+    the passage of time; times may be one second old.
     """
     gzip = takes_gzip(request.headers.get("accept-encoding", ""))
     shot = await site.shot(tenant)
     headers = {"ETag": f'W/"{shot.tag}"', "Cache-Control": "no-cache", "Vary": "Authorization, Cookie, Accept-Encoding"}
-    # Answered before the document is encoded: most polls find that nothing has changed.
+    # Compared before the document is encoded, as nothing has changed for most polls.
     if matches(request.headers.get("if-none-match", ""), headers["ETag"]):
         return Response(None, status_code=304, headers=headers)
     if gzip:
@@ -82,8 +82,8 @@ async def status(site: Site, request: HttpRequest, tenant: str) -> Response[shap
 
 @get("/api/tenant/{tenant:str}/status/change/{rest:path}", opt={"rest": ("{change}",)})
 async def status_change(site: Site, tenant: str, rest: str) -> list[shapes.ItemShape]:
-    """Return the items of one change under any of its names: `NAME` or `BRANCH/NAME`, either with `,PATCHSET`, or
-    its ref or commit."""
+    """Return the items of one change, given by any of its names: `NAME` or `BRANCH/NAME`, optionally with `,PATCHSET`,
+    or its ref or commit."""
     name = rest.strip("/")
     keys = {c.key for c in _changes(site, tenant) if name in (c.ref, c.commit) or is_called(c, name)}
     now_ms, status = site.context.now_ms(), (await site.shot(tenant)).status
@@ -96,7 +96,7 @@ async def status_change(site: Site, tenant: str, rest: str) -> list[shapes.ItemS
 
 
 def _changes(site: Site, tenant: str) -> Iterator[Change]:
-    """Yield what is in the queues."""
+    """Yield the changes in the queues."""
     for pipeline in site.tenant(tenant).layouts.landed.pipelines:
         for _, item in site.status.state(tenant, pipeline).state.items():
             yield from item.circle
@@ -104,8 +104,8 @@ def _changes(site: Site, tenant: str) -> Iterator[Change]:
 
 @get("/api/tenant/{tenant:str}/events", opt={"answers": ("text/event-stream",)})
 async def events(site: Site, request: HttpRequest, tenant: str) -> StreamResponse:
-    """Stream the queues as server-sent events. Each event `status` has the queues with the ids of their items, and the
-    items that have changed.
+    """Stream the status as server-sent events. Each event `status` has all queues with the ids of their items, and the
+    items that have changed since the previous event.
     """
     site.tenant(tenant)
     gzip = takes_gzip(request.headers.get("accept-encoding", ""))
@@ -130,7 +130,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
     host: str
     """Host and process."""
     queues: tuple[str, ...]
-    """Partitions it processes."""
+    """Partitions that it processes."""
 
 
 class ApplicationShape(msgspec.Struct, frozen=True):
@@ -141,7 +141,7 @@ class ApplicationShape(msgspec.Struct, frozen=True):
 
 @get("/api/queues")
 async def queues(site: Site, request: HttpRequest) -> list[ApplicationShape]:
-    """Return every application with its workers and partitions, as of now."""
+    """Return every application of the message queues with its workers and the current state of its partitions."""
     must_read(site, request)
     root = QueueMap()
     entries = await site.context.store.list(root.path)

@@ -33,14 +33,14 @@ from headgate.web.site import Site
 
 R = TypeVar("R")
 SECTIONS_MAX = 100
-"""Limit on the sections that a provider inherits from in a chain."""
+"""Limit on the length of the chain of sections that a provider inherits from."""
 IMAGE_TYPES = ("zuul", "cloud")
 MODIFY_REQUEST = "modify-nodeset-request"
 """Permission to change a request for machines."""
 
 
 class LabelShape(msgspec.Struct, frozen=True):
-    """Describe a label that jobs may ask for."""
+    """Describe a label that jobs may request."""
 
     name: str
     canonical_name: str | msgspec.UnsetType = msgspec.UNSET
@@ -64,9 +64,9 @@ class ProviderShape(msgspec.Struct, frozen=True):
     images: tuple[dict[str, Any], ...]
     """Objects with name, canonical_name and type."""
     labels: tuple[dict[str, Any], ...]
-    """name, canonical_name."""
+    """Objects with name and canonical_name."""
     flavors: tuple[dict[str, Any], ...]
-    """name, canonical_name."""
+    """Objects with name and canonical_name."""
 
 
 def _layout(site: Site, tenant: str) -> Layout:
@@ -79,7 +79,7 @@ def _canonical(stanza: Stanza) -> str:
 
 @get("/api/tenant/{tenant:str}/labels")
 async def labels(site: Site, tenant: str) -> list[LabelShape]:
-    """Return the labels that the tenant has and those that its nodesets request, by name."""
+    """Return the labels that the tenant defines or may use, and those that its nodesets request, ordered by name."""
     layout = _layout(site, tenant)
     found = {name: LabelShape(name) for name in (*_labels_requested(layout), *layout.tenant.labels)}
     for name, stanza in layout.singles["label"].items():
@@ -98,15 +98,15 @@ def _labels_requested(layout: Layout) -> Iterator[str]:
 
 @get("/api/tenant/{tenant:str}/flavors")
 async def flavors(site: Site, tenant: str) -> list[FlavorShape]:
-    """Return the flavors that the configuration defines, by name."""
+    """Return the flavors that the configuration defines, ordered by name."""
     known = sorted(_layout(site, tenant).singles["flavor"].items())
     return [FlavorShape(name, _canonical(s), s.body.get("description")) for name, s in known]
 
 
 @get("/api/tenant/{tenant:str}/providers")
 async def providers(site: Site, tenant: str) -> list[ProviderShape]:
-    """Return the providers that the configuration defines, by name, with the images, labels and flavors that they and
-    their sections attach.
+    """Return the providers that the configuration defines, ordered by name, with the images, labels and flavors that
+    they have themselves or inherit from their sections.
     """
     layout = _layout(site, tenant)
     return [_provider(layout, stanza) for _, stanza in sorted(layout.singles["provider"].items())]
@@ -117,7 +117,7 @@ def _provider(layout: Layout, stanza: Stanza) -> ProviderShape:
     while len(path) <= SECTIONS_MAX:
         above = path[-1].body.get("section" if path[-1].kind == "provider" else "parent")
         found = layout.singles["section"].get(above) if isinstance(above, str) else None
-        # Sections may name each other in a circle: the configuration's errors tell of it, and this must still end.
+        # Sections may name each other in a circle: that is a configuration error, but this loop must still end.
         if found is None or found in path:
             break
         path.append(found)
@@ -136,8 +136,8 @@ def _part(stanza: Stanza, kind: str) -> dict[str, Any]:
 
 @get("/api/tenant/{tenant:str}/nodes")
 async def nodes(site: Site, tenant: str) -> list[NodeShape]:
-    """Return the machines of the tenant, by name: those that builds use, those that are made for the tenant, and those
-    that builds could get.
+    """Return the machines of the tenant, ordered by name: those that builds use, those that were made for the tenant,
+    and free ones that builds may get.
     """
     configured = site.tenant(tenant)
     requests, places = {one.id: one for one in _requests(site, tenant)}, site.context.map.nodes.claims
@@ -172,7 +172,7 @@ def _node(site: Site, claim: NodeClaim, node_request: NodeRequest | None) -> Nod
 
 @get("/api/tenant/{tenant:str}/nodeset-requests")
 async def nodeset_requests(site: Site, tenant: str) -> list[RequestShape]:
-    """Return the builds of the tenant that wait for machines or have them, longest waiting first."""
+    """Return the tenant's requests for machines, fulfilled or not, the oldest first."""
     site.tenant(tenant)
     builds = {build.id: (pipeline, item) for pipeline, item, build in site.status.builds(tenant)}
     map, mirror = site.context.map, site.context.mirror
@@ -206,7 +206,7 @@ async def nodeset_requests(site: Site, tenant: str) -> list[RequestShape]:
 
 
 def _data(request: NodeRequest, own: list[str], made: SeenMachines) -> tuple[dict[str, Any], ...]:
-    """Return what is known of each machine that the request has, or would have."""
+    """Describe each machine that the request has or waits for."""
     wait, zones = made.waits.get(request.id), _zones(request, made)
     failed = wait.failed if wait is not None else {}
     names = {node.node: node.id for node in made.nodes.values() if node.request == request.id}
@@ -219,7 +219,7 @@ def _data(request: NodeRequest, own: list[str], made: SeenMachines) -> tuple[dic
 
 
 def _zones(request: NodeRequest, made: SeenMachines) -> dict[str, str]:
-    """Return the zone from which each node is reached, where it is from one."""
+    """Map the names of nodes that are only reachable from one zone to that zone."""
     known = made.providers.get(request.tenant, [])
     found = {
         name: min((zone_of_label(one, label) for one in known if one.label(label) is not None), default="")
@@ -229,7 +229,7 @@ def _zones(request: NodeRequest, made: SeenMachines) -> dict[str, str]:
 
 
 def _explained(shape: RequestShape, position: int | None, wait: NodeWait | None) -> RequestShape:
-    """Return it with why it waits, where it does."""
+    """Add the position and the reason to a request that waits."""
     if position is None:
         return shape
     if wait is None:
@@ -244,7 +244,7 @@ def _requests(site: Site, tenant: str) -> list[NodeRequest]:
 
 
 def _read(mirror: Mirror, path: str, type: type[R]) -> Iterator[R]:
-    """Yield what can be read; the map's check tells of the rest."""
+    """Yield the records that can be decoded; the map's check reports the others."""
     for entry in mirror.under(path):
         try:
             yield Address(entry.path, type).decode(entry.value)
@@ -254,7 +254,7 @@ def _read(mirror: Mirror, path: str, type: type[R]) -> Iterator[R]:
 
 @delete("/api/tenant/{tenant:str}/nodeset-requests/{uuid:str}", opt={"permission": MODIFY_REQUEST})
 async def end_request(site: Site, request: HttpRequest, tenant: str, uuid: str) -> None:
-    """Cancel a build that waits for machines; its job counts as not passed."""
+    """Cancel a build that waits for machines; its job counts as failed."""
     site.allow(request, tenant, MODIFY_REQUEST)
     found = next((one for one in await nodeset_requests.fn(site, tenant) if one.uuid == uuid), None)
     if found is None:
@@ -262,7 +262,7 @@ async def end_request(site: Site, request: HttpRequest, tenant: str, uuid: str) 
     if found.state != "requested":
         raise HTTPException("the build has its machines already; cancel the build instead", status_code=409)
     if not found.pipeline_name:
-        raise HTTPException("its build has left the queues already", status_code=409)
+        raise HTTPException("the build has left the queues already", status_code=409)
     build = next(one.build for one in _requests(site, tenant) if one.id == uuid)
     subject = f"{found.job_name} in {found.pipeline_name}, build {build}"
     hand = Hand(site, request, MODIFY_REQUEST, tenant, subject)
@@ -271,20 +271,20 @@ async def end_request(site: Site, request: HttpRequest, tenant: str, uuid: str) 
 
 @get("/api/tenant/{tenant:str}/project-ssh-key/{rest:path}", opt={"rest": ("{project}.pub",)})
 async def project_ssh_key(site: Site, tenant: str, rest: str) -> None:
-    """Return 404: projects have no SSH keys of their own; jobs get what they need as secrets."""
+    """Return 404: Headgate's projects have no SSH keys of their own; jobs get keys as secrets."""
     site.project(tenant, rest.strip("/").removesuffix(".pub"))
-    raise NotFoundException("projects have no SSH keys here: give a job what it needs as a secret")
+    raise NotFoundException("projects have no SSH keys in Headgate: give a job the key that it needs as a secret")
 
 
 @get("/api/tenant/{tenant:str}/tenant-ssh-key/ssh.pub")
 async def tenant_ssh_key(site: Site, tenant: str) -> None:
-    """Return 404, as for a project."""
+    """Return 404: Headgate's tenants have no SSH keys of their own; jobs get keys as secrets."""
     site.tenant(tenant)
-    raise NotFoundException("tenants have no SSH keys here: give a job what it needs as a secret")
+    raise NotFoundException("tenants have no SSH keys in Headgate: give a job the key that it needs as a secret")
 
 
 class WhatOfAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request something of an account."""
+    """Request an action on an account of a provider."""
 
     do: Literal["forget"]
     reason: str = ""
@@ -292,7 +292,7 @@ class WhatOfAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @get("/api/node-accounts", opt={"permission": OF_ALL})
 async def list_accounts(site: Site, request: HttpRequest) -> list[AccountShape]:
-    """Return the accounts in which machines were made, for as long as resources of this system may exist there.
+    """Return the accounts in which machines were made, as long as resources of this installation may exist there.
     Headgate only.
     """
     site.allow_all(request)
@@ -301,7 +301,8 @@ async def list_accounts(site: Site, request: HttpRequest) -> list[AccountShape]:
 
 @post("/api/node-accounts/{id:str}", status_code=200, opt={"permission": OF_ALL})
 async def forget_account(site: Site, request: HttpRequest, id: str, data: JSONBody[WhatOfAccount]) -> bool:
-    """Remove the records of what was made in an account that left the launcher's settings. Headgate only."""
+    """Forget the machines and other resources in an account that was removed from the launcher's settings. Headgate
+    only."""
     site.allow_all(request)
     context = site.context
     record = context.map.nodes.accounts(id).record
@@ -310,13 +311,13 @@ async def forget_account(site: Site, request: HttpRequest, id: str, data: JSONBo
         raise NotFoundException(f"there is no account {id!r}")
     one, bearer = record.decode(entry.value), site.access.bearer(request)
     if not one.lacking_ms:
-        text = f"the launcher's settings have the connection {one.connection}: what is there is taken away by itself"
+        text = f"the launcher's settings have the connection {one.connection}: Headgate cleans it up without your help"
         raise HTTPException(text, status_code=409)
     given_up = plain(bearer.name) if bearer is not None else "somebody"
 
     async def work(besides: Sequence[Op]) -> None:
         put = record.put(replace(one, given_up=given_up or "somebody"))
-        # The launcher writes this record, too: if it has found the connection again meanwhile, nothing is given up.
+        # The launcher writes this record, too: the check fails if it has found the connection again in the meantime.
         await context.store.commit([At(entry.path, entry.version)], [put, *besides])
 
     await Hand(site, request, "forget-account", "", f"{one.connection} {one.region}".strip(), data.reason).does(work)

@@ -1,4 +1,4 @@
-"""Show machines, and hold or remove those that launchers made."""
+"""Show machines, and hold or remove machines that launchers made."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ MODIFY = "modify-node"
 """Permission to change the state of a machine."""
 STATES = ("hold", "used", "outdated")
 LOCAL = "local"
-"""Connection type of a build whose place is beside its executor."""
-HOW_TO_LEASE = "`headgate inventory lease ask` gives it to you for a while"
-HOW_TO_REMOVE = "`headgate inventory machine delete` takes it out of the inventory"
+"""Connection type of a build that runs on the executor's own machine."""
+HOW_TO_LEASE = "`headgate inventory lease ask` leases it to you"
+HOW_TO_REMOVE = "`headgate inventory machine delete` removes it from the inventory"
 _ADDRESSES = ("interface_ip", "public_ipv4", "private_ipv4", "public_ipv6", "private_ipv6")
 
 
 class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe a machine that a build of the tenant has, or that is made for the tenant."""
+    """Describe a machine that a build of the tenant uses, or that was made for the tenant."""
 
     id: str
     uuid: str
@@ -77,11 +77,11 @@ class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
     main_node_id: str | None = None
     """For a slot, the machine that it belongs to."""
     why: str | None = None
-    """What the machine waits for, or what went wrong. Headgate only."""
+    """What the machine waits for, or what failed. Headgate only."""
 
 
 class RequestShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe a build that waits for machines, or has them."""
+    """Describe a build's request for machines."""
 
     uuid: str
     state: str
@@ -91,7 +91,7 @@ class RequestShape(msgspec.Struct, frozen=True, kw_only=True):
     job_name: str
     labels: tuple[str, ...]
     priority: int
-    """Requests with a lower number go first."""
+    """Requests with a lower number are fulfilled first."""
     relative_priority: int = 0
     request_time: str
     zuul_event_id: str
@@ -102,18 +102,18 @@ class RequestShape(msgspec.Struct, frozen=True, kw_only=True):
     is_locked: bool = False
     lock_holder: str | None = None
     position: int | None = None
-    """The position among the waiting requests. Headgate only."""
+    """Position among the waiting requests, from 1. Headgate only."""
     why: str | None = None
     """Why it waits. Headgate only."""
     why_since: str | None = None
-    """When it began to wait for that reason. Headgate only."""
+    """Since when it waits for that reason. Headgate only."""
     tried: tuple[str, ...] = ()
-    """What went wrong so far. Headgate only."""
+    """What was tried so far, and how it failed. Headgate only."""
 
 
 def executor_nodes(site: Site, tenant: str) -> list[NodeShape]:
-    """Return the machines of executors that nobody has or builds of the tenant have, and of each executor that lists
-    none its own machine."""
+    """Return the machines that executors list, if they are free or in use by builds of the tenant; for an executor that
+    lists none, return the executor's own machine."""
     own = {build.id: f"{build.job} of build {build.id}" for _, _, build in site.status.builds(tenant)}
     found, members = list[NodeShape](), site.context.members(site.context.map.components.executor.path)
     running = Counter(open.request.owner.component for open in _running(site)) if members else Counter[str]()
@@ -151,13 +151,13 @@ def _executor_node(site: Site, record: ComponentRecord, one: OwnMachine, doing: 
 
 
 def _running(site: Site) -> Iterator[Open]:
-    """Yield the builds that executors run: looked through once, however many executors there are."""
+    """Yield the builds that executors run."""
     for zone in ("", *site.context.zone_names()):
         yield from (open for open in site.context.zone(zone).open(site.context.mirror) if open.locked)
 
 
 def _place(site: Site, record: ComponentRecord, running: int) -> NodeShape:
-    """Return the machine of an executor, on which it runs builds itself."""
+    """Describe the own machine of an executor, on which it runs builds."""
     data = record.data
     accepts = record.state == "running" and data.accepting
     return NodeShape(
@@ -180,18 +180,19 @@ def _id(record: ComponentRecord, name: str) -> str:
 
 
 def not_steered(site: Site, uuid: str) -> HTTPException | None:
-    """Return why a machine of an executor is not held or taken away, and what to do instead; None: it is none."""
+    """Return why a machine of an executor cannot be held or removed, and what to do instead; None: it is not one."""
     for record in executors(site.context):
         for name in ("", *(one.name for one in record.data.machines)):
             if _id(record, name) == uuid:
-                text = f"{name} is a machine of the file [executor] nodes" if name else "it is the executor itself"
-                do = "`headgate autohold` keeps what the next build of a job that fails had"
-                return HTTPException(f"{text} of {record.hostname}, which alone steers it: {do}", status_code=409)
+                own = f"the own machine of the executor {record.hostname}"
+                text = f"{name}, which is listed in [executor] nodes of {record.hostname}" if name else own
+                do = "`headgate autohold` holds the machines of a job's next failing build"
+                return HTTPException(f"only the executor manages {text}; {do}", status_code=409)
     return None
 
 
 async def free_nodes(site: Site, tenant: Tenant, claimed: Collection[str]) -> list[NodeShape]:
-    """Return the machines of the inventory that labels of the tenant find, without those that builds have."""
+    """Return the machines of the inventory that match labels of the tenant, without those that builds use."""
     if site.pooled is None:
         return []
     return [_free_node(site, one) for one in await site.pooled(tenant) if one.uuid not in claimed]
@@ -213,7 +214,7 @@ def _free_node(site: Site, one: PooledMachine) -> NodeShape:
 
 
 async def not_ours(site: Site, tenant: Tenant, uuid: str, state: str) -> HTTPException:
-    """Return why a machine that was not made is not held or taken away, and what to do instead."""
+    """Return why a machine that no launcher made cannot be held or removed, and what to do instead."""
     entry = site.context.mirror.get(site.context.map.nodes.claims(uuid).record.path)
     claim = readable(entry, NodeClaim) if entry is not None else None
     if claim is not None and claim.tenant == tenant.name:
@@ -222,23 +223,23 @@ async def not_ours(site: Site, tenant: Tenant, uuid: str, state: str) -> HTTPExc
     for one in free:
         if one.uuid == uuid:
             do = HOW_TO_LEASE if state == "hold" else HOW_TO_REMOVE
-            return HTTPException(f"{one.name} is a machine of the inventory that no build has: {do}", status_code=409)
+            return HTTPException(f"{one.name} is a free machine of the inventory: {do}", status_code=409)
     if (of_executor := not_steered(site, uuid)) is not None:
         return of_executor
     return NotFoundException(f"Node not found: tenant {tenant.name} has no machine {uuid}")
 
 
 def _claimed(site: Site, claim: NodeClaim, state: str) -> str:
-    """Return what to do about a machine of the inventory that a build has, or had and holds."""
+    """Return what to do about a machine of the inventory that a build uses, or that an autohold holds."""
     held = _holding(site, claim)
     if held is not None:
-        do = f"it is held by autohold {held.id}" + (
-            "" if state == "hold" else f": `headgate autohold delete {held.id}` gives it back"
+        do = f"autohold {held.id} holds it" + (
+            "" if state == "hold" else f"; `headgate autohold delete {held.id}` releases it"
         )
     elif state == "hold":
-        do = "`headgate autohold` keeps the machines of the next build of its job that fails"
+        do = "`headgate autohold` holds the machines of its job's next failing build"
     else:
-        do = "it goes back to the inventory after its build, which `headgate cancel` ends; " + HOW_TO_REMOVE
+        do = "it returns to the inventory when its build ends (`headgate cancel` cancels the build); " + HOW_TO_REMOVE
     return f"{claim.name} is a machine of the inventory: {do}"
 
 
@@ -254,13 +255,13 @@ class ForNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """hold | used | outdated"""
     comment: str | None = None
     hold_expiration: int | None = None
-    """How long it is held, in seconds. Null means the default of autoholds; 0, or more than the maximum, means the
+    """How long to hold it, in seconds. Null means the default of autoholds; 0, or a value above the maximum, means the
     maximum. Headgate only.
     """
 
 
 def made_nodes(site: Site, tenant: str, requests: Mapping[str, NodeRequest]) -> list[NodeShape]:
-    """Return the machines that the tenant's builds have, and those of its providers that nobody has."""
+    """Return the launcher-made machines that the tenant's builds use or hold, and free ones of its providers."""
     now = seen(site.context.map, site.context.mirror)
     own = {one.name for one in now.providers.get(tenant, ())}
     found = [node for node in now.nodes.values() if _shows(node, tenant, own)]
@@ -270,7 +271,7 @@ def made_nodes(site: Site, tenant: str, requests: Mapping[str, NodeRequest]) -> 
 
 
 def _shows(node: MadeNode, tenant: str, providers: set[str]) -> bool:
-    """Return whether it is the tenant's, or could be: what others' builds have is theirs to see."""
+    """Return whether the tenant may see a machine: its builds use or hold it, or it is free and of its providers."""
     return node.tenant == tenant if node.request or node.state == "hold" else node.provider in providers
 
 
@@ -318,12 +319,10 @@ def _made_node(node: MadeNode, node_request: NodeRequest | None, order: NodeOrde
 
 
 def _endless(node: MadeNode, now_ms: int) -> str:
-    """Return a warning of one that is held without an end; empty: it has one, or its autohold has."""
+    """Return a warning about a machine that is held without an end; empty: the hold or its autohold ends."""
     if node.until_ms or node.request:
         return ""
-    return (
-        f"held for {max(now_ms - node.since_ms, 0) // 3_600_000} h, and without an end: delete it once nobody needs it"
-    )
+    return f"held for {max(now_ms - node.since_ms, 0) // 3_600_000} h without an end: delete it once nobody needs it"
 
 
 def _text(value: Any) -> str | None:
@@ -332,17 +331,17 @@ def _text(value: Any) -> str | None:
 
 @put("/api/tenant/{tenant:str}/nodes/{uuid:str}", status_code=201, opt={"permission": MODIFY})
 async def change_node(site: Site, request: HttpRequest, tenant: str, uuid: str, data: JSONBody[ForNode]) -> None:
-    """Hold a machine that was made, or have it removed once no build uses it."""
+    """Hold a machine that a launcher made, or have it removed once no build uses it."""
     site.allow(request, tenant, MODIFY)
     if data.state not in STATES:
-        raise HTTPException(f"state: one of {', '.join(STATES)}, not {data.state!r}", status_code=400)
+        raise HTTPException(f"state must be one of {', '.join(STATES)}, not {data.state!r}", status_code=400)
     wanted_s = site.hold_default_s if data.hold_expiration is None else data.hold_expiration
     if wanted_s < 0:
-        raise HTTPException("hold_expiration: a number of seconds, or null", status_code=400)
+        raise HTTPException("hold_expiration must be a number of seconds of at least 0, or null", status_code=400)
     held_s = wanted_s if 0 < wanted_s <= site.hold_max_s else site.hold_max_s
     now = seen(site.context.map, site.context.mirror)
     node, own = now.nodes.get(uuid), {one.name for one in now.providers.get(tenant, ())}
-    # A machine that the tenant may not see is answered as one that does not exist.
+    # A machine that the tenant may not see gets the same answer as one that does not exist.
     if node is None or not _shows(node, tenant, own):
         raise await not_ours(site, site.tenant(tenant).tenant, uuid, data.state)
     until_ms = site.context.now_ms() + 1000 * held_s if data.state == "hold" else 0

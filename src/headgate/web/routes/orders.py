@@ -1,4 +1,4 @@
-"""Let people pause the system: close queues that land changes, and pause events and results."""
+"""Let people pause a tenant: close queues so that nothing lands, and pause events and results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLOSINGS_MAX = 100
 
 
 class ForState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request a state of a tenant. Missing flags keep their values; missing texts do not."""
+    """Request a change of a tenant's state. Missing flags keep their values; a missing reason or info is cleared."""
 
     trigger_queue_discarding: bool | None = None
     trigger_queue_paused: bool | None = None
@@ -35,7 +35,7 @@ class ForState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @post("/api/tenant/{tenant:str}/state", status_code=200, opt={"permission": STATE})
 async def tenant_state(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForState]) -> None:
-    """Pause or discard the events of a tenant, pause its results, or resume all of these."""
+    """Pause or discard the events of a tenant, pause its results, or resume them."""
     site.allow(request, tenant, STATE)
     flags = {name: value for name, value in msgspec.structs.asdict(data).items() if isinstance(value, bool)}
     words = {"reason": (data.reason or "")[:WORDS_MAX_CHARS], "info": (data.info or "")[:WORDS_MAX_CHARS]}
@@ -43,7 +43,7 @@ async def tenant_state(site: Site, request: HttpRequest, tenant: str, data: JSON
     async def work(besides: Sequence[Op]) -> None:
         await ordered(site.context, tenant, lambda now: replace(now, **flags, **words), besides)
 
-    subject = ", ".join(f"{name} {'on' if value else 'off'}" for name, value in flags.items()) or "its words"
+    subject = ", ".join(f"{name} {'on' if value else 'off'}" for name, value in flags.items()) or "reason and info"
     await Hand(site, request, STATE, tenant, subject, words["reason"]).does(work)
 
 
@@ -52,21 +52,21 @@ class ForQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     pipeline: str
     queue: str = ""
-    """If empty, every queue of the pipeline."""
+    """Name of the queue; empty: every queue of the pipeline."""
     reason: str = ""
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """Report what is still landing after a queue was closed."""
+    """Report what may still land after a queue was closed."""
 
     landing: tuple[str, ...] = ()
-    """Changes whose push had begun and has not been answered: they may still land, but nothing else does."""
+    """Changes whose push had begun and has no result yet: they may still land, but nothing else will."""
 
 
 @post("/api/tenant/{tenant:str}/close", status_code=200, opt={"permission": STATE})
 async def close(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForQueue]) -> Closed:
-    """Close a pipeline, or one of its queues, so that nothing lands from it; changes are tested as usual. The answer
-    comes once pushes in progress have ended. Headgate only.
+    """Close a pipeline, or one of its queues: nothing lands from it any more, but changes are tested as usual. The
+    response comes once pushes in progress have ended. Headgate only.
     """
     site.allow(request, tenant, STATE)
     wanted = _wanted(site, request, tenant, data)
@@ -81,7 +81,7 @@ async def close(site: Site, request: HttpRequest, tenant: str, data: JSONBody[Fo
     async def work(besides: Sequence[Op]) -> None:
         _closable(site, tenant, wanted)
         await ordered(site.context, tenant, closed, besides)
-        # Waited for only after the closing is written: earlier, another push could begin meanwhile.
+        # Wait only after the closing is written: before that, another push could begin during the wait.
         pushed.extend(await landings_over(site.context, tenant, wanted.pipeline))
 
     await Hand(site, request, "close", tenant, wanted.what, wanted.reason).does(work)
@@ -90,20 +90,20 @@ async def close(site: Site, request: HttpRequest, tenant: str, data: JSONBody[Fo
 
 @post("/api/tenant/{tenant:str}/open", status_code=200, opt={"permission": STATE})
 async def open_again(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForQueue]) -> bool:
-    """Open a queue that was closed, so that changes land again; without a queue, open the pipeline with all its queues.
-    Headgate only.
+    """Open a closed queue, so that changes land again; without a queue, open the pipeline with all its queues. Headgate
+    only.
     """
     site.allow(request, tenant, STATE)
     wanted = _wanted(site, request, tenant, data)
 
     def opened(now: TenantState) -> TenantState:
         named = {"", wanted.pipeline}
-        # A closing without a pipeline stands for a damaged record, which
-        # closes everything and is opened like this, too.
+        # A closing without a pipeline represents a damaged record, which
+        # closes everything; opening any pipeline removes it, too.
         gone = [c for c in now.closings if c.pipeline in named and (not wanted.queue or c.queue == wanted.queue)]
         if not gone:
             of_pipeline = [c for c in now.closings if c.pipeline in named and not c.queue]
-            more = f"; {of_pipeline[0].what} is: open that" if of_pipeline else ""
+            more = f"; {of_pipeline[0].what} is closed: open that instead" if of_pipeline else ""
             raise HTTPException(f"{wanted.what} is not closed{more}", status_code=409)
         return replace(now, closings=tuple(c for c in now.closings if c not in gone))
 
@@ -115,22 +115,23 @@ async def open_again(site: Site, request: HttpRequest, tenant: str, data: JSONBo
 
 
 def _wanted(site: Site, request: HttpRequest, tenant: str, data: ForQueue) -> Closing:
-    """Return the closing that is asked for, in words that fit one line.  Raise 404, 503."""
+    """Return the requested closing, with its strings reduced to one line.  Raise 404, 503."""
     bearer = site.access.bearer(request)
     who = line(bearer.name if bearer is not None else "", WORDS_MAX_CHARS)
     closing = Closing(data.pipeline, data.queue, line(data.reason, WORDS_MAX_CHARS), who, site.context.now_ms())
     known = {one.pipeline for one in state_of(site.context, tenant).closings}
-    if data.pipeline not in known:  # one that is gone from the configuration can be opened
+    # A closed pipeline can be opened even if it was removed from the configuration.
+    if data.pipeline not in known:
         site.pipeline(tenant, data.pipeline)
     return closing
 
 
 def _closable(site: Site, tenant: str, wanted: Closing) -> None:
-    """Check that it can be closed. Raise 404 for a queue that does not exist, 409 where nothing ever lands."""
+    """Check that the queue can be closed. Raise 404 if it does not exist, 409 if nothing lands from its pipeline."""
     site.pipeline(tenant, wanted.pipeline)
     layout = site.tenant(tenant).layouts.landed
     if not layout.pipelines[wanted.pipeline].lands:
-        raise HTTPException(f"{wanted.what}: nothing lands from there, so there is nothing to close", status_code=409)
+        raise HTTPException(f"{wanted.what} cannot be closed: the pipeline does not land changes", status_code=409)
     if not wanted.queue:
         return
     projects = site.tenant(tenant).tenant.projects

@@ -1,4 +1,4 @@
-"""Serve the pages: each is one document, which its script fills in from the API."""
+"""Serve the pages: each is an empty document, which its script fills with data from the API."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PAGES = {
     "job": "Job",
     "errors": "Configuration errors",
     "components": "Processes",
-    "queues": "Queues of messages",
-    "actions": "Done by hand",
+    "queues": "Message queues",
+    "actions": "Manual actions",
     "statistics": "Statistics",
     "freeze": "Job graph",
     "nodes": "Machines",
@@ -36,7 +36,7 @@ PAGES = {
     "semaphores": "Semaphores",
     "events": "System events",
 }
-"""Name in the URL and of the script -> title of the page."""
+"""Name of the page in the URL, and of its script -> title."""
 _HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"}
 
 
@@ -83,15 +83,15 @@ def page(script: str, title: str, status: int = 200) -> Response[str]:
 
 @get(["/static/{name:str}", "/static/{edition:str}/{name:str}"], include_in_schema=False)
 async def static(request: HttpRequest, name: str, edition: str = "") -> Response[bytes | None]:
-    """Serve one of the files that the pages consist of."""
+    """Serve one of the static files of the pages."""
     headers = request.headers
     return static_file(name, edition, headers.get("accept-encoding", ""), headers.get("if-none-match", ""))
 
 
 @get("/", include_in_schema=False)
 async def messages() -> Response[str]:
-    """Return the page of queues, lag and dead letters."""
-    return page("messages", "Queues of messages")
+    """Return the page about queues, lag and dead letters."""
+    return page("messages", "Message queues")
 
 
 ROUTES = (index, tenants, tenant_index, stream, tenant_page, static)

@@ -1,4 +1,4 @@
-"""Show what errors set aside, and reports that wait; retry or drop them."""
+"""Show the quarantine and the reports that wait for delivery; retry or drop them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SHOWN_MAX = 1_000
 
 
 class AsideShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe something that was set aside. Headgate only."""
+    """Describe an entry of the quarantine. Headgate only."""
 
     id: str
     kind: str
-    """event | change | record | report | work (a part of the scheduler that stands still, such as a pipeline)"""
+    """event | change | record | report | work (a unit of the scheduler, such as a pipeline, which is stopped)"""
     what: str
     tenant: str
     """Empty if it belongs to no single tenant."""
@@ -35,25 +35,25 @@ class AsideShape(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds since the epoch."""
     tries: int
     retry: str
-    """What a retry does, as text for people."""
+    """What a retry does, in plain English."""
 
 
 class DamagedShape(msgspec.Struct, frozen=True):
-    """Describe an entry of the store that does not match the map and is left alone. Headgate only."""
+    """Describe an entry of the store that does not match the map; Headgate leaves it alone. Headgate only."""
 
     path: str
     why: str
 
 
 class QuarantineShape(msgspec.Struct, frozen=True, kw_only=True):
-    """List what was set aside. Headgate only."""
+    """List the quarantine and the damaged entries of the store. Headgate only."""
 
     aside: tuple[AsideShape, ...]
     damaged: tuple[DamagedShape, ...]
 
 
 def shape(id: str, one: Quarantined) -> AsideShape:
-    again = "it goes to the end of its queue" if one.queue else "nothing: it is done again by hand"
+    again = "puts it back at the end of its queue" if one.queue else "nothing: it must be done again by hand"
     return AsideShape(
         id=id,
         kind=one.kind,
@@ -62,19 +62,19 @@ def shape(id: str, one: Quarantined) -> AsideShape:
         error=one.error,
         since=one.since_ms,
         tries=one.tries,
-        retry="it is begun again at once" if one.kind == "work" else again,
+        retry="restarts it at once" if one.kind == "work" else again,
     )
 
 
 @get("/api/quarantine", opt={"permission": OF_ALL})
 async def all_quarantined(site: Site, request: HttpRequest) -> QuarantineShape:
-    """Return what was set aside in the whole system, and entries of the store that cannot be read; at most 1,000 of
+    """Return the quarantine of the entire system, and the entries of the store that cannot be decoded; at most 1,000 of
     each.
     """
     site.allow_all(request)
     context = site.context
     entries = list(context.mirror.under(context.map.path))
-    # Decoding every entry of the store takes long, so it must not hold up the loop.
+    # Decoding every entry of the store takes long, so it must not block the event loop.
     found = await asyncio.to_thread(check, entries)
     aside = [shape(id, one) for id, one in Quarantine(context).all().items()]
     damaged = [DamagedShape(one.path, one.why) for one in (*found.undecodable, *found.unknown)]
@@ -83,14 +83,14 @@ async def all_quarantined(site: Site, request: HttpRequest) -> QuarantineShape:
 
 @get("/api/tenant/{tenant:str}/quarantine")
 async def tenant_quarantine(site: Site, tenant: str) -> tuple[AsideShape, ...]:
-    """Return what was set aside for this tenant; at most 1,000. Headgate only."""
+    """Return the quarantined entries of this tenant; at most 1,000. Headgate only."""
     site.tenant(tenant)
     found = (shape(id, one) for id, one in Quarantine(site.context).all().items() if one.tenant == tenant)
     return tuple(found)[:SHOWN_MAX]
 
 
 class What(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request something of what was set aside."""
+    """Request an action on an entry of the quarantine."""
 
     do: Literal["retry", "drop"]
     reason: str = ""
@@ -98,10 +98,10 @@ class What(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @post("/api/quarantine/{id:str}", status_code=200, opt={"permission": OF_ALL})
 async def change_quarantined(site: Site, request: HttpRequest, id: str, data: JSONBody[What]) -> bool:
-    """Retry what was set aside, or drop it."""
+    """Retry an entry of the quarantine, or drop it."""
     site.allow_all(request)
     quarantine = Quarantine(site.context)
-    # Only for the words of the record: whether it is still set aside is decided by `retry` and `drop`.
+    # Only for the record of the action: `retry` and `drop` themselves check that the entry still exists.
     known = quarantine.all().get(id)
     subject = f"{known.what if known else id}"
     hand = Hand(site, request, f"quarantine-{data.do}", known.tenant if known else "", subject, data.reason, {"id": id})
@@ -110,7 +110,7 @@ async def change_quarantined(site: Site, request: HttpRequest, id: str, data: JS
         try:
             await (quarantine.retry if data.do == "retry" else quarantine.drop)(id, besides)
         except LookupError as error:
-            raise NotFoundException(f"nothing is set aside under {id!r}") from error
+            raise NotFoundException(f"the quarantine has no entry {id!r}") from error
         except (StoreError, SessionLost) as error:
             raise HTTPException(f"the store: {error}", status_code=503) from error
 
@@ -119,22 +119,22 @@ async def change_quarantined(site: Site, request: HttpRequest, id: str, data: JS
 
 
 class OutboxShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe what waits for delivery to one connection. Headgate only."""
+    """Describe the reports that wait for delivery to one connection. Headgate only."""
 
     connection: str
     waiting: int
-    """Number of waiting reports of all tenants."""
+    """Number of waiting reports, of all tenants."""
     oldest: int | None
-    """When the first of them was submitted, in milliseconds since the epoch."""
+    """When the oldest of them was submitted, in milliseconds since the epoch."""
     problem: str = ""
     """Why they wait; empty if they are being delivered."""
     former_problem: str = msgspec.field(name="trouble", default="")
     """Deprecated: the same as `problem`."""
     since: int | None
-    """When the problem began."""
+    """When the problem began, in milliseconds since the epoch."""
 
     def __post_init__(self) -> None:
-        # A server of the release before answers the former name alone.
+        # A server of the previous release sends only the former name.
         problem = self.problem or self.former_problem
         msgspec.structs.force_setattr(self, "problem", problem)
         msgspec.structs.force_setattr(self, "former_problem", problem)
@@ -145,7 +145,7 @@ class ReportsShape(msgspec.Struct, frozen=True, kw_only=True):
 
     outboxes: tuple[OutboxShape, ...]
     undelivered: tuple[AsideShape, ...]
-    """Reports that no receiver accepts; they can be retried or dropped like everything that was set aside."""
+    """Reports that the receiver rejects; they are in the quarantine, and can be retried or dropped there."""
 
 
 def _outbox(found: Outbox) -> OutboxShape:
@@ -167,7 +167,8 @@ def _undelivered(site: Site, tenant: str | None) -> tuple[AsideShape, ...]:
 
 @get("/api/reports", opt={"permission": OF_ALL})
 async def all_reports(site: Site, request: HttpRequest) -> ReportsShape:
-    """Return what waits for delivery to each connection, and the reports that no receiver accepts, at most 1,000."""
+    """Return the reports that wait for delivery to each connection, and those that the receiver rejects, at most
+    1,000."""
     site.allow_all(request)
     waiting = tuple(_outbox(found) for found in outboxes(site.context))
     return ReportsShape(outboxes=waiting, undelivered=_undelivered(site, None))
@@ -180,13 +181,13 @@ async def tenant_reports(site: Site, tenant: str) -> ReportsShape:
     """
     pipelines = site.tenant(tenant).layouts.landed.pipelines.values()
     named = {name for pipeline in pipelines for name in (*pipeline.posts, *pipeline.drivers)}
-    # Only connections that the tenant itself reports to: others name services of other tenants.
+    # Only connections that the tenant itself reports to: others may be private to other tenants.
     waiting = tuple(_outbox(found) for found in outboxes(site.context) if found.connection in named)
     return ReportsShape(outboxes=waiting, undelivered=_undelivered(site, tenant))
 
 
 class ForOutbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request an action on what waits."""
+    """Request an action on the waiting reports of a connection."""
 
     do: Literal["retry", "drop"]
     reason: str = ""
@@ -194,12 +195,12 @@ class ForOutbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @post("/api/reports/{connection:str}", status_code=200, opt={"permission": OF_ALL})
 async def change_reports(site: Site, request: HttpRequest, connection: str, data: JSONBody[ForOutbox]) -> bool:
-    """Try to deliver what waits for a connection at once, or drop all of it."""
+    """Retry the waiting reports of a connection at once, or drop all of them."""
     site.allow_all(request)
     known = [found.connection for found in outboxes(site.context)]
     if connection not in known:
         names = ", ".join(known) or "none so far"
-        raise NotFoundException(f"nothing was reported to a connection {connection!r}; to {names}")
+        raise NotFoundException(f"there are no reports to a connection {connection!r}; there are some to {names}")
     hand = Hand(site, request, f"reports-{data.do}", "", connection, data.reason, {"connection": connection})
 
     async def work(besides: Sequence[Op]) -> None:

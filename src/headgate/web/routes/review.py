@@ -1,4 +1,4 @@
-"""Show what changes of plain git change, and the remarks of people on them."""
+"""Show the commits and differences of changes of plain git, and people's remarks on them."""
 
 from __future__ import annotations
 
@@ -19,28 +19,29 @@ from headgate.web.site import Site
 
 _WHO = re.compile(r"[A-Za-z0-9_@+-][A-Za-z0-9._@+-]{0,99}")
 """Names that can be part of a ref."""
-NOBODY = "a review is said by a person: log in, or bring a token that names one; the operator's token is nobody's name"
+NOBODY = "only a person can review: log in, or use a token that names a person; the operator's token does not"
 
 EARLIER_MAX = 9
-"""Patchsets before the one that is proposed whose remarks are shown."""
+"""Limit on the earlier patchsets whose remarks are shown."""
 REMARKS_MAX = 1_000
-"""In one answer."""
+"""Limit on the remarks in one response."""
 WHICH = (
-    QueryParameter("project", "Its name."),
-    QueryParameter("change", "As a change is named anywhere: `NAME` or `BRANCH/NAME`."),
-    QueryParameter("commit", "One commit of the change alone; all of them by default."),
+    QueryParameter("project", "Name of the change's project."),
+    QueryParameter("change", "`NAME` or `BRANCH/NAME` of the change."),
+    QueryParameter("commit", "Only this commit of the change; all commits by default."),
 )
 
 
 class Approving(msgspec.Struct, frozen=True):
-    """Say whether the caller may approve on the page, and how to approve by a push."""
+    """Tell whether the caller may approve on the page, and how to approve by a push."""
 
     may: bool
     why: str
-    """Reason why the person may not write remarks, for people; empty when they may."""
+    """Why the person may not approve; empty if they may."""
     who: str
-    """Name under which the person writes remarks."""
+    """Name under which the person approves."""
     command: str
+    """Command that approves by a push."""
 
 
 class ReviewCall(NamedTuple):
@@ -48,7 +49,7 @@ class ReviewCall(NamedTuple):
     change: Change
     tenant: str
     project: str
-    """Its short name, as roles name it."""
+    """Its short name, which roles use."""
     bearer: Bearer | None
 
     @property
@@ -71,23 +72,23 @@ class ReviewCall(NamedTuple):
 
 
 def review_call(site: Site, request: HttpRequest, tenant: str, project: str, change: str) -> ReviewCall:
-    """Return the change that the request concerns. Raise 400, 404, 409."""
+    """Return the change that the request is about. Raise 400, 404, 409."""
     if not project or not change:
-        raise HTTPException("say which: project and change", status_code=400)
+        raise HTTPException("the parameters project and change are required", status_code=400)
     configured = site.tenant(tenant)
     found = site.change(tenant, project, change)
     driver = next((one.driver for one in site.connections if one.name == found.connection), "git")
-    # Forges have reviews of their own; two places to review would contradict each other.
+    # Forges have their own reviews: two places to review the same change could contradict each other.
     if driver != "git" or not found.is_change:
         where = f": {found.url}" if found.url else ""
-        raise HTTPException(f"{found.key} is reviewed where it was proposed{where}", status_code=409)
+        raise HTTPException(f"review {found.key} on the forge where it was proposed{where}", status_code=409)
     source = configured.tenant.find(found.project)
     name = source.name if source is not None else project
     return ReviewCall(site, found, tenant, name, site.access.reader(request))
 
 
 def nobody(call: ReviewCall) -> str:
-    """Return the reason why the caller is not a person; empty: they are one."""
+    """Return why the caller cannot review as a person; empty: the caller is an identified person."""
     return "" if call.bearer is not None and call.bearer.authenticator and call.bearer.name else NOBODY
 
 
@@ -95,28 +96,28 @@ def approving(call: ReviewCall) -> Approving:
     """Return whether the caller may approve here, and under which name."""
     change, speaker, bearer = call.change, call.speaker, call.bearer
     name = bearer.name if bearer is not None else ""
-    # The command is meant to be pasted into a shell, so a name with other characters must not be part of it.
+    # People paste the command into a shell, so a name with unusual characters must not become part of it.
     shown = name if _WHO.fullmatch(name) else "YOU"
     ref = f"refs/approvals/{shown}/{call.name}" if speaker.bound else f"refs/approved/{call.name}"
     command = f"git push origin {change.commit}:{ref}"
     if bearer is None or not call.may(APPROVE):
-        return Approving(False, "you have no role with the permission approve", "", command)
+        return Approving(False, "none of your roles has the permission approve", "", command)
     if not speaker.auth:
-        why = f"nobody has said whose names are those of the git server (people, in [connection {change.connection}])"
+        why = f"set people in [connection {change.connection}] to the [auth NAME] whose names the git server uses"
         return Approving(False, why, "", command)
     if bearer.authenticator != speaker.auth:
-        return Approving(False, f"names of the git server are those of [auth {speaker.auth}]", "", command)
-    # Git refuses refs with these parts; the name would be a component of `refs/approvals/WHO/…`.
+        return Approving(False, f"the git server uses the names of [auth {speaker.auth}]; log in there", "", command)
+    # Git refuses refs with these parts, and the name becomes a component of `refs/approvals/WHO/…`.
     if not _WHO.fullmatch(name) or name.endswith((".", ".lock")) or ".." in name or "@{" in name:
         return Approving(False, f"the name {name!r} cannot be part of a ref", "", command)
     return Approving(True, "", name, command)
 
 
 class FileShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe one file that differs."""
+    """Describe one changed file."""
 
     number: int
-    """Its number among all files, from 0; `patch` uses it."""
+    """Number of the file among all changed files, from 0; the parameter `file` of `patch`."""
     path: str
     old_path: str
     status: str
@@ -126,8 +127,9 @@ class FileShape(msgspec.Struct, frozen=True, kw_only=True):
     old_bytes: int
     new_bytes: int
     old: str
-    """Its object before and after; for a submodule, the commit."""
+    """Id of the git object before the change; for a submodule, the commit."""
     new: str
+    """Id of the git object after the change; for a submodule, the commit."""
 
 
 class ReviewShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,27 +138,27 @@ class ReviewShape(msgspec.Struct, frozen=True, kw_only=True):
     commit: str
     """The patchset."""
     base: str
-    """The commit that it is compared with; empty if there is none."""
+    """The commit that the patchset is compared with; empty if there is none."""
     landed: bool
     """Whether the change has landed; then only its last commit is shown."""
     commits: tuple[gitwork.ReviewCommit, ...]
-    """The commits, newest first, at most 100; only on the first page."""
+    """At most 100 commits, newest first; only on the first page."""
     more_commits: bool
     files: tuple[FileShape, ...]
-    """The changed files, at most 500; `page` requests the next ones."""
+    """At most 500 changed files; `page` requests the next ones."""
     total: int
-    """The number of files that differ."""
+    """Number of all changed files."""
     approving: Approving
     may_comment: bool
     may_recheck: bool
 
 
 class PatchShape(msgspec.Struct, frozen=True, kw_only=True):
-    """Hold one part of the differences of a file."""
+    """Hold one part of the diff of a file."""
 
     binary: bool
     lines: tuple[gitwork.DiffLine, ...]
-    """[kind, line before, line after, text, number of bytes that are not shown]"""
+    """[kind, line number before, line number after, text, number of omitted bytes]"""
     more: bool
     ends: str
 
@@ -170,7 +172,7 @@ class RemarksShape(msgspec.Struct, frozen=True, kw_only=True):
     unread: tuple[str, ...]
     """Patchsets with too many remarks to read."""
     odd: int
-    """Number of lines in the notes that are not remarks on this change."""
+    """Number of lines in the notes that are not valid remarks on this change."""
 
 
 async def _review(call: ReviewCall, one: str, page: int) -> gitwork.ReviewAnswer:
@@ -188,7 +190,7 @@ async def _review(call: ReviewCall, one: str, page: int) -> gitwork.ReviewAnswer
 @get(
     "/api/tenant/{tenant:str}/review",
     opt={
-        "query": (*WHICH, QueryParameter("page", "Of its files, five hundred each, from 0.", NUMBER)),
+        "query": (*WHICH, QueryParameter("page", "Page of its files, from 0; each has at most 500.", NUMBER)),
         "refuses": (502,),
     },
 )
@@ -233,23 +235,23 @@ def _file(number: int, file: gitwork.ReviewFile) -> FileShape:
         "refuses": (502,),
         "query": (
             *WHICH,
-            QueryParameter("file", "The number of the file.", NUMBER),
-            QueryParameter("part", "From 0; a part has a thousand lines at most.", NUMBER),
+            QueryParameter("file", "Number of the file in the change, from 0.", NUMBER),
+            QueryParameter("part", "Part of the diff, from 0; each has at most 1,000 lines.", NUMBER),
         ),
     },
 )
 async def patch(site: Site, request: HttpRequest, tenant: str) -> PatchShape:
-    """Return how one file of a change differs. Headgate only."""
+    """Return the diff of one file of a change. Headgate only."""
     query = request.query
     call = review_call(site, request, tenant, query.get("project", ""), query.get("change", ""))
     which, part = number(request, "file", 0), number(request, "part", 0)
-    # Files are asked for by their number in the change: a name or an
-    # object id could ask for anything in the repository.
+    # Clients name a file by its number in the change: a path or an
+    # object id would give access to anything in the repository.
     listed = (await _review(call, query.get("commit", ""), which // gitwork.FILES_A_PAGE)).files
     if which % gitwork.FILES_A_PAGE >= len(listed):
         raise NotFoundException(f"the change has no file {which}")
     file, change = listed[which % gitwork.FILES_A_PAGE], call.change
-    # 160000 is git's mode of a submodule: its commit is in another repository, so there is nothing to compare.
+    # 160000 is git's mode of a submodule: its commit is in another repository, so its content cannot be compared.
     if "160000" in (file.old_mode, file.new_mode) or file.old == file.new:
         return PatchShape(binary=False, lines=(), more=False, ends="")
     work = gitwork.PatchRequest(change.project, change.connection, change.ref, change.commit, file.old, file.new, part)
@@ -261,17 +263,17 @@ async def patch(site: Site, request: HttpRequest, tenant: str) -> PatchShape:
 
 @get(
     "/api/tenant/{tenant:str}/remarks",
-    opt={"query": (*WHICH[:2], QueryParameter("skip", schema=NUMBER)), "refuses": (502,)},
+    opt={"query": (*WHICH[:2], QueryParameter("skip", "Number of results to skip.", NUMBER)), "refuses": (502,)},
 )
 async def remarks(site: Site, request: HttpRequest, tenant: str) -> RemarksShape:
-    """Return the remarks of people on a change of plain git, including those on its last patchsets. Headgate only."""
+    """Return people's remarks on a change of plain git, including those on its previous patchsets. Headgate only."""
     query = request.query
     call = review_call(site, request, tenant, query.get("project", ""), query.get("change", ""))
     change, secret = call.change, await site.review.secret()
     work = gitwork.RemarksRequest(change.project, change.connection, (change.commit, *await _earlier(call)))
     answer = await site.review.answer(call.who, work, gitwork.RemarksAnswer)
     if not answer.ok:
-        raise HTTPException(f"what was said of {change.key} cannot be read: {answer.error}", status_code=409)
+        raise HTTPException(f"the remarks on {change.key} cannot be read: {answer.error}", status_code=409)
     read_ones = [read(secret, change.key, commit, lines) for commit, lines in answer.lines.items()]
     found = sorted((one for remarks, _ in read_ones for one in remarks), key=lambda one: (one.at, one.id))
     shown = found[number(request, "skip", 0) :][:REMARKS_MAX]
@@ -280,12 +282,12 @@ async def remarks(site: Site, request: HttpRequest, tenant: str) -> RemarksShape
 
 
 async def _earlier(call: ReviewCall) -> tuple[str, ...]:
-    """Return the patchsets of the change that were tested before, latest first; empty if they are unknown."""
+    """Return the earlier patchsets of the change that were tested, latest first; empty if they are unknown."""
     change = call.change
-    question = HistoryQuery({"project": [change.project], "branch": [change.branch], "change": [change.name]}, limit=50)
+    query = HistoryQuery({"project": [change.project], "branch": [change.branch], "change": [change.name]}, limit=50)
     try:
-        past = await call.site.history.buildsets(call.tenant, question)
-    # Without the history only the remarks on the present patchset are shown.
+        past = await call.site.history.buildsets(call.tenant, query)
+    # Without the history, show only the remarks on the current patchset.
     except HistoryUnavailable:
         return ()
     commits = (ref.patchset for one in past for ref in one.refs if ref.change == named(change.name))

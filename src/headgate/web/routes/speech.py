@@ -1,4 +1,4 @@
-"""Let people remark on changes of plain git, approve them and have them tested again, from a page."""
+"""Let people write remarks on changes of plain git, approve them, and have them tested again, on the pages."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from headgate.web.site import NEEDED, Site
 
 
 class ForRemark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Request a remark."""
+    """Request that a remark be written."""
 
     project: str
     change: str
     patchset: str
-    """The full commit id of the patchset."""
+    """Full commit id of the patchset."""
     text: str = ""
     file: str = ""
     side: str = ""
     """old | new"""
     line: int = 0
     reply: str = ""
-    """The id of the remark that it answers."""
+    """Id of the remark that this one replies to."""
     resolved: bool | None = None
-    """Whether a reply settles the remark."""
+    """Whether a reply marks the other remark as resolved or as open; null: it changes nothing."""
 
 
 @post("/api/tenant/{tenant:str}/remark", status_code=200, opt={"permission": COMMENT})
 async def remark(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForRemark]) -> ShownRemark:
-    """Make a remark on a proposed commit under the caller's own name. It is stored in the commit's repository. Headgate
-    only.
+    """Write a remark on the current patchset of a change under the caller's own name. It is stored as a git note in the
+    repository. Headgate only.
     """
     call = _speaking(site, request, tenant, data.project, data.change, COMMENT, APPROVE)
     _proposed(call, data.patchset)
@@ -54,15 +54,15 @@ async def remark(site: Site, request: HttpRequest, tenant: str, data: JSONBody[F
 
 
 def _unfit(data: ForRemark) -> str:
-    """Return what is wrong with a remark; empty: nothing."""
+    """Return why a remark is invalid; empty: it is valid."""
     if not data.text.strip() and data.resolved is None:
-        return "text: say something"
+        return "text must not be empty"
     if len(data.text) > TEXT_MAX_CHARS or len(data.file) > PATH_MAX_CHARS:
-        return f"text: at most {TEXT_MAX_CHARS} characters, and {PATH_MAX_CHARS} of file"
+        return f"text must have at most {TEXT_MAX_CHARS} characters, and file at most {PATH_MAX_CHARS}"
     if data.side not in ("", *SIDES) or not 0 <= data.line < 2**31:
-        return "side: old or new; line: a number"
+        return "side must be old or new, and line a number"
     if data.resolved is not None and not data.reply:
-        return "resolved: it is said in a reply"
+        return "resolved is allowed only in a reply"
     return ""
 
 
@@ -72,7 +72,7 @@ class ForApproval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     project: str
     change: str
     patchset: str
-    """The full commit id; no other commit is approved."""
+    """Full commit id of the patchset; only this commit is approved."""
     withdraw: bool = False
     """Whether to withdraw the approval."""
     reason: str = ""
@@ -80,21 +80,21 @@ class ForApproval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @post("/api/tenant/{tenant:str}/approve", status_code=200, opt={"permission": APPROVE})
 async def approve(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForApproval]) -> bool:
-    """Approve exactly this commit of a change of plain git under the caller's own name, or withdraw the approval. The
-    requirements of the pipelines decide what it counts for, as for any other approval. Headgate only.
+    """Approve exactly this commit of a change of plain git under the caller's own name, or withdraw the approval. It
+    counts for the requirements of pipelines like an approval by a push. Headgate only.
     """
     call = _speaking(site, request, tenant, data.project, data.change, APPROVE)
     approval = approving(call)
     if not approval.may:
-        raise site.access.refused(403, f"{approval.why}; by a push: {approval.command}")
+        raise site.access.refused(403, f"{approval.why}; approve by a push instead: {approval.command}")
     _proposed(call, data.patchset)
     word = {"word": "withdrawn" if data.withdraw else "approved", "text": data.reason[:TEXT_MAX_CHARS]}
     to = "" if data.withdraw else data.patchset
     words = dict.fromkeys(_approvals(call, approval.who), to)
 
     async def work(besides: Sequence[Op]) -> None:
-        # That somebody approves is recorded before the push: a crash between leaves a record without an outcome, never
-        # an approval that nobody is known to have given.
+        # Record the action before the push: a crash in between leaves a record without an outcome, but never an
+        # approval without a record of who gave it.
         await site.context.store.commit([], besides)
         await _push(call, (await _line(call, word))[1], words)
 
@@ -123,15 +123,16 @@ async def recheck(site: Site, request: HttpRequest, tenant: str, data: JSONBody[
 def _speaking(
     site: Site, request: HttpRequest, tenant: str, project: str, change: str, *permissions: str
 ) -> ReviewCall:
-    """Return the call of a person who has one of these permissions for the change. Raise 401, 403 …"""
+    """Return the call of a person who has one of these permissions for the change. Raise 400, 401, 403, 404, 409,
+    415."""
     must_be_json(request)
     bearer = site.access.bearer(request)
     if bearer is None:
         raise site.access.refused(401, NEEDED)
     call = review_call(site, request, tenant, project, change)._replace(bearer=bearer)
     if not any(call.may(one) for one in permissions):
-        raise site.access.refused(403, f"you may not {permissions[0]} in tenant {tenant}")
-    # The operator's token names no person, so it must not approve or comment as one.
+        raise site.access.refused(403, f"you lack the permission {permissions[0]} in tenant {tenant}")
+    # The operator's token does not identify a person, so it must not be used to approve or comment.
     if why := nobody(call):
         raise site.access.refused(403, why)
     mark_checked(request)
@@ -139,16 +140,16 @@ def _speaking(
 
 
 def _proposed(call: ReviewCall, patchset: str) -> None:
-    """Raise 409 for another commit than the one that is proposed now."""
+    """Raise 409 unless the commit is the change's current patchset."""
     change = call.change
     change_state = call.site.status.change_states(call.tenant).now().get(change.key)
     if change_state is None or not change_state.open or change.commit != patchset:
         why = (
-            f"{change.key} is proposed as {change.commit[:12]} now"
+            f"the current patchset of {change.key} is {change.commit[:12]}"
             if change_state and change_state.open
-            else "it is closed"
+            else f"{change.key} is closed"
         )
-        raise HTTPException(f"{why}; look at it again", status_code=409)
+        raise HTTPException(f"{why}; load the change again", status_code=409)
 
 
 def _approvals(call: ReviewCall, who: str) -> list[str]:
@@ -157,18 +158,18 @@ def _approvals(call: ReviewCall, who: str) -> list[str]:
     """
     layout, change = call.site.tenant(call.tenant).layouts.landed, call.change
     wanted = any(change.connection in one.require_approved for one in layout.pipelines.values())
-    # The same refs that a person would push: pipelines judge one kind of approval, wherever it was given.
+    # The same refs that a person would push, so that pipelines need to know only one kind of approval.
     named = [f"refs/approvals/{who}/{call.name}"] if call.speaker.bound else []
     return [*named, *([f"refs/approved/{call.name}"] if wanted or not named else [])]
 
 
 async def _line(call: ReviewCall, about: Mapping[str, Any]) -> tuple[ReviewRemark, str]:
-    """Return a signed remark of the caller, and its line in a note."""
+    """Return a signed remark of the caller, and the line of a note that contains it."""
     site, change, bearer = call.site, call.change, call.bearer
-    assert bearer is not None, "who speaks is somebody"
+    assert bearer is not None, "the caller has been identified"
     made = ReviewRemark(
         id=fresh(),
-        # Signed along with the commit: the line cannot be copied to another change that has the same commit.
+        # The signature covers the change, too, so the line cannot be copied to another change with the same commit.
         change=change.key,
         commit=change.commit,
         who=bearer.name[:255],
@@ -181,12 +182,12 @@ async def _line(call: ReviewCall, about: Mapping[str, Any]) -> tuple[ReviewRemar
 
 
 async def _push(call: ReviewCall, line: str, words: Mapping[str, str]) -> None:
-    """Raise 409 with what the git server says."""
+    """Have a merger push a note and refs. Raise 409 with the error of the git server."""
     change = call.change
     work = SayRequest(change.project, change.connection, change.ref, change.commit, line, dict(words))
     answer = await call.site.review.say(call.who, work, SayAnswer)
     if not answer.ok:
-        raise HTTPException(f"the git server does not take it: {answer.error}", status_code=409)
+        raise HTTPException(f"the git server refused the push: {answer.error}", status_code=409)
 
 
 ROUTES = (remark, approve, recheck)

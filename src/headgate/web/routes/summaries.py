@@ -1,4 +1,4 @@
-"""Show history in summary: flakiness and throughput over time, badges and feeds."""
+"""Summarise the history: flakiness and throughput over time, badges and feeds."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ NO_CACHE = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"
 HOUR_MS, DAY_MS, WEEK_MS = 3_600_000, 86_400_000, 7 * 86_400_000
 SLOTS_MS = {"hour": HOUR_MS, "day": DAY_MS, "week": WEEK_MS}
 MONDAY_MS = 4 * DAY_MS
-"""The first Monday of 1970; weeks are counted from it."""
+"""The first Monday of 1970, from which weeks are counted."""
 FIRST_YEAR_MS = 365 * DAY_MS
 PARTS = tuple(part for part in get_args(Part) if part)
 OF_TIME = (
     DAYS,
-    QueryParameter("end_time", "Until when; now."),
-    QueryParameter("slot", "How long each slot is; day.", {"enum": [*SLOTS_MS]}),
+    QueryParameter("end_time", "End of the period in UTC, now by default."),
+    QueryParameter("slot", "Length of each slot, a day by default.", {"enum": [*SLOTS_MS]}),
 )
 OF_FLAKINESS = (
-    QueryParameter("job_name", "One job, without `*`; all."),
+    QueryParameter("job_name", "Name of one job, without `*`; all jobs by default."),
     *(one for one in FILTERS if one.name in PARTS and one.name != "job_name"),
     *OF_TIME,
-    QueryParameter("by", "What is told apart; nothing.", {"enum": [*PARTS]}),
+    QueryParameter("by", "What to group the results by; nothing by default.", {"enum": [*PARTS]}),
 )
 OF_THROUGHPUT = (*(one for one in OF_SETS if one.name not in BOUNDS), *OF_TIME)
 
 
 @get("/api/tenant/{tenant:str}/throughput", opt={"query": OF_THROUGHPUT})
 async def throughput(site: Site, request: HttpRequest, tenant: str) -> ThroughputOverTime:
-    """Return how quickly changes passed over time, and what this took. The period is the `days` (30) before `end_time`,
-    in at most 400 slots of an hour, a day or a week in UTC; a week begins on Monday. Filters such as `pipeline` and
-    `project` work as for buildsets. A buildset counts in the slot in which it ended. Only the latest 20,000 buildsets
-    of the tenant count. Headgate only.
+    """Return how quickly changes passed over time, and how much work that took. The period is the `days` before
+    `end_time`, divided into at most 400 slots of an hour, a day or a week in UTC; a week begins on Monday. Filters such
+    as `pipeline` and `project` work as for buildsets. A buildset counts in the slot in which it ended. Only the latest
+    20,000 buildsets of the tenant count. Headgate only.
     """
     site.tenant(tenant)
     query, span = question(site, tenant, request, OF_THROUGHPUT), _span(site, request)
@@ -54,10 +54,10 @@ async def throughput(site: Site, request: HttpRequest, tenant: str) -> Throughpu
 
 @get("/api/tenant/{tenant:str}/job-flakiness", opt={"query": OF_FLAKINESS})
 async def job_flakiness(site: Site, request: HttpRequest, tenant: str) -> Flakiness:
-    """Return how flaky one job, or all jobs together, were over time. The period is the `days` (30) before `end_time`,
-    in at most 400 slots of an hour, a day or a week in UTC; a week begins on Monday. `project`, `pipeline`, `branch`
-    and `nodeset` select builds; `by` names one of these, or `job_name`, to group them by. A job is flaky on a tree
-    where it failed and later passed, both among the selected builds. Only the latest 20,000 buildsets of the tenant
+    """Return how flaky one job, or all jobs together, were over time. A job is flaky if it failed on a tree and later
+    passed on the same tree, among the selected builds. The period is the `days` before `end_time`, divided into at most
+    400 slots of an hour, a day or a week in UTC; a week begins on Monday. `project`, `pipeline`, `branch` and `nodeset`
+    select builds; `by` groups them by one of these, or by `job_name`. Only the latest 20,000 buildsets of the tenant
     count. Headgate only.
     """
     site.tenant(tenant)
@@ -69,32 +69,33 @@ async def job_flakiness(site: Site, request: HttpRequest, tenant: str) -> Flakin
 
 
 def _job(request: HttpRequest) -> str:
-    """Return the name of the job; empty: all. Raise 400."""
+    """Return the name of the selected job; empty: all jobs. Raise 400."""
     names = request.query.all("job_name")
     if len(names) > 1 or (names and (not names[0] or "*" in names[0])):
-        raise HTTPException("job_name: name one job, without `*`, or none at all", status_code=400)
+        raise HTTPException("job_name must be the name of one job, without `*`, or be left out", status_code=400)
     return names[0] if names else ""
 
 
 def _span(site: Site, request: HttpRequest) -> Span:
-    """Return the time that is asked for, in whole slots. Raise 400."""
+    """Return the requested period, rounded up to complete slots. Raise 400."""
     length, part = _one_of(request, "slot", (*SLOTS_MS,), "day"), _one_of(request, "by", PARTS, "")
     days, now_ms = number(request, "days", 30), site.context.now_ms()
     if not 1 <= days <= DAYS_MAX:
-        raise HTTPException(f"days is between 1 and {DAYS_MAX}", status_code=400)
+        raise HTTPException(f"days must be between 1 and {DAYS_MAX}", status_code=400)
     end_ms = moment(request, "end_time")
     if end_ms is not None and end_ms < FIRST_YEAR_MS:
-        raise HTTPException("end_time: a time after 1970", status_code=400)
+        raise HTTPException("end_time must be after 1970", status_code=400)
     slot_ms = SLOTS_MS[length]
     shift_ms = MONDAY_MS if length == "week" else 0
     # The end is exclusive: an end at midnight must not add the day that begins there.
     last_ms = min(now_ms, end_ms - 1) if end_ms is not None else now_ms
-    # The slot that contains the end is included whole, so the same hour always belongs to the same slot.
+    # The slot that contains the end is complete, so that the same hour always belongs to the same slot.
     until_ms = (last_ms - shift_ms) // slot_ms * slot_ms + shift_ms + slot_ms
     count = -(-days * DAY_MS // slot_ms)
     if count > SLOTS_MAX:
         most = SLOTS_MAX * slot_ms // DAY_MS
-        raise HTTPException(f"slot={length}: at most {SLOTS_MAX} slots, so days is at most {most}", status_code=400)
+        why = f"with slot={length}, days must be at most {most}, as there are at most {SLOTS_MAX} slots"
+        raise HTTPException(why, status_code=400)
     return Span(until_ms - count * slot_ms, until_ms, slot_ms, part)  # type: ignore[arg-type]  # one of PARTS, or empty
 
 
@@ -102,7 +103,7 @@ def _one_of(request: HttpRequest, name: str, allowed: tuple[str, ...], default: 
     """Return the value of a parameter. Raise 400."""
     values = request.query.all(name) or [default]
     if len(values) != 1 or values[0] not in (*allowed, default):
-        raise HTTPException(f"{name} is one of {', '.join(allowed)}, given once", status_code=400)
+        raise HTTPException(f"{name} must be one of {', '.join(allowed)}, and not be repeated", status_code=400)
     return values[0]
 
 
@@ -116,20 +117,20 @@ def _ended(query: HistoryQuery) -> HistoryQuery:
     opt={"query": OF_SETS, "answers": ("image/svg+xml",)},
 )
 async def badge(site: Site, request: HttpRequest, tenant: str) -> Response[str]:
-    """Return an SVG image of the result of the latest buildset, with the name of its pipeline. `project`, `pipeline`
-    and `branch` select the buildset.
+    """Return an SVG image with the pipeline and the result of the latest finished buildset. `project`, `pipeline` and
+    `branch` select the buildset.
     """
     site.tenant(tenant)
     query = question(site, tenant, request, OF_SETS)
     found = await site.history.buildsets(tenant, replace(_ended(query), limit=1)) if query else []
     if not found:
-        raise NotFoundException("no buildset like this has ended")
+        raise NotFoundException("no finished buildset matches these filters")
     good = found[0].result == "SUCCESS"
     return Response(picture(found[0].pipeline, good=good), media_type="image/svg+xml", headers=NO_CACHE)
 
 
 def picture(name: str, *, good: bool) -> str:
-    """Return the badge; a letter counts as 6.5 pixels, and a long name is cut."""
+    """Return the badge as SVG; its width assumes 6.5 pixels for each letter, and a long name is cut."""
     word, colour = ("passing", "#1a7f45") if good else ("failing", "#c22f2f")
     shown = name if len(name) <= 30 else f"{name[:29]}…"
     left = round(12 + 6.5 * len(shown))
@@ -153,7 +154,7 @@ _BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="20" 
 async def feed(site: Site, request: HttpRequest, tenant: str) -> Response[str]:
     """Return finished buildsets, latest first, as an Atom feed; filters work as for buildsets."""
     site.tenant(tenant)
-    # The guard lets open routes pass, so the check is made here.
+    # The guard skips routes marked as open, so permission is checked here.
     must_read(site, request, tenant)
     query = question(site, tenant, request, OF_SETS)
     found = await site.history.buildsets(tenant, replace(_ended(query), limit=ENTRIES_MAX)) if query else []
@@ -162,7 +163,7 @@ async def feed(site: Site, request: HttpRequest, tenant: str) -> Response[str]:
     here = f"{base}/feed.atom" + (f"?{request.url.query}" if request.url.query else "")
     updated = found[0].last_build_end_time or found[0].event_timestamp if found else None
     text = _FEED.format(
-        title=escape(f"{tenant}: what ended"),
+        title=escape(f"{tenant}: finished buildsets"),
         here=escape(here, quote=True),
         page=escape(f"{base}/buildsets", quote=True),
         updated=_instant(updated),
@@ -185,13 +186,13 @@ def _entry(one: PastBuildset, base: str) -> str:
 
 
 def _instant(text: str | None) -> str:
-    """Return a time of the API, which is UTC without a zone, as feeds have it."""
+    """Convert a time of the API, which is UTC without a zone, to the format of feeds."""
     return f"{text}Z" if text else "1970-01-01T00:00:00Z"
 
 
 def _legal(text: str) -> str:
-    """Return it without what XML cannot hold."""
-    # Subjects and messages come from commits, and one control character makes a whole feed unreadable.
+    """Remove the characters that XML does not allow."""
+    # Subjects and messages come from commits, and one control character would make the entire feed unreadable.
     return "".join(
         c for c in text if c in "\t\n" or (c >= " " and c not in "\ufffe\uffff" and not "\ud800" <= c <= "\udfff")
     )

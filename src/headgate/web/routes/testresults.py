@@ -1,4 +1,4 @@
-"""Show the test results of a build, read from JUnit files among its logs."""
+"""Show the test results of a build, from JUnit files among its logs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from headgate.web.shapes import LogFile
 from headgate.web.site import Site
 
 CASES_MAX = 50_000
-"""Limit on the cases of one file; a file with more is not taken for a test report."""
+"""Limit on the tests in one file; a file with more is not read as a test report."""
 SHOWN_MAX = 500
-"""Limit on the cases that are shown one by one."""
+"""Limit on the tests that are shown individually."""
 TEXT_MAX_CHARS = 4_000
 NAME_MAX_CHARS = 500
 DEPTH_MAX = 50
@@ -34,12 +34,12 @@ FILE_MAX_BYTES = 5_000_000
 FILES_MAX_BYTES = 20_000_000
 """Size limit of all files of a build together."""
 AT_ONCE = 2
-"""Limit on the builds that are read at a time; others wait for their turn."""
+"""Limit on the builds whose files are read at once; further requests wait."""
 RESULTS_MAX = 32
 """Number of builds whose results are cached."""
 NAMED = re.compile(r"(^|/)(TEST-[^/]*|[^/]*(junit|test[-_]?results?|nosetests|pytest|xunit)[^/]*)\.xml$", re.IGNORECASE)
 KINDS = frozenset({"junit", "unittest", "unit_test_report", "xunit"})
-"""Types in the metadata of artifacts that are test reports, or directories of them."""
+"""Metadata types of artifacts that are test reports, or directories of test reports."""
 _WORSE = ("failed", "error")
 
 
@@ -64,13 +64,11 @@ class CaseShape(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class JUnitReader:
-    """Read one file in pieces. Document type declarations are rejected, so no entity expands."""
+    """Parse one file in pieces. Document type declarations are rejected, so that no entity can expand."""
 
     file: str
     cases: list[CaseShape] = field(default_factory=list)
-    """The cases to show: all that failed, and others while there are fewer than `SHOWN_MAX`; reduced by `worst` when
-    they become too many.
-    """
+    """Tests to show: all that failed, and others up to `SHOWN_MAX`; `worst` reduces them if there are too many."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("passed", "failed", "error", "skipped"), 0))
     seconds: float = 0.0
     _parser: expat.XMLParserType = field(init=False)
@@ -85,7 +83,7 @@ class JUnitReader:
 
     def __post_init__(self) -> None:
         self._parser = parser = expat.ParserCreate()
-        # Without declarations there are no entities, so no file of a kilobyte grows to gigabytes.
+        # Without declarations there are no entities, so a file of a kilobyte cannot expand to gigabytes.
         parser.StartDoctypeDeclHandler = self._refuse
         parser.EntityDeclHandler = self._refuse
         parser.StartElementHandler = self._start
@@ -93,21 +91,21 @@ class JUnitReader:
         parser.CharacterDataHandler = self._text
 
     def feed(self, data: bytes, *, final: bool = False) -> None:
-        """Raise Malformed."""
+        """Parse the next piece. Raise Malformed."""
         try:
             self._parser.Parse(data, final)
         except expat.ExpatError as error:
             raise Malformed(f"{self.file}: {error}") from error
 
     def _refuse(self, *_: object) -> None:
-        raise Malformed(f"{self.file}: it declares a document type, which is not read")
+        raise Malformed(f"{self.file}: document type declarations are not supported")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if self._depth > DEPTH_MAX:
-            raise Malformed(f"{self.file}: more than {DEPTH_MAX} elements are in each other")
+            raise Malformed(f"{self.file}: elements are nested more than {DEPTH_MAX} levels deep")
         if not self._rooted and name not in ("testsuites", "testsuite"):
-            raise Malformed(f"{self.file}: it begins with <{name[:NAME_MAX_CHARS]}>, and not with <testsuites>")
+            raise Malformed(f"{self.file}: the root element is <{name[:NAME_MAX_CHARS]}>, not <testsuites>")
         self._rooted = True
         if name == "testsuite":
             self._suites.append(attributes.get("name", ""))
@@ -150,19 +148,19 @@ class JUnitReader:
             message="".join(self._texts).strip(),
         )
         self.cases.append(found)
-        # Reduced only at twice the limit, so that sorting costs little for each case.
+        # Reduced only at twice the limit, so that the cost of sorting is small for each test.
         if len(self.cases) > 2 * SHOWN_MAX:
             self.cases = worst(self.cases)
 
 
 def worst(cases: list[CaseShape]) -> list[CaseShape]:
-    """Return the cases that are shown one by one: those that did not pass, then skipped ones, then the slowest."""
+    """Return the tests to show individually: failed ones first, then skipped ones, then the slowest."""
     rank = {"failed": 0, "error": 0, "skipped": 1, "passed": 2}
     return sorted(cases, key=lambda one: (rank[one.status], -(one.seconds or 0.0)))[:SHOWN_MAX]
 
 
 def _number(text: str) -> float | None:
-    """Return the seconds that a text states, with or without commas; None if it states no valid number."""
+    """Parse a number of seconds, with or without commas between thousands; None: it is not valid."""
     try:
         found = float(text.replace(",", "")[:30])
     except ValueError:
@@ -180,7 +178,7 @@ class TestResultsShape(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int
     seconds: float
     cases: tuple[CaseShape, ...]
-    """At most 500 tests: those that failed, then the skipped ones, then the slowest."""
+    """At most 500 tests: failed ones first, then skipped ones, then the slowest."""
     problems: tuple[str, ...]
     """Files that could not be read, with the reasons."""
     former_problems: tuple[str, ...] = msgspec.field(name="troubles", default=())
@@ -191,17 +189,17 @@ class TestResultsShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Key = tuple[str, tuple[LogFile, ...]]
-"""A build and the files that are read."""
+"""A build and the files to read."""
 _turns = asyncio.Semaphore(AT_ONCE)
 _known: OrderedDict[_Key, TestResultsShape] = OrderedDict()
 _reading: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
-"""Locks of the requests that read now, or wait for that."""
+"""Locks that make requests with the same key wait for the one that reads."""
 
 
 @get("/api/tenant/{tenant:str}/build/{build:str}/tests")
 async def test_results(site: Site, request: HttpRequest, tenant: str, build: str) -> TestResultsShape:
-    """Return the test results of a build, read from JUnit files among its logs: artifacts whose metadata has the type
-    `junit`, `unittest`, `unit_test_report` or `xunit`, then files named like `junit.xml`, `TEST-*.xml` or
+    """Return the test results of a build from JUnit files among its logs. These are artifacts whose metadata has the
+    type `junit`, `unittest`, `unit_test_report` or `xunit`, and files with names such as `junit.xml`, `TEST-*.xml` or
     `test-results.xml`; at most 20 files of 5 MB each. Headgate only.
     """
     id = await checked(site, tenant, build)
@@ -217,8 +215,8 @@ async def test_results(site: Site, request: HttpRequest, tenant: str, build: str
 
 
 async def _read_once(logs: BuildLogs, build: str, files: tuple[LogFile, ...]) -> TestResultsShape:
-    """Return the results, which one request reads while others with the same question wait for them."""
-    # Sizes are part of the key: a report that has grown since is read again.
+    """Return the results; simultaneous requests for the same files share one reading."""
+    # The sizes of files are part of the key, so a report that has grown since is read again.
     key = (build, files)
     async with _reading.setdefault(key, asyncio.Lock()):
         if key not in _known:
@@ -230,7 +228,7 @@ async def _read_once(logs: BuildLogs, build: str, files: tuple[LogFile, ...]) ->
 
 
 def _meant(tenant: str, build: PastBuild) -> Iterator[str]:
-    """Yield the paths, among the logs, of artifacts that are reports of tests; those of directories end with `/`."""
+    """Yield the log paths of artifacts that are test reports; paths of directories end with `/`."""
     bases = (f"/t/{tenant}/logs/{build.uuid}/", unquote(urlsplit(build.log_url or "").path))
     for artifact in build.artifacts:
         if str(artifact.metadata.get("type", "")).lower() in KINDS:
@@ -246,7 +244,7 @@ async def _results(logs: BuildLogs, build: str, files: Sequence[LogFile]) -> Tes
     readers, problems, left = list[JUnitReader](), list[str](), FILES_MAX_BYTES
     for file in files:
         if file.size_bytes > min(left, FILE_MAX_BYTES):
-            problems.append(f"{file.path}: it has {file.size_bytes} bytes, which is more than is read")
+            problems.append(f"{file.path}: too large to read: {file.size_bytes} bytes")
             continue
         left -= file.size_bytes
         reader = JUnitReader(file.path)
@@ -269,13 +267,13 @@ async def _results(logs: BuildLogs, build: str, files: Sequence[LogFile]) -> Tes
 
 
 async def _read(logs: BuildLogs, build: str, path: str, reader: JUnitReader) -> None:
-    """Read a file that may grow meanwhile.  Raise Malformed, NoLogs, NotStored, LogStoreError, 404, 503."""
+    """Read a file, which may grow in the meantime.  Raise Malformed, NoLogs, NotStored, LogStoreError, 404, 503."""
     got = 0
     async for piece in logs.pieces(build, path):
         got += len(piece)
         if got > FILE_MAX_BYTES:
-            raise Malformed(f"{path}: it has more than {FILE_MAX_BYTES} bytes")
-        # Parsing takes processor time in proportion to what the job wrote; the loop belongs to the gate.
+            raise Malformed(f"{path}: too large to read: more than {FILE_MAX_BYTES} bytes")
+        # Parsing takes time in proportion to what the job wrote, and the event loop may be shared with a gate.
         await asyncio.to_thread(reader.feed, piece)
     await asyncio.to_thread(reader.feed, b"", final=True)
 

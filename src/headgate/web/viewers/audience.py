@@ -1,4 +1,4 @@
-"""Serve the viewers of a tenant: make what they are shown once for all of them, after each change."""
+"""Serve the viewers of a tenant: after a change, compute the new status once for all of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger("headgate.web")
 REST_MIN_S = 0.1
 """Shortest interval between two updates of a tenant."""
 REST = 40
-"""Factor of the pause after an update to the processor time that it took, which bounds its cost for the gate."""
+"""Ratio of the pause after an update to the processor time that it took, which limits the cost for the gate."""
 REST_MAX_S = 2.0
 LOOK_INTERVAL_S = 3.0
 """Interval between checks of the store's reachability and of viewers' permissions; neither reads the store."""
@@ -35,11 +35,11 @@ RIGHTS_INTERVAL_S = 1.0
 RELAYED_BYTES = 65_536
 
 DOCUMENT_AGE_MAX_MS = 1_000
-"""Age of the times in a document, at most."""
+"""Limit on the age of the times in a document."""
 
 
 class Shown(Protocol):
-    """Declare what viewers are shown, apart from times."""
+    """Declare the state that viewers are shown, without times."""
 
     @property
     def status(self) -> StatusShape: ...
@@ -64,8 +64,8 @@ class WatchedTenant:
 
 @dataclass(slots=True)
 class Audience:
-    """Serve viewers. `shot` returns the state of a tenant, rebuilt after changes. `may` says whether a viewer may
-    stay. `moved` waits for more changes than the given number. `observe` gets the cost of a look, in seconds."""
+    """Serve viewers. `shot` returns the current state of a tenant. `may` tells whether a viewer may stay. `moved` waits
+    until there are more changes than the given number. `observe` receives the cost of an update, in seconds."""
 
     shot: Callable[[str], Awaitable[Shown]]
     may: Callable[[str, Bearer | None], bool]
@@ -90,10 +90,10 @@ class Audience:
         *,
         gzip: bool,
     ) -> AsyncGenerator[bytes, None]:
-        """Return the body of an answer that goes on for ever.  `take` has the connection, so that it need not pass
-        through here.  Raise 503 when too many come at once."""
+        """Return the endless body of a response.  If `take` returns the connection, the viewers' process sends the body
+        instead.  Raise 503 if too many viewers arrive at once."""
         if self.porter.full:
-            raise HTTPException("too many come at once; try again in a moment", status_code=503)
+            raise HTTPException("too many viewers arrive at once; try again in a moment", status_code=503)
         return self._stream(tenant, bearer, peer, take, gzip=gzip)
 
     async def _stream(
@@ -105,8 +105,8 @@ class Audience:
         *,
         gzip: bool,
     ) -> AsyncGenerator[bytes, None]:
-        yield b""  # the head goes before the connection
-        # Over TLS the connection cannot be handed over, as its keys are in this process: then the bytes are relayed.
+        yield b""  # sends the head before the connection is handed over
+        # A TLS connection cannot be handed over, as its keys are in this process: its bytes are relayed instead.
         own = take() if take is not None else None
         if own is not None:
             self._enter(tenant, bearer, own, peer, gzip=gzip, chunked=True)
@@ -131,12 +131,12 @@ class Audience:
         try:
             self.porter.enter(viewer, scene.number, connection, peer, gzip=gzip, chunked=chunked)
         except OSError as error:
-            log.error("nobody can look on just now: %s", error)
+            log.error("cannot serve a viewer at the moment: %s", error)
             connection.close()
             self._gone(viewer)
 
     async def _feed(self, tenant: str, scene: WatchedTenant) -> None:
-        """Show a tenant to its viewers as long as it has any."""
+        """Send updates of a tenant as long as it has viewers."""
 
         def spent(seconds: float) -> None:
             scene.cost_s += seconds
@@ -147,25 +147,26 @@ class Audience:
                 seen = await Measured(self._look(tenant, scene), spent)
                 self.observe(scene.cost_s)
                 with contextlib.suppress(TimeoutError):
-                    # Rights end and the store goes away without any change in
-                    # the mirror, so the wait for one is bounded.
+                    # Permissions may end, and the store may become unreachable,
+                    # without any change in the mirror: so the wait is limited.
                     async with asyncio.timeout(LOOK_INTERVAL_S):
                         await self.moved(seen)
-                # The pause comes after the wait for a change: the first change after a quiet time is shown at once.
+                # The pause follows the wait, so that the first change after a quiet period is collected together with
+                # those that follow at once.
                 await asyncio.sleep(min(REST_MAX_S, max(REST_MIN_S, REST * scene.cost_s)))
         except HTTPException as error:  # the tenant no longer exists
-            log.info("nobody looks on at tenant %s any more: %s", tenant, error.detail)
+            log.info("viewers of tenant %s are disconnected: %s", tenant, error.detail)
         finally:
             self._end(tenant, scene)
 
     async def _look(self, tenant: str, scene: WatchedTenant) -> int:
-        """Send the state if it differs from the last one; return the number of changes by then."""
+        """Send the state if it differs from the last one; return the number of changes that it includes."""
         now_s = asyncio.get_running_loop().time()
         if now_s - scene.checked_s >= RIGHTS_INTERVAL_S:
             scene.checked_s = now_s
-            may = dict[int, bool]()  # most viewers are nobody in particular
+            may = dict[int, bool]()
             for viewer, bearer in list(scene.viewers.items()):
-                # Anonymous viewers share one answer, as all of them have the same bearer None.
+                # Most viewers are anonymous: they share one check, as their bearer is the same None.
                 if id(bearer) not in may:
                     may[id(bearer)] = self.may(tenant, bearer)
                 if not may[id(bearer)]:
@@ -184,7 +185,7 @@ class Audience:
     def _lost(self) -> None:
         for scene in self._scenes.values():
             scene.viewers.clear()
-            # The next process knows no state, so the present one must be sent again although it has not changed.
+            # The next process has no state, so the current one must be sent again although it has not changed.
             scene.tag = ""
         self._tenant_of.clear()
 
@@ -194,14 +195,14 @@ class Audience:
         for viewer in scene.viewers:
             self._tenant_of.pop(viewer, None)
         self.porter.close_scene(scene.number)
-        # The process costs memory, so it runs only while anybody watches.
+        # The process uses memory, so it runs only while there are viewers.
         if not self._scenes:
             self.porter.close()
 
 
 @dataclass(slots=True)
 class ViewerDocument:
-    """Hold a document; `made_ms` is by the clock of its times."""
+    """Hold a status document; its times are as of `made_ms`."""
 
     tag: str
     made_ms: int
@@ -211,15 +212,15 @@ class ViewerDocument:
 
 @dataclass(slots=True)
 class Documents:
-    """Keep the latest document of each tenant."""
+    """Cache the latest status document of each tenant."""
 
     now_ms: Callable[[], int]
     _latest: dict[str, ViewerDocument] = field(default_factory=dict)
 
     async def of(self, tenant: str, shown: Shown, *, gzip: bool) -> bytes:
-        """Return the document of a state."""
+        """Return the status document of a state, with times that are at most a second old."""
         now_ms, found = self.now_ms(), self._latest.get(tenant)
-        # A clock that was set back makes the age negative: such a document is made again, too.
+        # If the clock was set back, the age is negative: then the document is encoded again, too.
         if found is None or found.tag != shown.encoded.tag or not 0 <= now_ms - found.made_ms < DOCUMENT_AGE_MAX_MS:
             text = msgspec.json.encode(timed(shown.status, now_ms))
             found = self._latest[tenant] = ViewerDocument(shown.encoded.tag, now_ms, text)
@@ -227,5 +228,5 @@ class Documents:
             return found.text
         if found.packing is None:
             found.packing = asyncio.ensure_future(compressed(found.text))
-        # Others wait for the same compression: a client that disconnects must not cancel it for them.
+        # Requests share the compression: a client that disconnects must not cancel it for the others.
         return await asyncio.shield(found.packing)

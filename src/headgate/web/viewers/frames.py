@@ -1,6 +1,6 @@
-"""Encode, compress and frame what viewers are sent: once, however many there are.
+"""Encode, compress and frame what viewers are sent, once for all of them.
 
-Only the standard library: the process that hands it out has nothing else.
+This module uses only the standard library, as the viewers' process has nothing else.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 
 LEVEL = 6
 FULL_MAX_S = 1.0
-"""Age of a full state that newcomers receive, at most: it contains the time."""
+"""Limit on the age of the full state that new viewers receive, as it contains the time."""
 GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
-"""Head of a gzip stream. Independent blocks of deflate follow, so that viewers who join later receive the same bytes;
-the stream never ends, so it has no checksum.
+"""Header of a gzip stream. Independent deflate blocks follow it, so that viewers who join later can receive the same
+blocks; the stream never ends, so there is no checksum.
 """
 STILL_HERE = b": still here\r\n\r\n"
 _SIZE = struct.Struct(">I")
 
 
 def packed(parts: Sequence[bytes]) -> bytes:
-    """Return parts as one text, each after its size."""
+    """Join parts, each preceded by its size."""
     return b"".join(piece for part in parts for piece in (_SIZE.pack(len(part)), part))
 
 
@@ -38,14 +38,14 @@ def unpacked(text: bytes) -> list[bytes]:
 
 
 class Frame:
-    """Hold what several viewers receive, encoded in each form when the first of them needs it."""
+    """Hold a piece of the stream that several viewers receive; it is encoded in each form when first needed."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
         self._forms: dict[tuple[bool, bool], bytes] = {}
 
     def form(self, *, gzip: bool, chunked: bool) -> bytes:
-        """Return the bytes; `chunked`: as HTTP frames them when the length of the answer is unknown."""
+        """Return the encoded bytes; with `chunked`, as a chunk of HTTP's chunked transfer encoding."""
         if (gzip, chunked) not in self._forms:
             plain = deflated(self._text) if gzip else self._text
             self._forms[gzip, chunked] = b"%x\r\n%b\r\n" % (len(plain), plain) if chunked else plain
@@ -53,15 +53,15 @@ class Frame:
 
 
 def deflated(text: bytes) -> bytes:
-    """Return blocks of deflate that refer to nothing before them, and that nothing after them refers to."""
+    """Compress to deflate blocks that are independent of the blocks before and after them."""
     packing = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    # A full flush resets the dictionary and aligns to a byte, so blocks can follow each other in any viewer's stream.
+    # A full flush resets the dictionary and aligns to a byte, so that blocks can be combined in any viewer's stream.
     return packing.compress(text) + packing.flush(zlib.Z_FULL_FLUSH)
 
 
 @dataclass(slots=True)
 class Scene:
-    """Represent a text around items that change one by one, each of which has a name."""
+    """Represent the state that the viewers of a tenant see: a document, and named items that change individually."""
 
     clock_s: Callable[[], float] = time.monotonic
     number: int = 0
@@ -71,12 +71,12 @@ class Scene:
     _text: bytes = b""
     _items: dict[bytes, bytes] = field(default_factory=dict)
     _at: tuple[int, float] = (0, 0.0)
-    """Time of this state: milliseconds since the epoch, and by the clock."""
+    """Time of this state: in milliseconds since the epoch, and by `clock_s`."""
     _full: tuple[float, Frame] | None = None
-    """The frame of the full state, and when it was made, by the clock."""
+    """When the frame of the full state was encoded, by `clock_s`, and the frame."""
 
     def update(self, now_ms: int, text: bytes, fresh: dict[bytes, bytes], gone: Iterable[bytes] = ()) -> bool:
-        """Take the latest state: the items that are new or have changed, and the names of removed ones. Return False if
+        """Replace the state: `fresh` has the new and changed items, `gone` the names of removed ones. Return False if
         nothing has changed.
         """
         left = [name for name in gone if self._items.pop(name, None) is not None]
@@ -91,16 +91,16 @@ class Scene:
         return True
 
     def full(self) -> Frame:
-        """Return the full state, for viewers who are new or have missed a change."""
+        """Return the full state, for viewers that are new or have missed a change."""
         now_s = self.clock_s()
         if self._full is None or now_s - self._full[0] > FULL_MAX_S:
-            # Newcomers of the same second share one encoding: a thousand at once cost one compression.
+            # New viewers of the same second share one encoding: a thousand at once cost one compression.
             self._full = (now_s, self._frame(self._items))
         return self._full[1]
 
     def _frame(self, items: dict[bytes, bytes]) -> Frame:
-        # The parent's clock of the state, advanced by this process's
-        # monotonic clock: viewers correct their own clocks by it.
+        # The parent's time of the state, advanced by this process's
+        # monotonic clock: viewers correct their own clocks with it.
         at_ms, at_s = self._at
         now_ms = at_ms + int((self.clock_s() - at_s) * 1_000)
         body = b",".join(b"%b:%b" % one for one in items.items())

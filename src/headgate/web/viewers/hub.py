@@ -1,7 +1,7 @@
-"""Hold the connections of all viewers, in a process of its own, and send all of them the same bytes.
+"""Hold the connections of all viewers, in a separate process, and send all of them the same bytes.
 
-A slow reader holds one frame, and then gets the state of that moment; the connection of a viewer that reads nothing
-is closed. The process knows only what its parent tells it, serves nothing else, and ends with its parent.
+A slow reader finishes one frame and then receives the state of that moment; a viewer that reads nothing is
+disconnected. The process gets all data from its parent, and ends with its parent.
 """
 
 from __future__ import annotations
@@ -20,29 +20,28 @@ from dataclasses import dataclass, field
 from headgate.web.viewers.frames import GZIP_HEAD, STILL_HERE, Frame, Scene, unpacked
 
 HEAD = struct.Struct(">BIQ")
-"""Header of each message: its kind, the scene or viewer that it concerns, and the size of the rest."""
+"""Header of each message: its kind, the scene or viewer that it is about, and the size of the body."""
 ENTER, LEAVE, TELL, CLOSE = 1, 2, 3, 4
 GONE = struct.Struct(">I")
-"""Message in the other direction: a viewer has left."""
+"""Message to the parent: the id of a viewer that has left."""
 GZIP, CHUNKED = 1, 2
-"""Flags of a viewer who enters."""
+"""Flags of a new viewer."""
 
 VIEWERS_MAX = 10_000
 PEER_SHARE = 2
-"""Divisor of the places: one peer has at most half of them."""
+"""One peer may have at most half of the places."""
 SPARE_DESCRIPTORS = 64
 HELD_MAX_BYTES = 64_000_000
-"""Limit on the bytes held for all slow readers together."""
+"""Limit on the bytes buffered for all slow readers together."""
 SEND_BUFFER_BYTES = 262_144
 """Size of the kernel's send buffer for one viewer."""
 STALL_MAX_S = 30.0
-"""Time within which a viewer has to read one frame."""
+"""Time within which a viewer must read one frame."""
 SWEEP_INTERVAL_S = 1.0
 PING_INTERVAL_S = 45.0
-"""Interval between signs of life on quiet connections: proxies close those that are silent for a minute."""
+"""Interval between keepalive comments on quiet connections: many proxies close a connection after a silent minute."""
 REST = 4
-"""After sending changes, the process rests for this many times as long as sending took, but at least for `REST_MIN_S`.
-"""
+"""Ratio of the pause after sending changes to the time that sending took; the pause is at least `REST_MIN_S`."""
 REST_MIN_S = 0.1
 NICENESS = 5
 READ_BYTES = 65_536
@@ -50,7 +49,7 @@ READ_BYTES = 65_536
 
 @dataclass(slots=True, eq=False)
 class Viewer:
-    """Represent one connection. `number` is that of the state last sent."""
+    """Represent one connection. `number` is the number of the state that was sent last."""
 
     id: int
     peer: str
@@ -64,7 +63,7 @@ class Viewer:
     since_s: float = 0.0
     """Time at which sending the current frame began."""
     slow: bool = False
-    """Whether the viewer did not take the whole frame at once."""
+    """Whether the kernel did not accept the entire frame at once."""
 
 
 @dataclass(slots=True)
@@ -81,9 +80,9 @@ class ViewerHub:
     _heard: bytearray = field(default_factory=bytearray)
     _fds: deque[int] = field(default_factory=deque)
     _fresh: set[int] = field(default_factory=set)
-    """Scenes that have changed since they were last handed out."""
+    """Scenes that have changed since they were last sent."""
     _held: dict[int, list[int]] = field(default_factory=dict)
-    """Identity of bytes that are being sent slowly -> their size, and the number of viewers that hold them."""
+    """Identity of bytes that are being sent slowly -> their size, and the number of viewers that read them."""
     _gone: bytearray = field(default_factory=bytearray)
     _next_s: float = 0.0
     _swept_s: float = 0.0
@@ -117,7 +116,7 @@ class ViewerHub:
         """Return whether the parent process is still connected."""
         with contextlib.suppress(BlockingIOError):
             while True:
-                # The kernel ends a read at bytes that carry a descriptor, so one read never brings more than one.
+                # The kernel ends a read at bytes that carry a descriptor, so one read never returns more than one.
                 message, fds, _, _ = socket.recv_fds(self.parent, 1 << 20, 16)
                 self._fds.extend(fds)
                 if not message:
@@ -154,8 +153,8 @@ class ViewerHub:
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         viewer = Viewer(id, peer.decode(), int(scene), connection, bool(flags[0] & GZIP), bool(flags[0] & CHUNKED))
-        # Room is made by closing the oldest, not by refusing: half-dead
-        # connections of one peer cannot keep newcomers out.
+        # Close the oldest instead of refusing the new one: otherwise, dead
+        # connections of one peer could keep new viewers out.
         self._make_room(viewer.peer)
         self.viewers[id] = viewer
         self._of_peer.setdefault(viewer.peer, {})[id] = None
@@ -173,7 +172,7 @@ class ViewerHub:
             self._leave(viewer)
 
     def _make_room(self, peer: str) -> None:
-        """Let the oldest viewers of a peer with too many leave."""
+        """Drop one viewer if a limit is reached: the oldest of this peer, or of the peer with the most viewers."""
         if len(self._of_peer.get(peer, ())) >= max(1, self.viewers_max // PEER_SHARE):
             self._leave(self.viewers[next(iter(self._of_peer[peer]))])
         elif len(self.viewers) >= self.viewers_max:
@@ -190,13 +189,13 @@ class ViewerHub:
                 if viewer.scene in fresh and viewer.id in self.viewers:
                     self._show(viewer)
             self._spoke_s = time.monotonic()
-            # The pause grows with the number of viewers, so that sending takes at most a fifth of this process's time.
+            # The pause grows with the number of viewers, so that sending takes at most a fifth of the time.
             self._next_s = self._spoke_s + max(REST_MIN_S, REST * (self._spoke_s - began_s))
         elif began_s - self._spoke_s >= PING_INTERVAL_S:
             ping, self._spoke_s = Frame(STILL_HERE), began_s
             for viewer in list(self.viewers.values()):
-                # A viewer that is still reading needs no sign of life, and a
-                # second frame would overwrite the rest of the first.
+                # A viewer that is still reading needs no keepalive, and a second
+                # frame would overwrite the rest of the first.
                 if viewer.id in self.viewers and not viewer.sending:
                     self._send(viewer, ping.form(gzip=viewer.gzip, chunked=viewer.chunked))
 
@@ -205,9 +204,9 @@ class ViewerHub:
         scene = self.scenes.get(viewer.scene)
         if scene is None or viewer.sending or viewer.number == scene.number:
             return
-        # A difference applies only to the state directly before it; who missed one receives the full state.
+        # A difference applies only to the state directly before it; a viewer that missed one needs the full state.
         frame = scene.change if viewer.number and viewer.number == scene.number - 1 else scene.full()
-        # Noted before sending: a slow reader that has read this frame is then shown only what is newer.
+        # Set before sending, so that a slow reader afterwards receives only what is newer than this frame.
         viewer.number = scene.number
         self._send(viewer, frame.form(gzip=viewer.gzip, chunked=viewer.chunked))
 
@@ -220,12 +219,12 @@ class ViewerHub:
         held = self._held.setdefault(id(data), [len(data), 0])
         held[1] += 1
         self._selector.modify(viewer.there, selectors.EVENT_READ | selectors.EVENT_WRITE, viewer)
-        # Closing one viewer frees nothing while others hold the same frame, so this repeats until the bytes are gone.
+        # Closing one viewer frees nothing while others read the same frame, so repeat until enough bytes are free.
         while sum(size for size, _ in self._held.values()) > HELD_MAX_BYTES:
             self._leave(min((one for one in self.viewers.values() if one.sending), key=lambda one: one.since_s))
 
     def _push(self, viewer: Viewer) -> bool:
-        """Return whether the viewer is still there."""
+        """Send as much as the kernel accepts; return whether the viewer is still connected."""
         try:
             sent = viewer.there.send(memoryview(viewer.sending)[viewer.at :])
         except BlockingIOError:
@@ -239,7 +238,7 @@ class ViewerHub:
         return True
 
     def _go_on(self, viewer: Viewer) -> None:
-        """Send more to a slow reader; once it has read the frame, send the state of that moment."""
+        """Send more to a slow reader; once the frame is sent, send the state of that moment."""
         if self._push(viewer) and not viewer.sending:
             self._selector.modify(viewer.there, selectors.EVENT_READ, viewer)
             self._show(viewer)
@@ -255,7 +254,7 @@ class ViewerHub:
     # --- who leaves
 
     def _read(self, viewer: Viewer) -> None:
-        """Discard what a viewer sends, and close its connection if it has left."""
+        """Discard what a viewer sends, and disconnect it if it has left."""
         try:
             if viewer.there.recv(READ_BYTES):
                 return
@@ -288,16 +287,16 @@ class ViewerHub:
         self._gone += GONE.pack(viewer.id)
 
     def _tell_of_gone(self) -> None:
-        """Report the viewers that have left, as far as the parent process listens."""
+        """Report the viewers that have left to the parent, without waiting for it."""
         with contextlib.suppress(OSError):
             while self._gone:
-                # The parent may be busy: what its buffer does not take is sent in a later round.
+                # The parent may be busy: what its buffer does not accept is sent in a later round.
                 del self._gone[: self.parent.send(self._gone)]
 
 
 def main() -> None:
-    """Serve at the descriptor that the last argument names."""
-    # The gate on the same machine goes first when processor time is scarce.
+    """Serve; the last argument is the number of the descriptor that connects to the parent."""
+    # The gate on the same machine has priority when processor time is scarce.
     os.nice(NICENESS)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Each viewer takes one descriptor, and the soft limit is often 1,024.

@@ -1,4 +1,4 @@
-"""Lead viewers to the process that serves them, and send it what there is to see."""
+"""Run the viewers' process, hand connections over to it, and send it the states to show."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from headgate.web.viewers.hub import CHUNKED, CLOSE, ENTER, GONE, GZIP, HEAD, LE
 log = logging.getLogger("headgate.web")
 
 ENTERING_MAX = 500
-"""Limit on viewers that wait to be let in; more are refused."""
+"""Limit on viewers that wait to be handed over; more are refused."""
 ENDED_MAX_S = 5.0
-# The path of the package is the first argument: without site packages (`-S`) Python does not find it by itself.
+# The path of the package is the first argument: without site packages (`-S`) Python would not find it.
 _PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from headgate.web.viewers import hub; hub.main()"
 
 
 class Porter:
-    """Run the viewers' process while anybody watches. It is never waited for: of what it has not read yet, only the
-    latest is kept."""
+    """Run the viewers' process while there are viewers. Sending never waits for it: a state that it has not read yet is
+    replaced by the latest one."""
 
     def __init__(self, gone: Callable[[int], None], lost: Callable[[], None]) -> None:
-        """Call `gone` for each viewer that leaves, and `lost` when the process has ended and all viewers have left."""
+        """Call `gone` for each viewer that leaves, and `lost` when the process has ended, and with it all viewers."""
         self._gone, self._lost = gone, lost
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._words: deque[tuple[bytes, socket.socket | None]] = deque()
         self._states: dict[int, tuple[int, bytes, Mapping[bytes, bytes]]] = {}
-        """Scene -> the state that is to be sent."""
+        """Scene -> the state to send."""
         self._sent: dict[int, Mapping[bytes, bytes]] = {}
         """Scene -> its items as they were last sent."""
         self._sending = memoryview(b"")
@@ -54,7 +54,7 @@ class Porter:
     def enter(
         self, viewer: int, scene: int, connection: socket.socket, peer: str, *, gzip: bool, chunked: bool
     ) -> None:
-        """Hand a connection over; it is closed here. Raises OSError."""
+        """Hand a connection over, and close it in this process. Raises OSError."""
         self._begin()
         flags = bytes([GZIP * gzip | CHUNKED * chunked])
         self._say(ENTER, viewer, packed([b"%d" % scene, flags, peer.encode()]), connection)
@@ -64,7 +64,7 @@ class Porter:
         self._say(LEAVE, viewer)
 
     def close_scene(self, scene: int) -> None:
-        """Have a scene end."""
+        """End a scene, and disconnect its viewers."""
         self._states.pop(scene, None)
         self._sent.pop(scene, None)
         self._say(CLOSE, scene)
@@ -100,15 +100,15 @@ class Porter:
         # The child ends when its end of this pair reads nothing more, so it cannot outlive a parent that is killed.
         ours, its = socket.socketpair()
         with its, contextlib.ExitStack() as undone:
-            # If the process cannot be started, no half-open pair remains, and the next viewer tries again.
+            # If the process cannot be started, no half-open pair may remain: the next viewer tries again.
             undone.callback(ours.close)
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[3]), str(its.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[its.fileno()],
-                # Nothing else of the environment is passed on: it may hold secrets that serving bytes does not need.
+                # The environment may hold secrets, which the process does not need.
                 env={"PATH": os.environ.get("PATH", os.defpath)},
-                # A Ctrl-C at the terminal reaches the whole foreground group; the child ends with its parent instead.
+                # A Ctrl-C at the terminal reaches the entire foreground group, but the child must end with its parent.
                 start_new_session=True,
             )
             undone.pop_all()
@@ -143,12 +143,12 @@ class Porter:
         if self._sending:
             self._sending = self._sending[control.send(self._sending) :]
         elif self._words:
-            # The word is removed only once the kernel has taken its first
-            # bytes: if sending would block, it is tried again whole.
+            # The message is removed only once the kernel has accepted its first
+            # bytes: if sending would block, all of it is sent later.
             word, connection = self._words[0]
             sent = control.send(word) if connection is None else socket.send_fds(control, [word], [connection.fileno()])
             self._words.popleft()
-            # The descriptor travels with the first byte, so the rest of the word is sent without it.
+            # The descriptor travels with the first byte, so the rest of the message is sent without it.
             self._sending = memoryview(word)[sent:]
             if connection is not None:
                 connection.close()
@@ -160,16 +160,16 @@ class Porter:
             self._sending = memoryview(HEAD.pack(TELL, scene, len(body)) + body)
 
     def _news(self, scene: int, now_ms: int, text: bytes, items: Mapping[bytes, bytes]) -> bytes:
-        """Return the state, with the items that differ from the last one sent, and the names of removed ones."""
-        # Compared with what was sent, not with the last state to send:
-        # states that were replaced before sending are skipped.
+        """Encode the state with only the items that differ from what was sent last, and the names of removed ones."""
+        # Compared with what was really sent: states that were replaced
+        # before they were sent do not count.
         before, self._sent[scene] = self._sent.get(scene, {}), items
         fresh = [part for one in items.items() if before.get(one[0]) != one[1] for part in one]
         gone = [name for name in before if name not in items]
         return packed([b"%d %d" % (now_ms, len(gone)), text, *gone, *fresh])
 
     def _hear(self) -> None:
-        assert self._socket is not None, "it is read from"
+        assert self._socket is not None, "the loop reads from it"
         try:
             data = self._socket.recv(1 << 16)
         except BlockingIOError:
@@ -180,13 +180,13 @@ class Porter:
             self._end("it ended")
             return
         self._heard += data
-        # A stream socket keeps no boundaries: the last id may have arrived only in part.
+        # A stream socket has no message boundaries: the last id may have arrived only in part.
         complete = len(self._heard) - len(self._heard) % GONE.size
         for (viewer,) in GONE.iter_unpack(self._heard[:complete]):
             self._gone(viewer)
         self._heard = self._heard[complete:]
 
     def _end(self, why: str) -> None:
-        log.warning("the process of those who look on is begun anew for the next of them: %s", why)
+        log.warning("the viewers' process ended and is restarted for the next viewer: %s", why)
         self.close()
         self._lost()
