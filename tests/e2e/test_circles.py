@@ -93,7 +93,7 @@ def test_a_part_that_landed_alone_is_an_alarm_until_somebody_says_that_it_is_dea
         return [one["text"] for one in told if f"git.example/{left}/master/{topic}" in one["project"]]
 
     (text,) = wait_for("the alarm", alarms)
-    assert text.startswith("ALARM: only a part has landed of what goes together: git.example/code/")
+    assert text.startswith("ALARM: changes that depend on each other have landed only in part: git.example/code/")
     assert f"git.example/{left}/master/{topic} has not" in text
     headgate.kill()
     headgate.start()

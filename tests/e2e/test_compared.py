@@ -70,7 +70,7 @@ async def test_a_failure_is_compared_with_the_last_success(served: Served, page:
     await expect(plus).to_have_count(3)
     await page.route(f"**/{PASSED}/job-output.txt", lambda route: route.fulfill(status=404, body="{}"))
     await page.reload()
-    await expect(page.locator("p.note.bad")).to_have_text("The log of the last success is not kept any more.")
+    await expect(page.locator("p.note.bad")).to_have_text("The log of the last success is no longer available.")
 
 
 COMPARED = """async ({ there, here }) => {

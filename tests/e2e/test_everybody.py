@@ -77,7 +77,7 @@ def test_axe_finds_nothing_on_any_page(headgate: Headgate, page: Page) -> None:
             shoot(page, f"{name}-{size}")
         page.goto(f"{headgate.url}/t/example/changes")
         page.get_by_role("link", name="Take a while").click()
-        expect(page.locator(".answer")).to_have_text("It does not come into gate yet: it is not approved.")
+        expect(page.locator(".answer")).to_have_text("The change cannot enter gate yet: it is not approved.")
     assert not wrong, wrong
 
 

@@ -98,7 +98,7 @@ def test_pipelines_and_projects_say_how_flaky_their_jobs_are(headgate: Headgate,
         expect(chart.locator("canvas")).to_be_visible()
         expect(chart).to_have_accessible_name(re.compile(f": {flaky} jobs on states of the code "))
     page.goto(f"{headgate.url}/t/example/statistics?project=code/lib&pipeline=gate")
-    expect(page.get_by_text("No build has ended in this time.")).to_be_visible()
+    expect(page.get_by_text("No build ended in this period.")).to_be_visible()
 
 
 def days_of(today_s: int) -> list[Finished]:
@@ -133,10 +133,10 @@ def test_pipelines_and_projects_say_how_quickly_changes_landed(headgate: Headgat
     keep(headgate, days_of(today_s))
     today, before = (datetime.fromtimestamp(today_s - n * DAY_S, UTC).strftime("%Y-%m-%d") for n in (0, 1))
     said = {
-        "Time to land": f"{today}: 2 passed, half within 1m 40s, 95 of 100 within 5m 00s",
-        "Tested anew": f"{today}: 1 of 3 (33 %) were tested anew",
-        "Build time lost by that": f"{today}: 1m 00s of 5m 00s of builds (20 %) were for nothing",
-        "Builds for each that passed": f"{today}: 3 builds, 1.5 for each of 2 that passed",
+        "Time to land": f"{today}: 2 passed, median 1m 40s, 95th percentile 5m 00s",
+        "Resets": f"{today}: 1 of 3 (33 %) were reset",
+        "Build time lost by resets": f"{today}: 1m 00s of 5m 00s of builds (20 %) were lost",
+        "Builds per passed buildset": f"{today}: 3 builds, 1.5 for each of 2 passed",
     }
     page.goto(f"{headgate.url}/t/example/statistics?pipeline=gate&project=code/api")
     for name, words in said.items():
@@ -152,9 +152,9 @@ def test_pipelines_and_projects_say_how_quickly_changes_landed(headgate: Headgat
         [today, "3", "2", "1m 40s", "5m 00s", "1 (33 %)", "1m 00s (20 %)", "1.5"]
     )
     expect(rows.last.locator("td")).to_have_text([before, "1", "", "", "", "", "", ""])
-    expect(page.get_by_role("img", name="of the last 2 that passed in this time")).to_be_visible()
+    expect(page.get_by_role("img", name="of the last 2 buildsets that passed in this period")).to_be_visible()
     page.goto(f"{headgate.url}/t/example/statistics?pipeline=check")
-    expect(page.get_by_text("Nothing has ended in this time.")).to_be_visible()
+    expect(page.get_by_text("Nothing ended in this period.")).to_be_visible()
     page.goto(f"{headgate.url}/t/example/status")
     page.get_by_role("link", name="Statistics of gate").click()
     expect(page).to_have_url(re.compile(r"/statistics\?pipeline=gate$"))
@@ -179,11 +179,11 @@ def test_charts_say_what_was_not_counted(headgate: Headgate, page: Page) -> None
         )
 
     page.route(re.compile("/(job-flakiness|throughput)[?]"), too_many)
-    for path, name in (("statistics", "Tested anew"), ("statistics", "Flaky jobs on"), ("job/unit", "Flaky states of")):
+    for path, name in (("statistics", "Resets"), ("statistics", "Flaky jobs on"), ("job/unit", "Flaky states of")):
         page.goto(f"{headgate.url}/t/example/{path}")
         chart = page.get_by_role("img", name=re.compile(f"^{name}"))
         expect(chart.locator("canvas")).to_be_visible()
-        expect(page.get_by_text(f"only what ended from {since.replace('T', ' ')} UTC on").first).to_be_visible()
+        expect(page.get_by_text(f"only those that ended since {since.replace('T', ' ')} UTC").first).to_be_visible()
         chart.scroll_into_view_if_needed()
         box = chart.locator(".u-over").bounding_box()
         assert box is not None

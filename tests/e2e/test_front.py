@@ -140,7 +140,7 @@ def test_one_process_one_port_and_one_token_for_gate_queues_and_inventory(headga
         expect(page.locator("main")).to_contain_text("Log in")
         page.goto(f"{headgate.url}/tenants")
         page.get_by_role("link", name="Inventory").click()
-        expect(page.locator("main")).to_contain_text("Say in which partition")
+        expect(page.locator("main")).to_contain_text("Enter the partition")
     address = re.search(r"gRPC is at (\S+):(\d+)", headgate.log.read_text())
     assert address is not None
     at = {"RUNM_HOST": address[1], "RUNM_PORT": address[2], "RUNM_USER": "ann", "RUNM_PROJECT": "lab"}

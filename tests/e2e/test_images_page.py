@@ -110,10 +110,10 @@ async def test_what_was_built_and_where_it_is_can_be_seen(furnished: Furnished, 
     for text in ("qcow2", "sha256 ab12ab12", "md5 cd34", "failed", "local", "main", "507"):
         await expect(newest).to_contain_text(text)
     assert await page.title() != "taken" and await page.locator("main script").count() == 0, "texts are texts"
-    for text in ("2 days ago", "ready", "validated", "img-1", "1 machine is made of it"):
+    for text in ("2 days ago", "ready", "validated", "img-1", "1 machine uses it"):
         await expect(older).to_contain_text(text)
-    await expect(rows.filter(has_text="bought")).to_contain_text("taken from its cloud")
-    await expect(rows.filter(has_text="coming")).to_contain_text("nothing is built")
+    await expect(rows.filter(has_text="bought")).to_contain_text("provided by the cloud")
+    await expect(rows.filter(has_text="coming")).to_contain_text("not built yet")
     await expect(page.get_by_role("button", name="Delete upload")).to_have_count(0), "who looks on steers nothing"
     await page.get_by_label("Filter images").fill("507")
     await expect(rows).to_have_count(1)
@@ -130,7 +130,7 @@ async def test_who_may_steers_them_there(furnished: Furnished, page: Page) -> No
     await page.evaluate("sessionStorage.setItem('headgate-token', 'operators')")
     await page.reload()
     await page.get_by_role("button", name="Retry upload up2").click()
-    await page.get_by_label("Why, for those").fill("it has room now")
+    await page.get_by_label("Reason, which").fill("it has room now")
     await page.locator("dialog button.go").click()
     await expect(page.locator("dialog")).to_have_count(0)
     place = furnished.site.context.map.images.orders("up2").record

@@ -51,7 +51,7 @@ def _looked_at(url: str, tmp_path: Path) -> None:
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(url)
-        expect(page.locator("main")).to_contain_text("Say in which partition")
+        expect(page.locator("main")).to_contain_text("Enter the partition")
         _enter(page, bearer("eve", "elsewhere"))
         _search(page, "", "site")
         expect(page.get_by_role("alert")).to_contain_text("not open to eve")

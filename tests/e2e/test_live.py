@@ -63,7 +63,7 @@ async def test_a_queue_says_what_a_failure_resets_and_where_its_window_ends(serv
         re.compile(r"^came 3 min ago · lands in .* · 19 rest on it$")
     )
     await gate.locator(".toggle").first.click()
-    await expect(gate.get_by_text("If it fails, 19 changes behind it are tested anew.")).to_be_visible()
+    await expect(gate.get_by_text("If it fails, 19 changes behind it are tested again.")).to_be_visible()
     await page.get_by_label("Which items").select_option("failing")
     await expect(gate.locator(".item")).to_have_count(1)
     await expect(page).to_have_url(re.compile(r"\?show=failing"))
@@ -93,7 +93,7 @@ async def test_every_page_says_since_when_it_hears_nothing_and_comes_back(served
     for name in (*kept, "job/unit", "project/git.example/code/api"):
         await page.route("**/api/**", refuse)
         await page.goto(f"{url}/t/example/{name}")
-        await expect(page.locator("#link.lost")).to_have_text("not reached yet, trying again…")
+        await expect(page.locator("#link.lost")).to_have_text("not reached yet, retrying…")
         await page.unroute("**/api/**", refuse)
         await expect(page.locator("#link.live")).to_have_text("live")
     await page.clock.install()
@@ -101,7 +101,7 @@ async def test_every_page_says_since_when_it_hears_nothing_and_comes_back(served
     await expect(page.locator("#link")).to_have_text("live")
     await page.route("**/api/**", refuse)
     await page.clock.run_for(9_000)
-    await expect(page.locator("#link.lost")).to_have_text(re.compile(r"^last seen \d+ s ago, trying again…$"))
+    await expect(page.locator("#link.lost")).to_have_text(re.compile(r"^last seen \d+ s ago, retrying…$"))
     await page.unroute("**/api/**", refuse)
     await page.clock.run_for(40_000)
     await expect(page.locator("#link.live")).to_have_text("live")
@@ -126,7 +126,7 @@ async def test_a_page_is_not_called_live_while_the_store_is_away(served: Served,
     site.vitals = Sick(Reach())  # type: ignore[assignment]  # as far as pages ask of it
     for name in ("status", "builds"):
         await page.goto(f"{url}/t/example/{name}")
-        await expect(page.locator("#link.stale")).to_have_text(re.compile("^the store is away: as of .* ago$"))
+        await expect(page.locator("#link.stale")).to_have_text(re.compile("^the store is unreachable: as of .* ago$"))
     site.vitals = None
     await expect(page.locator("#link.live")).to_have_text("live")
 
@@ -145,7 +145,7 @@ async def test_the_keyboard_walks_along_rows_and_tells_of_itself(served: Served,
     assert await page.get_by_label("project").input_value() == "jk?", "who types in a field types"
     await page.keyboard.press("Escape")
     await page.keyboard.press("?")
-    await expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    await expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
     await shoot(page, "keys")
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_have_count(0)

@@ -183,9 +183,9 @@ def test_what_is_held_is_on_its_page_and_on_that_of_the_build(headgate: Headgate
     wait_for("it has failed", lambda: "Build failed" in headgate.repositories.note("code/api", commit))
     page.goto(headgate.url + "/t/example/autoholds")
     row = page.locator("tbody tr").first
-    for told in ("code/api", "unit", "1 of 1", "<b>why</b> does it break?", "is given back"):
+    for told in ("code/api", "unit", "1 of 1", "<b>why</b> does it break?", "will be released"):
         expect(row).to_contain_text(told)
     shoot(page, "autoholds")
     row.locator("li a").click()
-    page.get_by_role("link", name="yes: what it used is kept").click()
+    page.get_by_role("link", name="yes: its work directory and machines are held").click()
     expect(page.locator("h1")).to_have_text("Autoholds")

@@ -226,7 +226,7 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
     for one in cluster.get("web", place):  # no executor is left
         assert f"testing {one['ref']['change']}" in cluster.log_of(one["uuid"]), cluster.log("web")
         assert one["log_url"].endswith(f"/t/example/logs/{one['uuid']}/")
-    said = "no executor takes part: no build is run until one does"
+    said = "no executor is running: no builds run until one starts"
     wait_for("it is said", lambda: said in cluster.headgate("components", "--url", cluster.url("web")))
 
 

@@ -125,7 +125,7 @@ def test_files_of_later_pages_are_asked_for_one_page_after_the_other(gate: Headg
     page.goto(f"{gate.url}/t/example/change?project=code/api&change=look")
     for shown, left in ((4, 6), (8, 2)):
         expect(page.locator("details.file")).to_have_count(shown)
-        page.get_by_role("button", name=f"Show more files: {left} are left").click()
+        page.get_by_role("button", name=f"Show more files ({left})").click()
     expect(page.locator("details.file")).to_have_count(10)
     expect(page.get_by_role("button", name="Show more files")).to_have_count(0)
 
@@ -136,7 +136,7 @@ def is_shown(page: Page) -> None:
     expect(numbers.locator(".line.plus")).to_contain_text("return 700")
     expect(numbers.locator(".line.plus .odd")).to_have_text(["RLO", "PDF"])
     for name, told in (
-        ("logo.bin", "Not text"), ("latin.txt", r"caf\xe9"), ("onerror", "<script>document.title"), ("gone.txt", "old"),
+        ("logo.bin", "Binary"), ("latin.txt", r"caf\xe9"), ("onerror", "<script>document.title"), ("gone.txt", "old"),
         ("moved.txt → elsewhere.txt", "the same"), ("module", "A submodule"), ("link", "/etc/passwd"), ("run", "#!/"),
         ("README", "file (100644) → executable file (100755)"),
     ):  # fmt: skip
@@ -158,10 +158,10 @@ def is_shown(page: Page) -> None:
 
 
 def speaks(page: Page) -> None:
-    knob = file(page, "numbers.py").get_by_role("button", name="Say something of line 23 after")
+    knob = file(page, "numbers.py").get_by_role("button", name="Comment on line 23 after")
     knob.click()
     page.get_by_label("Your remark on line 23").fill(f"Why seven hundred? {EVIL}")
-    page.get_by_role("button", name="Say it").click()
+    page.get_by_role("button", name="Send").click()
     thread = file(page, "numbers.py").locator(".thread")
     expect(thread).to_contain_text(f"Why seven hundred? {EVIL}")
     expect(thread).not_to_contain_text("unverified")
@@ -169,17 +169,17 @@ def speaks(page: Page) -> None:
 
 def approves(gate: Headgate, page: Page, commit: str) -> None:
     thread = file(page, "numbers.py").locator(".thread")
-    thread.get_by_role("button", name="Answer").click()
+    thread.get_by_role("button", name="Reply").click()
     page.get_by_label("Your remark").fill("It was too small.")
-    page.get_by_role("button", name="Say it").click()
+    page.get_by_role("button", name="Send").click()
     expect(thread).to_contain_text("It was too small.")
-    thread.get_by_role("button", name="Settled").click()
-    expect(thread).to_contain_text("settled it")
+    thread.get_by_role("button", name="Resolve").click()
+    expect(thread).to_contain_text("resolved it")
     page.get_by_role("button", name="Approve", exact=True).click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text(commit)
     shoot(page, "review-dialog")
-    dialog.get_by_label("Why").fill("read it")
+    dialog.get_by_label("Reason").fill("read it")
     dialog.get_by_role("button", name="Approve it").click()
     expect(dialog).to_have_count(0)
     expect(page.locator(".talk")).to_contain_text("approved this commit: read it")

@@ -138,7 +138,7 @@ def test_a_key_is_rotated_and_the_old_one_retired_while_everything_runs(tmp_path
         retire = ("keys", "retire", "--url", headgate.url, "code/api", "1")
         lands(repositories, headgate, "old", {"README": "x\n"})
         refused = failed(headgate, *retire)
-        assert "key 1 of code/api is the one that opens pypi (git.example/code/api master zuul.yaml" in refused
+        assert "key 1 of code/api is needed to decrypt pypi (git.example/code/api master zuul.yaml" in refused
         lands(repositories, headgate, "new", {"zuul.yaml": APP + encrypted(headgate)})
         assert secret not in repositories.show("code/api", "zuul.yaml")
         wait_for("the new secret is known", lambda: "left" in either(headgate, *retire))

@@ -70,7 +70,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         status, said = run(tmp_path, SETTINGS.replace("port = 0", f"port = {port}"))
-    assert status == 78 and f"[web] 127.0.0.1:{port} cannot be listened on" in said and "set port" in said
+    assert status == 78 and f"[web]: cannot listen on 127.0.0.1:{port}" in said and "set port" in said
 
 
 @pytest.mark.long

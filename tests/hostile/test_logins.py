@@ -161,10 +161,14 @@ async def test_who_comes_back_from_the_provider_is_who_went_there(visitor: Visit
     assert "access_denied" in (await visitor.comes_back(begun, error="access_denied")).text
     assert (await visitor.comes_back(begun, iss="http://127.0.0.1:1")).status_code == 400, "of another provider"
     assert "/token" not in visitor.provider.asked
-    assert "of another login" in (await visitor.comes_back(begun)).text, "the nonce is that of the other browser"
+    assert "belongs to another login" in (await visitor.comes_back(begun)).text, (
+        "the nonce is that of the other browser"
+    )
     visitor.leaves()
     told = await visitor.browser.get("/login/callback", params={"state": begun}, headers={"Accept": "text/html"})
-    assert told.status_code == 400 and "not begun in this browser" in told.text and '<a href="/">' in told.text
+    assert (
+        told.status_code == 400 and "this browser did not begin this login" in told.text and '<a href="/">' in told.text
+    )
     assert not visitor.cookie
     for planted in ("a" * 43, "x"):
         visitor.browser.cookies.set("headgate", planted, domain="gate.example", path="/")

@@ -102,7 +102,7 @@ def followed(link: str, token: str) -> None:
         browser = playwright.chromium.launch(**CHROMIUM)
         page = patient(browser.new_page())
         page.goto(link)
-        expect(page.get_by_role("alert")).to_have_text("This log is for those who log in.")
+        expect(page.get_by_role("alert")).to_have_text("Log in to read this log.")
         for said, seen in (("guessed", "this is not the operator's token"), (token, "RESULT: SUCCESS")):
             page.locator("details.login summary").click()
             page.get_by_label("Token").fill(said)

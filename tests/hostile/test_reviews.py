@@ -145,7 +145,7 @@ async def test_who_merely_looks_or_is_nobody_in_particular_says_nothing(room: Ro
     assert (await room.say("approve", BOB, commit)).status_code == 403, "who may comment approves nothing"
     for headers in (OPERATOR, OPS):
         assert (await room.say("approve", headers, commit)).status_code == 403, "nor who administers"
-    assert "nobody's name" in (await room.say("remark", OPERATOR, commit, text="x")).text
+    assert "only a person can review" in (await room.say("remark", OPERATOR, commit, text="x")).text
     assert room.refs("refs/approved") == room.refs("refs/recheck") == room.refs(NOTES) == []
 
 

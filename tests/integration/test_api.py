@@ -137,7 +137,7 @@ async def test_a_name_that_several_changes_have_is_asked_about(
         body = {"pipeline": "check", "change": name}
         answer = await client.post(f"{TENANT}/project/code/api/dequeue", json=body, headers=TOKEN)
         said[name] = answer.status_code, answer.text
-    assert said["one"][0] == 400 and "several changes 'one'; say which: master/one, stable/one" in said["one"][1]
+    assert said["one"][0] == 400 and "several changes 'one'; use one of master/one, stable/one" in said["one"][1]
     assert [status for status, _ in said.values()] == [400, 200, 200, 200]
 
 

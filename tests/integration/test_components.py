@@ -448,7 +448,7 @@ async def test_a_job_that_names_an_image_waits_for_an_executor_that_runs_contain
             return sorted(one.request.meta["job"] for one in plain.context.builds.open(plain.context.mirror))
 
         await plain.until(lambda: open_jobs() == ["boxed", "boxed", "played", "played"])
-        wanted = "an executor that runs containers, for the image debian.example/debian:13: none is there"
+        wanted = "an executor that runs containers, for the image debian.example/debian:13: none is running"
         assert set(awaited(scheduler.context).values()) == {wanted}
         all.repositories.abandon("code/boxed", "left")
         await plain.until(lambda: open_jobs() == ["boxed", "played"])

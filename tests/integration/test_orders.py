@@ -110,7 +110,7 @@ async def test_a_closed_gate_tests_tells_and_lands_once_it_is_opened(
     head = repositories.head("code/api")
     assert await client.asks("close", GATE) == {"landing": []}
     commit = await approved(repositories, "one")
-    await client.item(running, "passed; lands once it is opened again")
+    await client.item(running, "passed; lands once its queue is opened again")
     note = await noted(repositories, commit, "All jobs passed.  It lands once it is opened again")
     assert "the pipeline gate was closed by token: the release is cut" in note
     shown = await client.pipeline("gate")
@@ -130,7 +130,7 @@ async def test_one_queue_is_closed(client: Client, running: Gate, repositories: 
     assert "gate has no queue 'nowhere'; it has" in answer["description"] and "integrated" in answer["description"]
     await client.asks("close", {**GATE, "queue": "integrated"})
     await approved(repositories, "one")
-    await client.item(running, "passed; lands once it is opened again")
+    await client.item(running, "passed; lands once its queue is opened again")
     answer = await client.asks("open", {"pipeline": "gate", "queue": "git.example/config"}, 409)
     assert answer["description"] == "queue git.example/config of gate is not closed"
     await client.asks("open", {"pipeline": "gate"})
@@ -138,12 +138,18 @@ async def test_one_queue_is_closed(client: Client, running: Gate, repositories: 
 
 
 async def test_what_cannot_be_closed_or_opened_is_said(client: Client) -> None:
-    assert "nothing lands from there" in (await client.asks("close", {**GATE, "pipeline": "check"}, 409))["description"]
+    assert (
+        "the pipeline does not land changes"
+        in (await client.asks("close", {**GATE, "pipeline": "check"}, 409))["description"]
+    )
     assert "has no pipeline 'nothing'" in (await client.asks("close", {"pipeline": "nothing"}, 404))["description"]
     assert (await client.asks("open", GATE, 409))["description"] == "the pipeline gate is not closed"
     await client.asks("close", GATE)
     answer = await client.asks("open", {"pipeline": "gate", "queue": "integrated"}, 409)
-    assert answer["description"] == "queue integrated of gate is not closed; the pipeline gate is: open that"
+    assert (
+        answer["description"]
+        == "queue integrated of gate is not closed; the pipeline gate is closed: open that instead"
+    )
     for verb in ("close", "open", "state"):
         answer = await client.http.post(f"{TENANT}/{verb}", json={} if verb == "state" else GATE)
         assert answer.status_code == 401
@@ -196,7 +202,7 @@ async def test_what_is_asked_to_land_when_it_is_closed_is_not_pushed(
             await running.context.mirror.moved(running.context.mirror.moves)
     go_on.set()
     assert await closing == {"landing": []}
-    await client.item(running, "passed; lands once it is opened again")
+    await client.item(running, "passed; lands once its queue is opened again")
     assert repositories.head("code/api") == head
     await client.asks("open", GATE)
     assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
@@ -208,7 +214,7 @@ async def test_a_damaged_record_closes_everything_until_it_is_opened_anew(
     place = running.context.map.events.tenant("example").state
     await running.context.store.commit([], [Put(place.path, b"garbage")])
     await approved(repositories, "one")
-    await client.item(running, "passed; lands once it is opened again")
+    await client.item(running, "passed; lands once its queue is opened again")
     assert "what is closed cannot be read" in (await client.pipeline("gate"))["closed"]
     await client.asks("open", {"pipeline": "gate"})
     assert (await running.history.result_of("one", "gate")).result == "SUCCESS"

@@ -77,7 +77,7 @@ async def test_it_says_what_a_change_lacks_where_it_is_and_what_it_needs(
     behind = await said_of(client, "second", lambda told: "unit" in (gated(told) or {"basis": ""})["basis"])
     place = gated(behind)
     assert place is not None and place["position"] == 2 and place["active"]
-    assert place["remaining_time"] is None and "nobody knows how long it takes: unit" in place["basis"]
+    assert place["remaining_time"] is None and "the remaining time is unknown for: unit" in place["basis"]
     (needed,) = behind["needs"]
     assert (needed["state"], needed["ref"]["topic"], needed["pipelines"]) == ("open", "first", ["check", "gate"])
     first = await said_of(client, "first", lambda told: told["needed_by"])

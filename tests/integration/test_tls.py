@@ -204,7 +204,7 @@ def test_a_certificate_that_changes_is_shown_from_then_on(tmp_path: Path, caplog
     after = shown(certificates)
     assert after != before
     tls.certificate.write_text("damaged")
-    assert shown(certificates) == after and "the old is shown" in caplog.text
+    assert shown(certificates) == after and "the previous one stays in use" in caplog.text
 
 
 def test_a_section_of_its_own_wins_over_the_common_one(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Permit or refuse requests: of people by bearer tokens, rules and roles, and of the fleet's processes by signed proofs.
+"""Permit or refuse requests: of people by bearer tokens, rules and roles, of the fleet's processes by signed proofs.
 
 Every write needs a token, even one from this machine: jobs run here, too, and must not pass for an operator.
 """

@@ -137,7 +137,7 @@ async def test_a_build_is_told_with_its_log_and_what_of_it_is_missing(world: Wor
     told = await world.told()
     ours = f"/t/example/logs/{world.build}/"
     assert told["log_url"] == f"http://gate.example{ours}"
-    assert "did not get to keep anything" in told["log_missing"]
+    assert "uploaded none of its logs" in told["log_missing"]
     assert (await world.get("job-output.txt")).status_code == 404
 
     # its executor died after a part of the log

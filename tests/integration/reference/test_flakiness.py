@@ -97,7 +97,7 @@ async def test_what_landed_is_in_the_last_slot_with_what_it_took(world: World) -
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("days=0", "days is between 1 and 365"),
+        ("days=0", "days must be between 1 and 365"),
         ("days=" + "9" * 400, "days"),
         ("slot=hour&days=17", "days is at most 16"),
         ("slot=second", "slot is one of hour, day, week"),
@@ -121,8 +121,8 @@ async def test_what_throughput_does_not_accept_is_named(world: World, query: str
         ("job_name=", "job_name"),
         ("job_name=*", "job_name"),
         ("job_name=a&job_name=b", "job_name"),
-        ("job_name=unit&days=0", "days is between 1 and 365"),
-        ("job_name=unit&days=366", "days is between 1 and 365"),
+        ("job_name=unit&days=0", "days must be between 1 and 365"),
+        ("job_name=unit&days=366", "days must be between 1 and 365"),
         ("job_name=unit&days=-1", "days"),
         ("job_name=unit&days=%D9%A3", "days"),
         ("job_name=unit&days=" + "9" * 400, "days"),

@@ -184,4 +184,4 @@ async def test_machines_of_executors_are_told_and_not_steered_here(world: World)
             ("m3", ["large"], "hold", "192.0.2.9", None),
         ]
         answer = await world.client.put(f"{TENANT}/nodes/{listed[0]['uuid']}", json={"state": "used"}, headers=token())
-        assert answer.status_code == 409 and "m1 is a machine of the file [executor] nodes of rack" in answer.text
+        assert answer.status_code == 409 and "m1, which is listed in [executor] nodes of rack" in answer.text

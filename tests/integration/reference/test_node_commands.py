@@ -118,7 +118,7 @@ async def nonsense_is_refused(say: Say) -> None:
     for words, token, why in (
         (["providers", "--tenant", "nobody"], "operators", "there is no tenant 'nobody'"),
         (["forget", "zz"], "operators", "there is no account 'zz'"),
-        (["forget", "b2"], "operators", "what is there is taken away by itself"),
+        (["forget", "b2"], "operators", "Headgate cleans it up without your help"),
         (["forget", "a1"], "", "a bearer token is needed"),
         (["accounts"], "", "a bearer token is needed"),
         (["hold", OTHERS.id], "operators", f"tenant example has no machine {OTHERS.id}"),

@@ -197,9 +197,9 @@ async def test_what_is_wrong_with_a_body_is_named_by_its_part(body: bytes, why: 
     [
         (b"{", "Input data was truncated"),
         (b"{} x", "JSON is malformed: trailing characters"),
-        (b'{"name": "\xff"}', "what was sent is not Unicode"),
-        (b"[" * 900_000, "what was sent is nested too deep"),
-        (b'{"name":' * 100_000, "what was sent is nested too deep"),
+        (b'{"name": "\xff"}', "the request is not valid Unicode"),
+        (b"[" * 900_000, "the request is nested too deeply"),
+        (b'{"name":' * 100_000, "the request is nested too deeply"),
     ],
 )
 async def test_a_body_that_is_no_json_is_refused(body: bytes, why: str) -> None:

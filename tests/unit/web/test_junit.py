@@ -51,10 +51,10 @@ OUTSIDE = b"""<!DOCTYPE x [<!ENTITY f SYSTEM "file:///etc/passwd">]><testsuite><
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (BOMB, "declares a document type"),
-        (OUTSIDE, "declares a document type"),
-        (b"<testsuite>" * 60, "are in each other"),
-        (b"<html/>", "begins with <html>"),
+        (BOMB, "document type declarations"),
+        (OUTSIDE, "document type declarations"),
+        (b"<testsuite>" * 60, "nested more than"),
+        (b"<html/>", "the root element is <html>"),
         (b"<testsuite><testcase name='a'>", "no element found"),
         (b"\x00\xff not xml", "junit.xml: "),
         (b"", "no element found"),

@@ -30,8 +30,8 @@ def test_an_executor_then_nodes_then_nothing() -> None:
             await store.commit([], requests.submit(Request(id), b"{}"))
             await context.mirror.reached(f"{requests.places.requests}/{id}")
         assert awaited(context) == {
-            "one": "an executor: none is there",
-            "two": "an executor of zone east: none is there",
+            "one": "an executor: none is running",
+            "two": "an executor of zone east: none is running",
         }
         nodes = context.map.nodes
         async with store.session("executor") as session:
@@ -41,11 +41,11 @@ def test_an_executor_then_nodes_then_nothing() -> None:
             (put,) = await store.commit([], [Put(nodes.requests("r").record.path, encode(asked))])
             assert put is not None
             await context.mirror.reached(put.path, put.version)
-            assert awaited(context) == {"one": "nodes: big, small", "two": "an executor of zone east: none is there"}
+            assert awaited(context) == {"one": "nodes: big, small", "two": "an executor of zone east: none is running"}
             (put,) = await store.commit([], [nodes.answers("r").record.put(NodeAnswer("r"))])
             assert put is not None
             await context.mirror.reached(put.path, put.version)
-            assert awaited(context) == {"two": "an executor of zone east: none is there"}
+            assert awaited(context) == {"two": "an executor of zone east: none is running"}
         task.cancel()
 
     run_virtual(main())
@@ -68,9 +68,9 @@ def test_whether_there_is_an_executor_that_could_run_it_is_told() -> None:
                 await store.commit([], requests.submit(Request(id, meta=meta), b"{}"))
                 await context.mirror.reached(f"{requests.places.requests}/{id}")
             assert awaited(context) == {
-                "one": "an executor: none is there",
+                "one": "an executor: none is running",
                 "two": "an executor of zone east",
-                "three": "an executor of zone east that runs containers, for the image debian: none is there",
+                "three": "an executor of zone east that runs containers, for the image debian: none is running",
             }
         task.cancel()
 

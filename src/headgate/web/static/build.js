@@ -27,14 +27,14 @@ const hits = el("span", { class: "small", role: "status" });
 const why = el("p", { class: "why", hidden: true }), steps = el("details", { class: "steps", hidden: true }), listed = el("ol", { class: "plain" });
 const all = el("button", { type: "button", onclick: () => { const shut = all.textContent === "Fold all"; all.textContent = shut ? "Unfold all" : "Fold all"; view.fold(shown.steps.map((one) => one.line), shut); } }, "Fold all");
 steps.append(el("summary", {}, "Steps"), listed);
-let shown = /** @type {{ steps: { line: number }[] }} */ (lines); // the rows of the view
+let shown = /** @type {{ steps: { line: number }[] }} */ (lines); // the rows that the view shows
 function wire(made) {
   made.times = times.checked;
   made.onscroll = () => { follow.checked = view.follow; };
   made.onhits = found;
   return made;
 }
-function found(going) { hits.textContent = view.hits.length ? `${view.here + 1} of ${view.full ? "more than " : ""}${view.hits.length}${going ? "…" : ""}` : !search.value ? "" : going ? "looking…" : "not found"; }
+function found(going) { hits.textContent = view.hits.length ? `${view.here + 1} of ${view.full ? "more than " : ""}${view.hits.length}${going ? "…" : ""}` : !search.value ? "" : going ? "searching…" : "not found"; }
 wire(own);
 const versus = el("button", { type: "button", hidden: true, "aria-pressed": "false", onclick: () => against() }, "Compare with the last success");
 const next = el("button", { type: "button", hidden: true, title: "Next difference ( n )", onclick: () => differ(1) }, "Next difference");
@@ -55,8 +55,8 @@ function jump(line) {
   view.mark(line);
 }
 
-// --- beside the last success
-let earlier = Promise.resolve(), last = null, both = null, at = -1; // until it is known: the build to compare with; its comparison, once it is made; the part that is looked at
+// --- comparison with the last success
+let earlier = Promise.resolve(), last = null, both = null, at = -1; // pending search for `last`; the build to compare with; the comparison, once made; the index of the current difference
 function turn(to, rows) {
   const compares = to !== own;
   view.log.replaceWith(to.log);
@@ -85,7 +85,7 @@ async function against() {
       [made.there, made.online] = [`/t/${encodeURIComponent(tenant)}/build/${encodeURIComponent(last.uuid)}`, jump];
       made.fold(rows.same, true);
       both = { rows, view: made };
-      verdict.replaceChildren(parts ? `${parts.toLocaleString()} ${parts === 1 ? "part differs" : "parts differ"} from ` : "It says the same as ", link("build", last.uuid, `the success of ${last.ref.change || last.ref.branch || last.ref.ref}`), ", ", when(last.end_time), `. What is another each time is not compared: times, ids, addresses, temporary files. ${notes.join(" ")}`);
+      verdict.replaceChildren(parts ? `${parts.toLocaleString()} ${parts === 1 ? "part differs" : "parts differ"} from ` : "The log is the same as that of ", link("build", last.uuid, `the success of ${last.ref.change || last.ref.branch || last.ref.ref}`), ", ", when(last.end_time), `. The comparison ignores what differs every time: times, ids, addresses, temporary files. ${notes.join(" ")}`);
     } catch (error) {
       verdict.className = "note bad";
       verdict.textContent = error.message;
@@ -105,7 +105,7 @@ function differ(by) {
   view.mark(rows[at]);
 }
 
-// Once it is known with what, and the log is whole.
+// Offer the comparison once the build to compare with is known and the log is complete.
 async function comparable(read) {
   await earlier;
   if (!read || !last?.log_url) return;
@@ -138,14 +138,14 @@ function first() {
   why.replaceChildren("First failure: ", el("a", { href: `#L${line + 1}`, onclick: (event) => { event.preventDefault(); jump(line); } }, `line ${line + 1}`), " ", el("code", {}, text.slice(stamp(text))));
 }
 
-// --- what is known of the build
+// --- the facts about the build
 let clock = 0;
 const acts = el("div", { class: "acts" });
 function offer(b) {
-  const stop = { permission: "dequeue", label: "Cancel", title: `Stop ${b.job_name}?`, verb: "Stop it", what: "The job counts as one that did not pass. Where the pipeline lands changes, what comes behind the change is tested anew without it.", send: (body) => post(`build/${encodeURIComponent(uuid)}/cancel`, body) };
-  const keep = { permission: "autohold", label: "Hold", title: `Keep ${b.job_name} when it fails?`, verb: "Hold", why: true, what: `Work directories and machines of the next builds of this job of ${short(b.ref.project)} that fail are kept. Nothing is tested anew.`,
+  const stop = { permission: "dequeue", label: "Cancel", title: `Cancel ${b.job_name}?`, verb: "Cancel the build", what: "The job counts as failed. If the pipeline lands changes, the changes behind this one are tested again without it.", send: (body) => post(`build/${encodeURIComponent(uuid)}/cancel`, body) };
+  const keep = { permission: "autohold", label: "Hold", title: `Hold ${b.job_name} when it fails?`, verb: "Hold", why: true, what: `Work directories and machines of the next failing builds of this job of ${short(b.ref.project)} are held. Nothing is tested again.`,
     fields: [{ name: "count", label: "How many builds", type: "number", value: 1, required: true }], send: ({ count, reason }) => post(project({ project: short(b.ref.project) }, "autohold"), { job: b.job_name, count, reason }) };
-  const anew = { permission: "enqueue", label: "Run again", title: `Run ${b.job_name} again?`, verb: "Run it again", what: "This job runs once more on the same state, and with it the jobs that depend on it. Where the pipeline lands changes, what comes behind the change is tested anew on top of it. Only as long as the change is in its queue; use Enqueue again at its buildset afterwards.", send: (body) => post(`build/${encodeURIComponent(uuid)}/rerun`, body), done: () => location.assign(`/t/${encodeURIComponent(tenant)}/status`) };
+  const anew = { permission: "enqueue", label: "Run again", title: `Run ${b.job_name} again?`, verb: "Run it again", what: "This job and the jobs that depend on it run once more on the same state. If the pipeline lands changes, the changes behind this one are tested again on top of it. This works only while the change is in its queue; afterwards, use Enqueue again on the page of its buildset.", send: (body) => post(`build/${encodeURIComponent(uuid)}/rerun`, body), done: () => location.assign(`/t/${encodeURIComponent(tenant)}/status`) };
   const failed = b.result !== null && !["SUCCESS", "SKIPPED"].includes(b.result) && b.final && !b.buildset.result;
   acts.replaceChildren(...(b.result === null ? [button(stop)] : []), ...(failed ? [button(anew)] : []), button(keep));
 }
@@ -166,10 +166,10 @@ async function summary() {
   about.replaceChildren(el("details", { class: "facts", open }, el("summary", {}, gist), facts([
     ["Project", link("project", b.ref.project, short(b.ref.project))], ["Change", b.ref.ref_url ? outside(b.ref.ref_url, change) : change], ["Branch", b.ref.branch], ...people(b.ref),
     ["Pipeline", link("status", b.pipeline, b.pipeline)], ["Began", when(b.start_time)], ["Took", lasted.textContent ? lasted : ""], ["Voting", b.voting ? "" : "no: its result does not count"],
-    ["Nodes", b.nodeset], ["Image", b.image], ["Error", b.error_detail], ["Held", b.held ? el("a", { href: `/t/${encodeURIComponent(tenant)}/autoholds` }, "yes: what it used is kept") : ""], ["Attempt", b.attempt > 1 || !b.final && final ? `${b.attempt}${b.final || !final ? "" : ": it counts for nothing, as it was tried again or its buildset gave way to another"}` : ""], ["Report", final ? link("buildset", b.buildset.uuid, "of the whole buildset") : ""],
+    ["Nodes", b.nodeset], ["Image", b.image], ["Error", b.error_detail], ["Held", b.held ? el("a", { href: `/t/${encodeURIComponent(tenant)}/autoholds` }, "yes: its work directory and machines are held") : ""], ["Attempt", b.attempt > 1 || !b.final && final ? `${b.attempt}${b.final || !final ? "" : ": it does not count, as another attempt or another buildset replaced it"}` : ""], ["Report", final ? link("buildset", b.buildset.uuid, "of the buildset") : ""],
     ["Build", [el("code", {}, uuid), " ", copy(uuid, "the id of the build")]],
     ["Artifacts", made.length ? el("ul", { class: "plain" }, made.map((a) => el("li", {}, outside(a.url, a.name), preview(a, uuid)))) : ""],
-    ["Logs", b.log_url ? outside(b.log_url, "all of its files") : ""], ["Not kept", b.log_missing],
+    ["Logs", b.log_url ? outside(b.log_url, "all files") : ""], ["Missing logs", b.log_missing],
   ])));
   about.append(acts);
   offer(b);
@@ -177,15 +177,15 @@ async function summary() {
   return b;
 }
 
-// What to compare a failure with: the last time that the job passed before, of the same project and branch, else the first
-// one after; or the build that the address names.
+// Find the build to compare a failure with: the one that the address names, or the last success of the same job, project
+// and branch before this build, or else the latest one.
 async function before(b) {
   if (about.querySelector(".before")) return;
   const chosen = new URLSearchParams(location.search).get("against") ?? "";
   const query = new URLSearchParams({ job_name: b.job_name, project: b.ref.project, result: "SUCCESS", complete: "true", limit: "1" });
   if (b.ref.branch) query.set("branch", b.ref.branch);
   const one = (found) => fetched(`${api}/${found}`).catch(() => null);
-  // The address may come from anybody: only what looks like the id of a build becomes part of a request.
+  // Anybody may have written the address: only what looks like the id of a build may become part of a request.
   last = /^\w{8,64}$/.test(chosen) ? await one(`build/${chosen}`) : null;
   last ??= (await one(`builds?${query}&idx_max=${b._id - 1}`))?.[0] ?? (await one(`builds?${query}`))?.[0] ?? null;
   if (last && !about.querySelector(".before")) about.querySelector("dl").append(el("dt", { class: "before" }, "Last passed"), el("dd", {}, link("build", last.uuid, last.ref.change || last.ref.ref || last.ref.branch), " ", when(last.end_time), last.duration ? ` in ${took(last.duration * 1000)}` : ""));
@@ -198,28 +198,28 @@ async function files() {
     el("ul", { class: "plain" }, others.map((file) => el("li", {}, el("a", { href: file.url }, file.path), el("span", { class: "small" }, ` ${file.size_bytes.toLocaleString()} bytes`))))));
 }
 
-// What its tests say, if it left files that tell.
+// Show test results, if the build has any.
 async function tests() {
   const found = await fetched(`${api}/build/${encodeURIComponent(uuid)}/tests`).catch(() => null);
   if (!found || !(found.files.length || found.problems.length) || about.querySelector(".tests")) return;
   const total = found.passed + found.failed + found.errors + found.skipped, bad = found.failed + found.errors;
   const LOOK = { passed: "good", skipped: "mute" };
   const row = (one) => [el("span", { class: `result ${LOOK[one.status] ?? "bad"}` }, one.status), [one.name, el("span", { class: "small under" }, one.suite)], one.seconds === null ? "" : `${one.seconds.toFixed(2)} s`, one.message ? el("pre", { tabindex: 0 }, one.message) : ""];
-  const summary = [`${total.toLocaleString()} tests`, bad ? `${bad.toLocaleString()} did not pass` : "", found.skipped ? `${found.skipped.toLocaleString()} skipped` : "", took(found.seconds * 1000)].filter(Boolean).join(" · ");
+  const summary = [`${total.toLocaleString()} tests`, bad ? `${bad.toLocaleString()} failed` : "", found.skipped ? `${found.skipped.toLocaleString()} skipped` : "", took(found.seconds * 1000)].filter(Boolean).join(" · ");
   about.append(el("details", { class: "tests", open: bad > 0 }, el("summary", {}, summary), ...found.problems.map((text) => el("p", { class: "note bad" }, text)),
-    el("div", { class: "cases" }, table(["Result", "Test", "Took", "What it says"], found.cases.slice(0, CASES_SHOWN).map(row), "No test was reported.")), found.cases.length > CASES_SHOWN || total > found.cases.length ? el("p", { class: "small" }, "What did not pass is first, then what was skipped, then the slowest. The files have the rest.") : ""));
+    el("div", { class: "cases" }, table(["Result", "Test", "Took", "Message"], found.cases.slice(0, CASES_SHOWN).map(row), "No test was reported.")), found.cases.length > CASES_SHOWN || total > found.cases.length ? el("p", { class: "small" }, "Failed tests come first, then skipped ones, then the slowest. The files have the others.") : ""));
 }
 
-// What it says of lines of files.
+// Show comments on lines of files.
 async function comments() {
   const comments = await fetched(`${api}/file-comments?build=${encodeURIComponent(uuid)}`).catch(() => []);
   if (!comments.length || about.querySelector(".comments")) return;
   const place = (one) => el("code", {}, one.path, one.line ? `:${one.line}` : "");
   about.append(el("details", { class: "comments", open: comments.some((one) => one.level === "error") || comments.length <= 5 }, el("summary", {}, `${comments.length.toLocaleString()} ${comments.length === 1 ? "comment" : "comments"} on files`),
-    el("div", { class: "cases" }, table(["Where", "What it says"], comments.map((one) => [place(one), remarked(one, false)]), "It says nothing."))));
+    el("div", { class: "cases" }, table(["Where", "Comment"], comments.map((one) => [place(one), remarked(one, false)]), "There are no comments."))));
 }
 
-// --- the log: what there is of it, then what comes, resumed where it broke off
+// --- the log: first what exists, then what is appended, resumed where the connection broke
 async function read() {
   const answer = await fetchLog(raw);
   if (!answer.ok) return false;
@@ -229,18 +229,18 @@ async function read() {
 }
 
 const bytes = new TextEncoder();
-// One connection: it ends with the log, or is begun again where it broke off.
+// One connection, which ends with the log; if it breaks, the next one resumes at the same byte.
 const stream = () => keep((signal, good) => new Promise((done, failed) => {
   const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}${api}/console-stream`);
   signal.addEventListener("abort", () => socket.close());
-  // Browsers let scripts set no header on a socket: token and CSRF token travel in the first message.
+  // Scripts cannot set headers of a websocket: token and CSRF token are sent in the first message.
   socket.onopen = async () => { alive(); socket.send(JSON.stringify({ uuid, logfile: "console.log", offset: lines.bytes, token: token(), csrf: (await login).csrf })); };
   socket.onmessage = (event) => { if (signal.aborted) return; good(); alive(); add(bytes.encode(event.data)); };
   socket.onclose = async (event) => {
     if (signal.aborted) return done(null);
     if (event.code === 1000) return done(await ended().then(() => null));
-    // 4011 means that there is no log, which trying again does not change; anything else is tried again.
-    if (event.code !== 4011) return failed(new Error(event.reason || "the connection broke off"));
+    // 4011 means that there is no log: retrying would not help. After anything else, retry.
+    if (event.code !== 4011) return failed(new Error(event.reason || "the connection was lost"));
     over("");
     if (!lines.count) view.log.textContent = event.reason;
     return done(null);
@@ -259,7 +259,7 @@ async function ended() {
   comparable(final);
 }
 
-// Where who opens the page wants to be: at the lines the address names, else at what failed, else at the end.
+// Scroll to the lines that the address names, or else to the first failure, or else to the end.
 function begin() {
   const named = /^#L(\d+)(?:-(\d+))?$/.exec(location.hash);
   if (named) {
@@ -275,7 +275,7 @@ try {
   begin();
   comparable(there && final);
   if (!final) stream();
-  else if (!there) { view.log.textContent = "The log is not here (any more)."; tools.remove(); }
+  else if (!there) { view.log.textContent = "The log is not available (any more)."; tools.remove(); }
   else over();
 } catch (error) {
   tools.remove();

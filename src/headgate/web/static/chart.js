@@ -1,21 +1,21 @@
-// How long things took, one point each, over time. What is drawn is also there as a table.
+// Charts of durations over time, one point each. Pages also show the same data as a table.
 import { el, instant, look, took } from "./page.js";
 
 const beside = (name) => new URL(name, import.meta.url).href;
 document.head.append(el("link", { rel: "stylesheet", href: beside("./uPlot.css") }));
-// The library is no module: it leaves one variable in the page.
+// The library is not a module: it defines one global variable.
 await new Promise((there, failed) => { document.head.append(el("script", { src: beside("./uPlot.js"), onload: there, onerror: () => failed(new Error("The charts cannot be loaded.")) })); });
 const { uPlot } = /** @type {any} */ (window);
-// Where the lines of an axis of seconds may lie apart.
+// Possible distances between the grid lines of an axis in seconds.
 const STEPS = [.1, .2, .5, ...[1, 2, 5, 10, 15, 30].flatMap((n) => [n, n * 60]), ...[1, 2, 3, 6, 12, 24, 48, 120, 240, 1200, 2400, 12000, 120000].map((n) => n * 3600)].sort((a, b) => a - b);
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // points: { at, seconds, result, name, go }, in any order; `go` is called for the point that is clicked.
 export function chart(points, label) {
   const sorted = points.filter((one) => one.at && one.seconds !== null).map((one) => ({ ...one, x: +instant(one.at) / 1000 })).sort((a, b) => a.x - b.x);
-  const caption = el("p", { class: "small", role: "status" }, "Point at a mark to see which it is; a click opens it."), holder = el("div", { class: "chart", role: "img", "aria-label": label });
-  if (sorted.length < 2) return el("p", { class: "empty" }, "There are too few to draw.");
-  const kinds = [["good", "--good", "passed"], ["bad", "--bad", "did not pass"]];
+  const caption = el("p", { class: "small", role: "status" }, "Point at a mark to see its build; click to open it."), holder = el("div", { class: "chart", role: "img", "aria-label": label });
+  if (sorted.length < 2) return el("p", { class: "empty" }, "There are too few builds for a chart.");
+  const kinds = [["good", "--good", "passed"], ["bad", "--bad", "failed"]];
   const of = (kind) => sorted.map((one) => ((look(one.result) === "good") === (kind === "good") ? one.seconds : null));
   const axis = { stroke: style("--soft"), grid: { stroke: style("--line"), width: 1 }, ticks: { stroke: style("--line") }, font: "12px system-ui" };
   const options = {
@@ -34,7 +34,7 @@ export function chart(points, label) {
   return el("div", {}, holder, caption);
 }
 
-// slots: { at, part, text, mark }, one for each slot of time, in order; `part` of 1, or null where there is nothing to say. `shown` draws other numbers: whether they are `seconds` or how `values` are written, the `least` that the axis reaches, whether there are `marks`, the `colour`.
+// slots: { at, part, text, mark }, one for each slot of time, in order; `part` is between 0 and 1, or null if there is no data. `shown` adapts the chart to other numbers: whether they are `seconds`, how to format `values`, the `least` maximum of the axis, whether there are `marks`, the `colour`.
 export function bars(slots, label, shown = {}) {
   const caption = el("p", { class: "small", role: "status" }, "Point at a bar to see its numbers."), holder = el("div", { class: "chart still", role: "img", "aria-label": label });
   const first = +instant(slots[0].at) / 1000, step = slots.length > 1 ? +instant(slots[1].at) / 1000 - first : 86_400, colour = style(shown.colour ?? "--bad");
@@ -49,16 +49,16 @@ export function bars(slots, label, shown = {}) {
     hooks: { setCursor: [(plot) => { const one = slots[plot.cursor.idx]; if (one) caption.textContent = one.text; }] },
   };
   const numbers = ["part", ...(shown.marks ? ["mark"] : [])].map((key) => slots.map((one) => one[key]));
-  // times are shown as in the slots, which are of UTC
+  // times are shown in UTC, as the slots are in UTC
   const plot = new uPlot({ ...options, tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC") }, [slots.map((one) => +instant(one.at) / 1000), ...numbers], holder);
   new ResizeObserver(() => holder.clientWidth && plot.setSize({ width: holder.clientWidth, height: 220 })).observe(holder);
   return el("div", {}, holder, caption);
 }
 
-// The part of sorted numbers that lies below; undefined of none.
+// The quantile of sorted numbers; undefined if there are none.
 export const quantile = (sorted, part) => sorted[Math.min(sorted.length - 1, Math.floor(part * sorted.length))];
 
-// Rows of what is counted apart: [name, how many, how many did not pass, median and 95th of a hundred in seconds].
+// Rows of builds grouped by a key: [name, number, number of failures, median and 95th percentile of the duration].
 export function counted(found, key) {
   const apart = new Map();
   for (const one of found) apart.set(key(one), [...(apart.get(key(one)) ?? []), one]);

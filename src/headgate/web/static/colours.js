@@ -1,9 +1,9 @@
-// The colours of a line of a log, which has no other sequences of a terminal in it, as elements.
+// The colours of a log line as elements; colours are the only terminal sequences that a log contains.
 import { el } from "./page.js";
 
 const SEQUENCE = /\x1b\[([\d;]*)m/;
 
-function long(codes) {  // 5;N of a palette, or 2;R;G;B; takes them from the codes
+function long(codes) {  // 5;N from a palette, or 2;R;G;B; removes them from the codes
   if (codes.shift() === 2) return `rgb(${codes.splice(0, 3).join(",")})`;
   const n = codes.shift(), cube = (at) => { const step = Math.floor((n - 16) / at) % 6; return step ? 55 + 40 * step : 0; };
   return n < 16 ? n : n < 232 ? `rgb(${cube(36)},${cube(6)},${cube(1)})` : `rgb(${Array(3).fill(8 + 10 * (n - 232)).join(",")})`;
@@ -31,15 +31,15 @@ function shown(text, look) {
   for (const part of ["ink", "paper"]) if (typeof look[part] === "number") names.push(`${part}${part === "paper" ? look[part] % 8 : look[part]}`);
   if (!text || !names.length && look.ink === undefined && look.paper === undefined) return text;
   const node = el("span", { class: names.join(" ") }, text);
-  // Set as a property: the content security policy blocks style
-  // attributes in markup, and a property cannot smuggle more.
+  // Set as a property: the content security policy blocks style attributes
+  // in markup, and a property cannot contain anything but a colour.
   if (typeof look.ink === "string") node.style.color = look.ink;
   if (typeof look.paper === "string") node.style.backgroundColor = look.paper;
   return node;
 }
 
 export function coloured(text) {
-  const made = document.createDocumentFragment();  // and no list, which would be too long to be arguments
+  const made = document.createDocumentFragment();  // not a list, which could be too long to pass as arguments
   let look = {};
   text.split(SEQUENCE).forEach((part, n) => {
     if (n % 2) look = changed(look, part.split(";").map(Number));

@@ -1,12 +1,12 @@
-// What differs between two logs of the same job, whatever always does: times, durations, ids, addresses, places of files.
-// No page, no clock; the work is bounded, as jobs may print what they like.
+// Compare two logs of the same job, ignoring what always differs: times, durations, ids, addresses, temporary files.
+// This module uses neither the page nor the clock. Its work is limited, as jobs may print anything.
 import { plain, stamp } from "./printed.js";
 
 export const BYTES_MAX = 128 << 20, LINES_MAX = 1_500_000; // of one log
 const READ_CHARS = 1000, WORK_EACH = 40, TABLE_MAX = 250_000, HUNKS_MAX = 20_000;
 
-// What is another each time: a date, a time of day, an id, an address of memory, of a machine or of a port, a figure with
-// a unit of time or speed, a temporary file, the number of a process.  Versions are none of it.
+// What differs every time: dates, times of day, ids, addresses of memory and machines, ports, numbers with a unit of time
+// or speed, temporary files, process ids.  Versions are not ignored.
 const PASSING = new RegExp([
   String.raw`\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?`,
   String.raw`\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}\d{1,2}\b`,
@@ -22,13 +22,13 @@ const PASSING = new RegExp([
   String.raw`(?<=\w\[)\d{3,}(?=\])`,
 ].join("|"), "gi");
 
-/** A line as it is compared. */
+/** A line in the form in which it is compared. */
 export const normal = (/** @type {string} */ line) => {
   const text = plain(line.slice(stamp(line)));
   return text.slice(0, READ_CHARS).replace(PASSING, "#") + text.slice(READ_CHARS);
 };
 
-// A number of 53 bits for a text: among a million different lines, two have the same one in one of 18,000 logs.
+// A 53-bit hash of a string: a collision among a million different lines happens in one of 18,000 logs.
 function digest(text) {
   let one = 0xdeadbeef, two = 0x41c6ce57;
   for (let n = 0; n < text.length; n++) {
@@ -41,7 +41,7 @@ function digest(text) {
   return 4294967296 * (2097151 & two) + (one >>> 0);
 }
 
-/** Whole lines of a log, as they come, as numbers: the same line is the same number in all logs of one `Numbers`. */
+/** Convert complete lines of logs to numbers: equal lines get the same number in all logs of one `Numbers`. */
 export class Numbers {
   #known = new Map();
 
@@ -50,16 +50,16 @@ export class Numbers {
     const decoder = new TextDecoder();
     let found = new Int32Array(4096), count = 0, size = 0, cut = false;
     /** @type {string[]} */
-    let rest = []; // of a line that has not ended: joined once, as it may be as long as the log
+    let rest = []; // pieces of a line that has not ended: joined only once, as the line may be as long as the log
     const take = (line) => {
       if (count === found.length) { const more = new Int32Array(2 * count); more.set(found); found = more; }
-      // Numbers instead of texts: two logs of a million lines fit into memory, and comparing is an integer comparison.
+      // Numbers instead of strings: two logs of a million lines fit into memory, and comparisons are fast.
       const key = digest(normal(line)), known = this.#known.get(key);
       if (known === undefined) this.#known.set(key, this.#known.size);
       found[count++] = known ?? this.#known.size - 1;
     };
     return {
-      feed: (data) => { // false: no more is read
+      feed: (data) => { // false: the limit is reached, and no more is read
         if (cut) return false;
         const lines = decoder.decode(data, { stream: true }).split("\n");
         size += data.length;
@@ -79,8 +79,8 @@ export class Numbers {
 }
 
 /**
- * The parts in which two lists differ: [first there, end there, first here, end here], in their order, in one list.
- * Where the work would be too much, or the parts too many, they are larger than they need be, and `rough` says so.
+ * The parts in which two lists differ: [first there, end there, first here, end here], in order, in one flat list.
+ * If the work or the number of parts exceeds a limit, parts are larger than necessary, and `rough` is true.
  * @param {Int32Array} there
  * @param {Int32Array} here
  */
@@ -97,7 +97,7 @@ export function differences(there, here) {
     if (a === A && b === B) continue;
     const size = A - a + B - b;
     const anchors = a === A || b === B ? [] : work.left < size ? null : common(there, here, a, A, b, B, work);
-    if (anchors?.length) for (const part of between(anchors, a, A, b, B).reverse()) waiting.push(part); // one by one: a million
+    if (anchors?.length) for (const part of between(anchors, a, A, b, B).reverse()) waiting.push(part); // one by one: a million would be too many arguments
     else {
       if (anchors === null) work.rough = true;
       found.push(a, A, b, B);
@@ -110,7 +110,7 @@ export function differences(there, here) {
   return { parts: Int32Array.from(found), rough: work.rough };
 }
 
-// Pairs of what is the same in both parts, in the order of both; none when there is nothing, null when that is too dear.
+// Pairs of equal lines of both parts, in the order of both; empty: there are none; null: finding them is too expensive.
 function common(there, here, a, A, b, B, work) {
   work.left -= A - a + B - b;
   const once = new Map(); // line -> where it is there, or -1 where it is there or here more than once
@@ -121,7 +121,7 @@ function common(there, here, a, A, b, B, work) {
     if (at === undefined || at < 0) continue;
     if (pairs.has(at)) { pairs.delete(at); once.set(here[n], -1); } else pairs.set(at, n);
   }
-  // Lines that occur once in both are anchors, as in patience diff: they rarely match by accident, as empty lines do.
+  // Lines that occur once in both are anchors, as in patience diff: unlike empty lines, they rarely match by accident.
   if (pairs.size) return rising([...pairs].sort((one, other) => one[0] - other[0]));
   const table = (A - a) * (B - b);
   if (table > TABLE_MAX || table > work.left) return repeated(there, here, a, A, b, B) ? null : [];
@@ -134,7 +134,7 @@ function repeated(there, here, a, A, b, B) {
   return here.subarray(b, B).some((line) => known.has(line));
 }
 
-// Of pairs that rise in what is first, as many as rise in what is second, too.
+// The longest increasing subsequence by the second number, of pairs that are sorted by the first.
 function rising(pairs) {
   const tails = [], before = new Array(pairs.length);
   pairs.forEach(([, at], n) => {
@@ -148,7 +148,7 @@ function rising(pairs) {
   return found.reverse();
 }
 
-// The longest list of pairs, by a table of all of them.
+// The longest common subsequence, by dynamic programming.
 function longest(there, here, a, A, b, B) {
   // Sixteen bits suffice: with at most TABLE_MAX cells, the shorter side has at most 500 lines.
   const wide = B - b + 1, table = new Uint16Array((A - a + 1) * wide), found = [];
@@ -163,7 +163,7 @@ function longest(there, here, a, A, b, B) {
   return found;
 }
 
-// The parts that lie between pairs.
+// The parts between pairs.
 function between(pairs, a, A, b, B) {
   const found = [];
   for (const [x, y] of [...pairs, [A, B]]) {

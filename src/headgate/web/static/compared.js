@@ -1,22 +1,22 @@
-// Two logs as one: what only the last success has, what only this build has, and what both have, which is folded but for
-// the lines around.  It is drawn and searched as a log is.
+// Two logs merged into one: lines of only the last success, lines of only this build, and common lines, which are folded
+// except near differences.  It is displayed and searched like a log.
 import { search } from "./lines.js";
 
 const AROUND = 3;
 
 export class Compared {
-  steps = []; failure = -1; // as those of a log: what can be folded, at level 0
-  same = []; differing = []; // rows at which a fold of equal lines, and a part that differs, begin
+  steps = []; failure = -1; // as in a log: foldable parts, at level 0
+  same = []; differing = []; // the rows where folds of equal lines begin, and those where differing parts begin
   count = 0;
   #there; #here;
-  #segments = []; // { row, kind, there, here }: rows from `row` to the next segment, of lines from there and here on
+  #segments = []; // { row, kind, there, here }: rows from `row` to the next segment; the first line of it in each log
   #named = new Map();
 
   /**
    * @param {import("./lines.js").Lines} there the last success
    * @param {import("./lines.js").Lines} here this build
-   * @param {Int32Array} parts as `differences` tells
-   * @param {{ there: number, here: number }} counts of the lines that were compared
+   * @param {Int32Array} parts as `differences` returns them
+   * @param {{ there: number, here: number }} counts the numbers of compared lines
    */
   constructor(there, here, parts, counts) {
     [this.#there, this.#here] = [there, here];
@@ -45,7 +45,7 @@ export class Compared {
     this.#add("head", 1, there, here);
   }
 
-  // A run of lines that are in both; after a part that differs, and before one.
+  // Add a run of common lines; `after` and `before` tell whether a differing part precedes and follows it.
   #equal(there, here, count, after, before) {
     const first = after ? AROUND : 0, last = before ? AROUND : 0, folded = count - first - last;
     if (folded > 1) {
@@ -58,7 +58,7 @@ export class Compared {
     this.#add("same", count, there, here);
   }
 
-  #place(row) { // the number of the segment that has the row
+  #place(row) { // the index of the segment that contains the row
     let low = 0, high = this.#segments.length - 1;
     while (low < high) { const middle = (low + high + 1) >> 1; if (this.#segments[middle].row <= row) low = middle; else high = middle - 1; }
     return low;
@@ -66,7 +66,7 @@ export class Compared {
 
   step(row) { return this.#named.get(row); }
 
-  /** Of which log a row is, and which line: [kind, line]. */
+  /** The kind of a row, and its line in its log: [kind, line]. */
   row(row) {
     const { row: first, kind, there, here } = this.#segments[this.#place(row)];
     return [kind, (kind === "minus" ? there : here) + row - first];

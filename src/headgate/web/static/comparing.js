@@ -1,17 +1,17 @@
-// The log of a build beside that of the last success: both are read, a worker finds where they differ.
+// Compare the log of a build with that of the last success: read both, and let a worker find the differences.
 import { Compared } from "./compared.js";
 import { BYTES_MAX } from "./compare.js";
 import { fetchLog, linesOf } from "./joblog.js";
 
-const WHY = { 401: "is for those who log in", 403: "is not for you", 404: "is not kept any more" };
+const WHY = { 401: "cannot be read: log in first", 403: "cannot be read: you lack the permission", 404: "is no longer available" };
 const SIDES = { there: "the last success", here: "this build" };
 const megabytes = (size) => `${(size / 1e6).toFixed(size < 1e7 ? 1 : 0)} MB`;
 
-// Hand a log to the worker, no faster than it reads; `index` is fed with it, too.
+// Pass a log to the worker, no faster than it reads, and to `index`, if given.
 async function handed(url, side, index, put, report) {
   const answer = await fetchLog(url);
   if (!answer.ok) throw new Error(`The log of ${SIDES[side]} ${WHY[answer.status] ?? `cannot be read: the server answered ${answer.status}`}.`);
-  // The length of a compressed answer is not that of the log, so no share of the whole is shown.
+  // The length of a compressed response is not that of the log, so then no total is shown.
   const total = answer.headers.get("Content-Encoding") ? 0 : Math.min(BYTES_MAX, Number(answer.headers.get("Content-Length"))), parts = answer.body.getReader();
   let size = 0;
   for (let part = await parts.read(); !part.done; part = await parts.read()) {
@@ -27,8 +27,8 @@ async function handed(url, side, index, put, report) {
 /**
  * Compare two logs.
  * @param {import("./lines.js").Lines} here the log of the build, as far as it is read
- * @param {{ there: string, here: string }} urls where the logs are
- * @param {(text: string) => void} report is called with what goes on
+ * @param {{ there: string, here: string }} urls the addresses of the logs
+ * @param {(text: string) => void} report is called with messages about the progress
  * @returns {Promise<{ rows: Compared, parts: number, notes: string[] }>}
  */
 export async function compare(here, urls, report) {
@@ -36,7 +36,7 @@ export async function compare(here, urls, report) {
   const worker = new Worker(new URL("./differ.js", import.meta.url), { type: "module" });
   const put = (message, moved = []) => new Promise((answered, failed) => {
     worker.onmessage = ({ data }) => answered(data);
-    worker.onerror = (event) => failed(new Error(event.message || "The comparison cannot be begun."));
+    worker.onerror = (event) => failed(new Error(event.message || "The comparison cannot be started."));
     worker.postMessage(message, moved);
   });
   try {
@@ -45,8 +45,8 @@ export async function compare(here, urls, report) {
     await handed(urls.here, "here", null, put, report);
     report("Comparing…");
     const found = await put({});
-    const notes = [found.cut ? "The logs are long: only their beginnings are compared." : "", found.rough ? "They have little in common: some parts are larger than they need be." : ""].filter(Boolean);
+    const notes = [found.cut ? "The logs are long: only their beginnings are compared." : "", found.rough ? "They have little in common: some parts are larger than necessary." : ""].filter(Boolean);
     return { rows: new Compared(there, here, found.parts, found), parts: found.parts.length / 4, notes };
-  // Also after an error: a worker keeps its two logs for as long as it lives.
+  // Also after an error: a worker holds its two logs in memory until it is terminated.
   } finally { worker.terminate(); }
 }

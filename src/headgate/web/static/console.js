@@ -1,9 +1,9 @@
-// A log as people read it: the rows that are on the screen, of however many; folded by phase, play and task.
+// The display of a log: only the visible rows exist as elements; phases, plays and tasks can be folded.
 import { el } from "./page.js";
 import { coloured } from "./colours.js";
 import { plain, stamp } from "./printed.js";
 
-const OVER = 40, TALL_MAX = 8e6, HITS_MAX = 10000;  // rows beside those in sight; pixels that every browser can scroll
+const OVER = 40, TALL_MAX = 8e6, HITS_MAX = 10000;  // extra rows above and below the visible ones; a height in pixels that every browser can scroll
 
 const SIDES = { plus: ["+", "only in this build: "], minus: ["−", "only in the last success: "] };
 
@@ -11,15 +11,15 @@ export class Console {
   #lines; #sizer = el("div", { class: "sizer" }); #rows = el("div", { class: "rows" });
   #height = 24; #folded = new Set(); #hidden = []; #before = [0]; #marked = [-1, -1]; #request = 0; #painting = false;
   words = ""; hits = []; here = -1; times = true; follow = true;
-  there = "";  // the page of the build that lines come from which are not of this one
-  online = (/** @type {number} */ _line) => {};  // who follows the number of a line of a comparison
+  there = "";  // the page of the other build of a comparison
+  online = (/** @type {number} */ _line) => {};  // called when somebody clicks the number of a line of a comparison
   onscroll = () => {}; onhits = (/** @type {boolean} */ _going) => {};
 
   constructor(lines, label) {
     this.#lines = lines;
     this.log = el("div", { id: "log", tabindex: 0, role: "log", "aria-label": label, "aria-live": "off" }, this.#sizer, this.#rows);
     this.log.addEventListener("scroll", () => {
-      // Whoever scrolls up to read stops following, and whoever returns to the end follows again.
+      // Scrolling up stops following the end of the log, and scrolling to the end follows again.
       this.follow = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 4;
       this.onscroll();
       this.#soon();
@@ -27,10 +27,10 @@ export class Console {
     new ResizeObserver(() => this.#soon()).observe(this.log);
   }
 
-  // --- which row is which line
+  // --- mapping between rows and lines
   get #count() { return this.#lines.count - this.#before.at(-1); }
 
-  // How many hidden ranges begin before what `at` tells of each of them is beyond.
+  // The number of hidden ranges for which `at` returns at most `beyond`.
   #passed(at, beyond) {
     let low = 0, high = this.#hidden.length;
     while (low < high) { const middle = (low + high) >> 1; if (at(middle) <= beyond) low = middle + 1; else high = middle; }
@@ -63,7 +63,7 @@ export class Console {
     this.#soon();
   }
 
-  #shown(line) {  // opens what hides it
+  #shown(line) {  // unfold what hides the line
     const { steps } = this.#lines;
     if (this.#hidden.some(([from, to]) => from <= line && line < to)) {
       for (let level = 2, n = steps.findLastIndex((one) => one.line <= line); n >= 0 && level >= 0; n -= 1) {
@@ -73,12 +73,12 @@ export class Console {
     }
   }
 
-  // --- where it is
+  // --- scrolling
   get #tall() { return Math.min(TALL_MAX, this.#count * this.#height); }
 
   get #top() {
     const real = this.#count * this.#height, room = this.#tall - this.log.clientHeight;
-    // Beyond the tallest element that browsers can scroll, the scroll bar is scaled: one pixel is then several rows.
+    // Above the height that browsers can scroll, the scroll bar is scaled: one pixel then stands for several rows.
     return real <= TALL_MAX ? this.log.scrollTop / this.#height : (this.log.scrollTop / Math.max(1, room)) * (this.#count - this.log.clientHeight / this.#height);
   }
 
@@ -102,7 +102,7 @@ export class Console {
     this.#soon();
   }
 
-  // --- drawing, once a frame at most
+  // --- drawing, at most once per frame
   #soon() {
     if (this.#painting) return;
     this.#painting = true;
@@ -117,19 +117,19 @@ export class Console {
     if (!wanted.length) return this.#rows.replaceChildren();
     const had = this.#have(wanted);
     if (had.some((one) => one !== true)) {
-      try { await Promise.all(had); } catch { return; }  // drawn at the next move
-      // The reader has scrolled on while lines were fetched: only the latest painting may draw.
+      try { await Promise.all(had); } catch { return; }  // drawn when the reader scrolls again
+      // If the reader has scrolled while lines were fetched, only the latest painting may draw.
       if (request !== this.#request) return;
     }
     this.#rows.replaceChildren(...wanted.map((line) => this.#drawn(line)));
     const tall = this.#rows.querySelector("div").offsetHeight;
-    // The real height of a row depends on fonts and zoom; guessed
-    // wrong, the scroll bar would end short of the last line.
+    // The height of a row depends on fonts and zoom; with a wrong
+    // height, one could not scroll to the last line.
     if (tall && Math.abs(tall - this.#height) > .25) { this.#height = tall; this.grew(); }
     this.#rows.style.transform = `translateY(${this.log.scrollTop - (top - first) * this.#height}px)`;
   }
 
-  // Lines of which those that lie between are hidden are not asked for with them.
+  // Request only the visible lines, not the hidden ones between them.
   #have(wanted) {
     const found = [];
     for (let n = 0, from = 0; n < wanted.length; n += 1) {
@@ -176,7 +176,7 @@ export class Console {
     this.mark(first, last);
   }
 
-  // --- search, over all of it
+  // --- search in the entire log
   #seen = 0; #search = 0;
   async search(words) {
     [this.words, this.hits, this.here, this.#seen] = [words, [], -1, 0];
@@ -184,11 +184,11 @@ export class Console {
     await this.searched();
   }
 
-  async searched() {  // also what came since
+  async searched() {  // also searches what was appended since
     const mine = ++this.#search;
     if (!this.words) return this.onhits(false);
     await this.#lines.find(this.words, this.#seen, (hits, seen) => {
-      // Another search has begun since; its hits must not be mixed with these.
+      // If another search has begun since, its hits must not be mixed with these.
       if (mine !== this.#search) return;
       this.hits.push(...hits.slice(0, HITS_MAX - this.hits.length));
       this.#seen = seen;

@@ -1,4 +1,4 @@
-// A worker: takes two logs, piece by piece, and says in which lines they differ.
+// A worker that receives two logs piece by piece, and then returns the lines in which they differ.
 import { Numbers, differences } from "./compare.js";
 
 const numbers = new Numbers(), logs = { there: numbers.log(), here: numbers.log() };

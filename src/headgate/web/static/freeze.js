@@ -1,5 +1,4 @@
-// The jobs that a branch of a project runs in a pipeline, how they depend on each other, and where each attribute of a
-// job comes from.
+// The jobs that a branch of a project runs in a pipeline, their dependencies, and the origin of each attribute of a job.
 import { api, el, fetched, link, main, nav, table, showError } from "./page.js";
 import { renew, watch } from "./live.js";
 import { graph } from "./graph.js";
@@ -11,13 +10,13 @@ const field = (name, label, list) => el("input", { name, "aria-label": label, pl
 const listed = (id, names) => el("datalist", { id }, [...new Set(names)].map((name) => el("option", { value: name })));
 const form = el("form", { class: "tools filters", role: "search" }, field("project", "Project", "known-projects"), field("branch", "Branch", "known-branches"), field("pipeline", "Pipeline", "known-pipelines"), el("button", {}, "Show"));
 const AGAIN_MS = 30_000, body = el("div"), one = el("section", { "aria-live": "polite" });
-main.append(el("h1", {}, "Job graph"), el("p", { class: "small" }, "The jobs of a branch of a project in a pipeline, whatever the files of a change; as they are configured now. A click on a job tells where each of its attributes comes from."), form, body, one);
+main.append(el("h1", {}, "Job graph"), el("p", { class: "small" }, "The jobs of a branch of a project in a pipeline as configured now, regardless of the files of a change. Click a job to see where each of its attributes is set."), form, body, one);
 
 const place = `${api}/pipeline/${encodeURIComponent(query.get("pipeline") ?? "")}/project/${words(query.get("project") ?? "")}/branch/${words(query.get("branch") ?? "")}`;
-// What stands for a playbook or a dependency: where it is, or its name.
+// A value as a string; for a playbook its path, for a dependency its name.
 const valueText = (value) => (typeof value === "string" ? value : value?.path ? `${value.path} of ${value.project} ${value.branch}` : value?.name && "soft" in value ? `${value.name}${value.soft ? " (if it runs)" : ""}` : JSON.stringify(value));
 const written = (o) => (o.path ? `${o.project} ${o.branch} ${o.path}:${o.line}` : "built in");
-const who = (o) => (o.step === 0 ? "variables of the project" : o.attaching ? `what the project says of ${o.job}` : `job ${o.job}`);
+const who = (o) => (o.step === 0 ? "variables of the project" : o.attaching ? `the project's use of ${o.job}` : `job ${o.job}`);
 
 function attribute(a) {
   const of = (s, n) => el("li", { class: a.elements || n === a.settings.length - 1 ? null : "gone" }, el("code", {}, valueText(s.value)), el("span", { class: "small under" }, `${who(s.origin)}, ${written(s.origin)}`));
@@ -32,12 +31,12 @@ async function choose(name) {
     const found = await fetched(`${place}/explain-job/${words(name)}`);
     renew(one, el("h2", {}, "Where ", link("job", name, name), " comes from"), ...found.errors.map((text) => el("pre", { class: "note bad", tabindex: 0 }, text)),
       el("ol", { class: "plain small" }, found.inheritance.map((o, n) => el("li", {}, `${n + 1}. ${who(o)}, ${written(o)}`))),
-      table(["Attribute", "Value, and what gave it"], found.attributes.map(attribute), "Nothing is said of it."));
+      table(["Attribute", "Value and origin"], found.attributes.map(attribute), "It sets no attributes."));
   } catch (error) { renew(one, el("p", { class: "note bad", role: "alert" }, error.message)); }
 }
 
 function show(jobs) {
-  if (!jobs.length) return [el("p", { class: "empty" }, "No job runs there.")];
+  if (!jobs.length) return [el("p", { class: "empty" }, "No jobs run there.")];
   const needs = (job) => job.dependencies.map((d) => `${d.name}${d.soft ? " (if it runs)" : ""}`).join(", ");
   const button = (job) => el("button", { type: "button", class: "act", "data-job": job.name, "aria-pressed": "false", onclick: () => choose(job.name) }, job.name);
   if (jobs.some((job) => job.name === query.get("job"))) queueMicrotask(() => choose(query.get("job"))); // once it is drawn

@@ -1,4 +1,4 @@
-// A graph of jobs as a picture: what depends on something is right of it.  A table beside it says the same in words.
+// A drawing of a job graph: jobs are right of the jobs they depend on.  The page also has a table with the same content.
 const SPACE = "http://www.w3.org/2000/svg";
 const WIDE = 190, TALL = 30, APART = 70, BETWEEN = 12, EDGE = 8, CHARS = 24, DRAWN_MAX = 400;
 
@@ -9,7 +9,7 @@ function part(tag, attributes, ...children) {
   return node;
 }
 
-// Job -> how many steps are before it.  Jobs that depend on each other in a circle are as far as they come.
+// Job -> the length of the longest chain of jobs before it.  Circular dependencies are cut.
 export function depths(jobs) {
   const known = new Map(jobs.map((job) => [job.name, job.dependencies.map((d) => d.name)])), found = new Map();
   const follow = (name, above) => {
@@ -30,7 +30,7 @@ export function graph(jobs, choose) {
   const drawn = jobs.slice(0, DRAWN_MAX), depth = depths(drawn), columns = [];
   for (const job of drawn) (columns[depth.get(job.name)] ??= []).push(job);
   const at = new Map();
-  // each column in the order of what its jobs depend on, so that few lines cross
+  // each column is ordered by the positions of its dependencies, so that few lines cross
   columns.forEach((column, x) => {
     const middle = (job) => { const rows = job.dependencies.map((d) => at.get(d.name)?.[1]).filter((y) => y !== undefined); return rows.length ? rows.reduce((a, b) => a + b, 0) / rows.length : 0; };
     column.map((job) => [middle(job), job]).sort((a, b) => a[0] - b[0]).forEach(([, job], y) => at.set(job.name, [EDGE + x * (WIDE + APART), EDGE + y * (TALL + BETWEEN)]));
@@ -46,5 +46,5 @@ export function graph(jobs, choose) {
     box.addEventListener("click", () => choose(job.name));
     return box;
   });
-  return part("svg", { class: "graph", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `How ${drawn.length} jobs depend on each other; the table says the same` }, ...lines, ...boxes);
+  return part("svg", { class: "graph", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Dependencies of ${drawn.length} jobs; the table has the same content` }, ...lines, ...boxes);
 }

@@ -1,4 +1,4 @@
-// The inventory: a search, an object, its history; from the same JSON that programs have.
+// The inventory: a search, an object and its history, from the JSON API.
 import { el, facts, main, nav, table, token, showError, when } from "./page.js";
 import { request as answered, busy, keep, renew } from "./live.js";
 nav("inventory", "Inventory");
@@ -9,13 +9,13 @@ const SESSION = ["partition", "project", "user"];
 const session = Object.fromEntries(SESSION.map((name) => [name, query.get(name) ?? sessionStorage.getItem(`inventory-${name}`) ?? ""]));
 for (const name of SESSION) sessionStorage.setItem(`inventory-${name}`, session[name]);
 
-let reading;  // the signal that ends what is read just now
+let reading;  // the signal that aborts the current requests
 async function ask(path, body) {
   const headers = { ...Object.fromEntries(SESSION.filter((name) => session[name]).map((name) => [`headgate-${name}`, session[name]])) };
   return (await answered(base + path, { headers, signal: reading, ...(body ? { method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: JSON.stringify(body) } : {}) })).json();
 }
 
-// Read and draw again and again, unless somebody is in the middle of something.
+// Read and draw repeatedly, unless somebody is using the page.
 function follow(body, draw) {
   let drawn = false;
   return keep(async (signal) => {
@@ -26,7 +26,7 @@ function follow(body, draw) {
     return AGAIN_MS;
   }, (error) => { body.replaceChildren(); showError(error); });
 }
-// What a page shows more of, where it can be had; who may not is told by the rest of the page.
+// Optional parts of a page: a refused request leaves them out.
 const perhaps = (path) => ask(path).catch((error) => { if (!error.status) throw error; return {}; });
 
 const moment = (ms) => (Number(ms) ? when(new Date(Number(ms)).toISOString().replace("Z", "")) : "");
@@ -44,18 +44,18 @@ function list() {
   const text = query.get("q") ?? "", body = el("div");
   let pages = 1;
   main.append(el("h1", {}, "Inventory"), form(text), el("p", { class: "small" }, "For example: type=runm.machine memory>=64 tag:gpu !reserved name=web*"), body);
-  if (!session.partition) { body.append(el("p", { class: "note" }, "Say in which partition to search.")); return; }
+  if (!session.partition) { body.append(el("p", { class: "note" }, "Enter the partition to search in.")); return; }
   const row = (one) => [el("a", { href: address({ uuid: one.uuid }) }, one.name), one.type, one.project ?? "", pairs(one.properties), (one.tags ?? []).join(" ")];
   async function draw() {
     const rows = [];
     let found = { next_page_token: "" };
-    // All pages that were opened are read again: tokens continue a search and do not name a page.
+    // All pages that were opened are read again, as tokens only continue a search and do not identify a page.
     for (let page = 0; page < pages && (!page || found.next_page_token); page++) {
       found = await ask("v1/objects/search", { filters: text.trim() ? [text] : [], limit: PAGE_ROWS, page_token: found.next_page_token });
       rows.push(...(found.objects ?? []).map(row));
     }
-    const more = found.next_page_token ? [el("button", { type: "button", onclick: () => { pages += 1; again(); } }, "More"), found.bounded ? el("span", { class: "small" }, "This is a broad question: not all has been looked at yet.") : ""] : [];
-    return [table(["Name", "Type", "Project", "Properties", "Tags"], rows, found.next_page_token ? "Nothing so far." : "Nothing matches, or nothing that you may see."), el("nav", { class: "tools", "aria-label": "More rows" }, more), await leases()];
+    const more = found.next_page_token ? [el("button", { type: "button", onclick: () => { pages += 1; again(); } }, "More"), found.bounded ? el("span", { class: "small" }, "This search is broad: not all objects have been examined yet.") : ""] : [];
+    return [table(["Name", "Type", "Project", "Properties", "Tags"], rows, found.next_page_token ? "Nothing found so far." : "Nothing matches that you may see."), el("nav", { class: "tools", "aria-label": "More rows" }, more), await leases()];
   }
   const again = follow(body, draw);
 }
@@ -64,11 +64,11 @@ async function leases(uuid) {
   const found = (await perhaps("v1/leases")).leases ?? [];
   const shown = found.filter((one) => !uuid || one.object === uuid);
   if (!shown.length) return [];
-  const rows = shown.map((one) => [one.name ? el("a", { href: address({ uuid: one.object }) }, one.name) : one.search ?? "", one.state.toLowerCase(), pairs(one.amounts), one.user, moment(one.until_ms) || `${one.ahead ?? 0} before it`, one.note ?? ""]);
-  return [el("h2", {}, "Leases"), table(["What", "State", "Of it", "User", "Until", "Note"], rows, "")];
+  const rows = shown.map((one) => [one.name ? el("a", { href: address({ uuid: one.object }) }, one.name) : one.search ?? "", one.state.toLowerCase(), pairs(one.amounts), one.user, moment(one.until_ms) || `${one.ahead ?? 0} ahead of it`, one.note ?? ""]);
+  return [el("h2", {}, "Leases"), table(["Machine", "State", "Amounts", "User", "Until", "Note"], rows, "")];
 }
 
-// What differs from one state of an object to the next.
+// The differences between two successive states of an object.
 function differences(before, after) {
   const flat = (one) => ({ name: one.name, ...Object.fromEntries((one.tags ?? []).map((tag) => [`tag ${tag}`, "yes"])), ...Object.fromEntries(Object.entries(one.properties ?? {}).map(([key, value]) => [`property ${key}`, value])) });
   const [old, now] = [before ? flat(before) : {}, flat(after)];
@@ -76,9 +76,9 @@ function differences(before, after) {
     .map((key) => el("li", {}, `${key}: `, key in old ? el("del", {}, old[key]) : "", key in old && key in now ? " → " : "", key in now ? el("ins", {}, now[key]) : ""));
 }
 
-const STATES = { HEALTHY: "healthy", UNHEALTHY: "unhealthy: given to nobody" };
+const STATES = { HEALTHY: "healthy", UNHEALTHY: "unhealthy: not leased" };
 
-// Whether probes find it well; nothing where nobody looks.
+// The result of probes; empty if the object is not probed.
 async function health(uuid) {
   const found = await perhaps(`v1/health/${encodeURIComponent(uuid)}`);
   const since = moment(found.since_ms);
@@ -90,8 +90,8 @@ async function object(uuid) {
   const changes = past.changes ?? [];
   const rows = changes.map((change, number) => [moment(change.at_ms), change.user ?? "", change.kind.toLowerCase(), el("ul", { class: "plain" }, differences(number ? changes[number - 1].new : null, change.new))]);
   return [el("h1", {}, one.name), facts([["Type", one.type], ["Project", one.project], ["Partition", one.partition], ["Uuid", one.uuid], ["Generation", one.generation], ["Tags", (one.tags ?? []).join(" ")], ...well]),
-    el("h2", {}, "Properties"), table(["Property", "Value"], Object.entries(one.properties ?? {}).sort(), "It has none."), leased,
-    el("h2", {}, "History"), table(["When", "Who", "What", "Difference"], rows.reverse(), "Nothing is known of it.")];
+    el("h2", {}, "Properties"), table(["Property", "Value"], Object.entries(one.properties ?? {}).sort(), "It has no properties."), leased,
+    el("h2", {}, "History"), table(["When", "Who", "Change", "Difference"], rows.reverse(), "There is no history.")];
 }
 
 if (query.get("uuid")) {

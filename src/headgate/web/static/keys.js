@@ -1,11 +1,11 @@
-// What the keyboard does on every page: / to the search, j and k along the rows, ? for all of it.
+// Keyboard shortcuts of every page: / goes to the search field, j and k move along the rows, ? shows all shortcuts.
 import { el } from "./page.js";
 
-const KNOWN = [["/", "Go to the search field"], ["j", "Next row"], ["k", "Previous row"], ["Enter", "Open it"], ["Esc", "Leave a field or this list"], ["?", "Show this list"]];
+const KNOWN = [["/", "Go to the search field"], ["j", "Next row"], ["k", "Previous row"], ["Enter", "Open the row"], ["Esc", "Leave a field or this list"], ["?", "Show this list"]];
 const ROWS = "main tbody tr, main .item, main .card, main .rowlike";
 const more = [];
 
-// Keys of one page alone: [key, what it does].
+// Register keys of one page: [key, description].
 export const also = (...keys) => more.push(...keys);
 
 const first = (row) => row.querySelector("a[href], button:not([hidden]), summary");
@@ -21,7 +21,7 @@ function step(by) {
 
 function help() {
   const list = el("dl", {}, [...KNOWN, ...more].map(([key, what]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, what)]));
-  const box = el("dialog", { "aria-labelledby": "keys-title", onclose: () => box.remove() }, el("h2", { id: "keys-title" }, "Keys"), list, el("p", { class: "tools" }, el("button", { type: "button", onclick: () => box.close() }, "Close")));
+  const box = el("dialog", { "aria-labelledby": "keys-title", onclose: () => box.remove() }, el("h2", { id: "keys-title" }, "Keyboard shortcuts"), list, el("p", { class: "tools" }, el("button", { type: "button", onclick: () => box.close() }, "Close")));
   document.body.append(box);
   box.showModal();
 }

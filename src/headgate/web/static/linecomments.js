@@ -1,13 +1,13 @@
-// What jobs say of lines of files.
+// Comments of jobs on lines of files.
 import { el, link } from "./page.js";
 import { odd } from "./odd.js";
 
 const LOOK = { error: "bad", warning: "busy", info: "mute" };
 
 /**
- * One comment: its level, what it says, and the job that says it.
+ * One comment: its level, its message, and the job that made it.
  * @param {{ level: string, message: string, build: string, job_name: string, pipeline: string }} one
- * @param {boolean} named whether to say which job
+ * @param {boolean} named whether to show the job
  */
 export const remarked = (one, named) => el("div", { class: "jobremark" },
   one.level ? el("span", { class: `result ${LOOK[one.level] ?? "mute"}` }, one.level) : "", one.level ? " " : "", el("span", { class: "remarktext" }, odd(one.message)),

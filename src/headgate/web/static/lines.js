@@ -1,4 +1,4 @@
-// The lines of a log, as many as it has. Of a large one only what is looked at is kept; the rest is read again by its range.
+// All lines of a log. Of a large log only a part is kept in memory; other lines are requested again, by range.
 import { plain, stamp } from "./printed.js";
 
 const STRIDE = 256, CACHE_BYTES = 48 << 20, DECODED = 64, STEPS_MAX = 20000, PHASES_MORE = 100;
@@ -8,13 +8,13 @@ const ENDED = /^(?:PRE-|POST-|CLEANUP-)?RUN END: (?!good\b)/, FAILED = /^\S+ \| 
 
 export class Lines {
   bytes = 0;  // read so far
-  count = 0;  // whole lines
+  count = 0;  // complete lines
   steps = [];  // phases, plays and tasks: { line, level, name, failed }
-  failure = -1;  // the line that tells why the first failing phase failed
+  failure = -1;  // the line with the reason of the first failed phase
   #blocks = [];  // { start, size, data }, of STRIDE lines each
   #open = { start: 0, parts: [], size: 0, lines: 0 };
   #cachedBytes = 0;
-  #next = 0;  // the oldest block that may still be kept
+  #next = 0;  // the oldest block that may still be in memory
   #decoded = new Map();
   #newest = { n: -1, size: -1, lines: [] };
   #headed = new Map();  // line -> the step that begins there
@@ -33,7 +33,7 @@ export class Lines {
         end = found + 1;
         this.#open.lines += 1;
       }
-      // A copy, as the caller may give the buffer away to a worker.
+      // A copy, as the caller may transfer the buffer to a worker.
       const part = data.slice(from, end);
       this.#open.parts.push(part);
       this.#open.size += part.length;
@@ -50,13 +50,13 @@ export class Lines {
     this.#cachedBytes += size;
     for (; this.#cachedBytes > this.#most && this.#next < this.#blocks.length - 1; this.#next += 1) {
       this.#cachedBytes -= this.#blocks[this.#next].data ? this.#blocks[this.#next].size : 0;
-      // The oldest bytes are dropped first and read again by range when somebody looks at them; offsets stay known.
+      // The oldest bytes are dropped first; if they are needed, their offset and size suffice to request them again.
       this.#blocks[this.#next].data = null;
     }
     this.#open = { start: start + size, parts: [], size: 0, lines: 0 };
   }
 
-  // What came is read for the steps of the build, once.
+  // Find the steps of the build in new lines.
   #read() {
     const begin = this.#blocks.length * STRIDE, known = this.count - begin, complete = this.#open.lines;
     if (known === complete) return;
@@ -78,7 +78,7 @@ export class Lines {
     for (const [form, level] of LEVELS) {
       const name = form.exec(message)?.[1];
       if (name === undefined) continue;
-      if (this.steps.length >= STEPS_MAX + (level ? 0 : PHASES_MORE)) return;  // a job may print as many as it likes
+      if (this.steps.length >= STEPS_MAX + (level ? 0 : PHASES_MORE)) return;  // limited, as a job may print any number of them
       const step = { line, level, name: level ? name : message.split(" ")[0].toLowerCase() + (name ? ` · ${name}` : ""), failed: false };
       this.steps.push(step);
       this.#headed.set(line, step);
@@ -88,12 +88,12 @@ export class Lines {
 
   step(line) { return this.#headed.get(line); }
 
-  /** Of which kind a row is, and which line: [kind, line]. */
+  /** The kind of a row, and its line: [kind, line]. */
   row(line) { return ["", line]; }
 
-  at(line) { return this.#block(Math.floor(line / STRIDE))?.[line % STRIDE]; }  // undefined: not at hand
+  at(line) { return this.#block(Math.floor(line / STRIDE))?.[line % STRIDE]; }  // undefined: not in memory
 
-  // Whether the lines can be had: true, or a promise of it where they are read again.
+  // Return true if the lines are in memory, or else a promise that resolves once they are.
   have(first, last) {
     const wanted = [];
     for (let n = Math.floor(first / STRIDE); n <= Math.floor(last / STRIDE) && n < this.#blocks.length; n += 1) {
@@ -108,7 +108,7 @@ export class Lines {
   }
 
   #block(n) {
-    // The last block still grows: it is decoded again only when it has grown.
+    // The last block still grows: it is decoded again only after it has grown.
     if (n === this.#blocks.length) {
       if (this.#newest.size !== this.#open.size || this.#newest.n !== n) this.#newest = { n, size: this.#open.size, lines: decode(joined(this.#open.parts, this.#open.size)).split("\n") };
       return this.#newest.lines;
@@ -123,14 +123,14 @@ export class Lines {
 
   #remember(n, lines) {
     this.#decoded.set(n, lines);
-    // A map keeps its order of insertion, so its first key is the block that was decoded longest ago.
+    // A map preserves the order of insertion, so its first key is the block that was decoded first.
     if (this.#decoded.size > DECODED) this.#decoded.delete(this.#decoded.keys().next().value);
   }
 
   find(words, from, tell, wanted) { return search(this, words, from, tell, wanted); }
 }
 
-// Tells, part by part, the lines that have the words, from a line on; ends when `wanted()` is false.
+// Search from a line on; call `tell` with the matching lines of each part; stop once `wanted()` is false.
 export async function search(lines, words, from, tell, wanted) {
   const sought = words.toLowerCase();
   for (let begin = from; begin < lines.count && wanted();) {
@@ -139,7 +139,7 @@ export async function search(lines, words, from, tell, wanted) {
     for (let line = begin; line < end; line += 1) if (plain(lines.at(line) ?? "").toLowerCase().includes(sought)) hits.push(line);
     tell(hits, end);
     begin = end;
-    await new Promise((done) => setTimeout(done));  // people scroll meanwhile
+    await new Promise((done) => setTimeout(done));  // lets people scroll in the meantime
   }
 }
 

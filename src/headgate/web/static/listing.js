@@ -1,4 +1,4 @@
-// A list from the history: filtered and paged by its address, and true to what ends meanwhile.
+// A list from the history, filtered and paged by its address, and updated when something ends.
 import { api, el, main, nav, table } from "./page.js";
 import { watch } from "./live.js";
 const PAGE_ROWS = 50, AGAIN_MS = 10_000;
@@ -14,7 +14,7 @@ export function listing(kind, title, names, heads, row) {
   let skip = Number.isInteger(given) && given > 0 ? given : 0;
   const wanted = () => new URLSearchParams(inputs.map((input) => [input.name, input.value.trim()]).filter(([, value]) => value));
   const turn = (label, to, usable) => el("button", { type: "button", disabled: !usable, onclick: () => { show(to); scrollTo(0, 0); } }, label);
-  const draw = (found) => [table(heads, found.slice(0, PAGE_ROWS).map(row), wanted().size ? `No ${kind} fit these filters.` : `No ${kind} yet: what ends is shown here.`),
+  const draw = (found) => [table(heads, found.slice(0, PAGE_ROWS).map(row), wanted().size ? `No ${kind} match these filters.` : `No finished ${kind} yet.`),
     el("nav", { class: "tools", "aria-label": "More rows" }, skip || found.length > PAGE_ROWS ? [turn("← Newer", Math.max(0, skip - PAGE_ROWS), skip > 0), turn("Older →", skip + PAGE_ROWS, found.length > PAGE_ROWS), el("span", { class: "small" }, `from ${skip + 1}`)] : [])];
   const again = watch(() => `${api}/${kind}?${wanted()}&complete=true&limit=${PAGE_ROWS + 1}&skip=${skip}`, body, draw, AGAIN_MS);
 

@@ -1,14 +1,14 @@
-// What keeps every page true: one loop that reads, waits and tries again, and one line in the header that says how fresh
-// the page is.  The loop stops while nobody looks at the page.
+// Keeps every page up to date: a loop that reads, waits and retries, and a line in the header that shows how current the
+// page is.  The loop stops while the page is not visible.
 import { bearing, state, showError } from "./page.js";
 
-const FIRST_MS = 1000, LAST_MS = 30_000, SILENT_MS = 110_000; // a stream says something at least every 45 s
+const FIRST_MS = 1000, LAST_MS = 30_000, SILENT_MS = 110_000; // a stream sends something at least every 45 s
 const TICK_MS = 1000;
 const ENDS = [400, 401, 403, 404, 409];
 const AWAY = "Headgate-Away-Since";
 let phase = "", seen = 0, away = 0, skew = 0;
 
-// The time as the server has it.
+// The time by the server's clock.
 export const now = () => Date.now() + skew;
 export function setClock(server) { if (Number.isFinite(server)) skew = server - Date.now(); }
 
@@ -20,11 +20,11 @@ function show(name, text) {
 }
 const age = () => (seen ? `last seen ${ago(Date.now() - seen)}` : "not reached yet");
 function refresh() {
-  if (phase === "lost") show("lost", `${age()}, trying again…`);
-  else if (phase === "live" || phase === "stale") away ? show("stale", `the store is away: as of ${ago(now() - away)}`) : show("live", "live");
+  if (phase === "lost") show("lost", `${age()}, retrying…`);
+  else if (phase === "live" || phase === "stale") away ? show("stale", `the store is unreachable: as of ${ago(now() - away)}`) : show("live", "live");
 }
 
-// Something came from the server just now; `since`: since when the server cannot reach its store, 0 while it can.
+// The server has just responded; `since`: since when the server cannot reach its store, 0 if it can.
 export function alive(since = 0) {
   seen = Date.now();
   away = since;
@@ -39,7 +39,7 @@ function lost(error) {
   refresh();
 }
 
-// --- times that tick
+// --- times that are updated every second
 export function ago(ms) {
   const s = Math.max(0, Math.floor(ms / 1000));
   return s < 60 ? `${s} s ago` : s < 3600 ? `${Math.floor(s / 60)} min ago` : s < 172_800 ? `${Math.floor(s / 3600)} h ago` : `${Math.floor(s / 86_400)} days ago`;
@@ -58,17 +58,17 @@ setInterval(tick, TICK_MS);
 
 // --- the loop
 /**
- * Call `attempt` until it answers null; again after as many milliseconds as it answers, or, when it fails, after a pause
- * that grows.  What nobody may read, or what is not there, ends it.
+ * Call `attempt` repeatedly, after as many milliseconds as it returns, until it returns null.  If it fails, retry after a
+ * growing pause; a refusal such as 403 or 404 ends the loop.
  * @param {(signal: AbortSignal, good: () => void) => Promise<?number>} attempt
  * @param {(error: Error & { status?: number }) => void} [refused]
- * @returns {() => void} begins anew
+ * @returns {() => void} restarts the loop
  */
 export function keep(attempt, refused = showError) {
   let pause = FIRST_MS, timer = 0, stop = null, ended = false;
   async function turn() {
     clearTimeout(timer);
-    // Two turns must never run at once: a late answer of the earlier one would overwrite a newer state.
+    // Two turns must never run at once: a late response to the first would overwrite a newer state.
     stop?.abort();
     const mine = stop = new AbortController();
     try {
@@ -80,14 +80,14 @@ export function keep(attempt, refused = showError) {
       if (mine.signal.aborted) return;
       if (ENDS.includes(error.status)) { ended = true; over(""); refused(error); return; }
       lost(error);
-      // Spread by chance: after a restart of the server, its pages must not all come back in the same moment.
+      // With jitter: after a restart of the server, its pages must not all return at the same moment.
       timer = setTimeout(turn, pause * (.75 + Math.random() / 2));
       pause = Math.min(pause * 2, LAST_MS);
     }
   }
   document.addEventListener("visibilitychange", () => {
     if (ended) return;
-    // Tabs that nobody looks at cost the server nothing, and are current again at once.
+    // Hidden tabs cost the server nothing, and are updated at once when they become visible.
     if (document.hidden) { clearTimeout(timer); stop?.abort(); } else turn();
   });
   addEventListener("online", () => ended || turn());
@@ -102,7 +102,7 @@ async function failure(answer, url) {
 }
 
 /**
- * An answer that is good: what it says of the time and of the store is shown in the header.
+ * Return a successful response; its headers about the time and the store update the line in the header of the page.
  * @param {string} url
  * @param {RequestInit} [init]
  */
@@ -114,7 +114,8 @@ export async function request(url, { headers = {}, ...more } = {}) {
   return answer;
 }
 
-// The answer as text.  Browsers keep headers of an answer that is still good, so what is known is kept here.
+// Return the body of a response as text.  Bodies are cached here and not by the browser, which would hide the headers of a
+// 304.
 async function read(url, signal, cache) {
   const known = cache.get(url);
   const answer = await request(url, { headers: known?.tag ? { "If-None-Match": known.tag } : {}, signal });
@@ -123,7 +124,7 @@ async function read(url, signal, cache) {
   return text;
 }
 
-// Whether somebody is in the middle of something that a redraw would take from under them.
+// Whether somebody is using something that a redraw would disturb: a dialog, a field or a selection.
 export function busy(body) {
   if (document.querySelector("dialog[open]")) return true;
   const held = document.activeElement, marked = getSelection();
@@ -131,10 +132,10 @@ export function busy(body) {
   return marked && !marked.isCollapsed && body.contains(marked.anchorNode);
 }
 
-// Put new nodes into the page; who was at a link or a button stays there.
+// Replace the nodes of a part of the page, and preserve focus, open details and scroll positions.
 export function renew(body, ...nodes) {
   const held = body.contains(document.activeElement) ? document.activeElement : null;
-  // A new node is the same link or button if it leads to the same place or says the same.
+  // A new node is the same link or button if it has the same address or label.
   const name = (node) => `${node.tagName} ${node.getAttribute("href") ?? ""} ${node.getAttribute("aria-label") ?? node.textContent}`;
   const open = new Set([...body.querySelectorAll("details[open] > summary")].map((one) => one.textContent));
   const scrolled = [...body.querySelectorAll(".tablewrap")].map((one) => [one.scrollLeft, one.scrollTop]);
@@ -146,7 +147,7 @@ export function renew(body, ...nodes) {
 }
 
 /**
- * Read addresses (or what a function names at that moment) now and again, and draw what is other than it was.
+ * Read addresses (or those that a function returns) repeatedly, and draw when the responses have changed.
  * @param {string | string[] | (() => string | string[])} urls
  * @param {HTMLElement} body
  * @param {(...answers: any[]) => any} draw
@@ -160,7 +161,7 @@ export function watch(urls, body, draw, every = 5000) {
     const wanted = places(), texts = await Promise.all(wanted.map((url) => read(url, signal, cache)));
     for (const url of cache.keys()) if (!wanted.includes(url)) cache.delete(url);
     const joined = texts.join("\n");
-    // An unchanged answer leaves the page alone, so that selections, focus and open menus survive.
+    // An unchanged response leaves the page alone, so that selections, focus and open menus survive.
     if (joined === last || (last !== null && busy(body))) return every;
     const nodes = draw(...texts.map((text) => JSON.parse(text)));
     renew(body, nodes);
@@ -172,7 +173,7 @@ export function watch(urls, body, draw, every = 5000) {
 }
 
 /**
- * Server-sent events, read as an answer, so that a token goes with the request and silence is noticed.
+ * Read server-sent events with `fetch`, so that the request can carry a token and silence is detected.
  * @param {string} url
  * @param {(message: any) => void} heard
  * @param {() => void} opened
@@ -180,7 +181,7 @@ export function watch(urls, body, draw, every = 5000) {
  */
 export function listen(url, heard, opened, refused) {
   return keep(async (signal, good) => {
-    // `EventSource` can send no header, and so no token.
+    // `EventSource` cannot send headers, and so no token.
     const answer = await fetch(url, { headers: { ...bearing(), Accept: "text/event-stream" }, signal });
     if (!answer.ok) throw await failure(answer, url);
     opened();
@@ -189,9 +190,9 @@ export function listen(url, heard, opened, refused) {
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let rest = ""; ;) {
       let quiet = 0;
-      const silence = new Promise((_, fail) => { quiet = setTimeout(() => { reader.cancel().catch(() => {}); fail(new Error("nothing comes any more")); }, SILENT_MS); });
+      const silence = new Promise((_, fail) => { quiet = setTimeout(() => { reader.cancel().catch(() => {}); fail(new Error("the server sends nothing any more")); }, SILENT_MS); });
       const { value, done } = await Promise.race([reader.read(), silence]).finally(() => clearTimeout(quiet));
-      if (done) throw new Error("it ended");
+      if (done) throw new Error("the stream ended");
       alive(away);
       const blocks = (rest + value).split(/\r?\n\r?\n/);
       // The last block has not ended yet: it continues in the next piece.

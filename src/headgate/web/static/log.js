@@ -1,4 +1,4 @@
-// A file of a build's logs that is not for everybody: asked for with the token of who logged in.
+// A private log file, which is requested with the token of the logged-in person.
 import { bearing, el, link, main, nav, parts, token, showError } from "./page.js";
 import { coloured } from "./colours.js";
 
@@ -9,7 +9,7 @@ const log = el("pre", { id: "log", tabindex: 0, role: "log", "aria-label": name 
 main.append(el("h1", {}, name), el("p", {}, link("build", build, `Build ${build}`)));
 
 async function read() {
-  if (!token()) throw Object.assign(new Error("This log is for those who log in."), { status: 401 });
+  if (!token()) throw Object.assign(new Error("Log in to read this log."), { status: 401 });
   const answer = await fetch(location.pathname, { headers: { ...bearing(), Accept: "text/plain" } });
   if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).description ?? `${answer.status}`);
   main.append(log);

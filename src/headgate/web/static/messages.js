@@ -1,6 +1,6 @@
 import { el, main, nav, table, showError } from "./page.js";
 import { request as answered, busy, keep, renew } from "./live.js";
-nav("messages", "Queues of messages");
+nav("messages", "Message queues");
 const AGAIN_MS = 5000, MANY = 1000, DEAD_LETTERS = "headgate_dead_letters", SHOWN = 200;
 const query = new URLSearchParams(location.search);
 const app = query.get("app") ?? "", queue = query.get("queue") ?? "";
@@ -17,19 +17,19 @@ async function change(method, url, headers = {}, data = undefined) {
   await answered(url, { method, headers, body: data });
 }
 
-let reading;  // the signal that ends what is read just now
+let reading;  // the signal that aborts the current requests
 async function had(url) {
   try {
     return await (await answered(url, { signal: reading })).json();
   } catch (error) {
-    if (error.status === 401) error.message = "Log in with a key of an application, or the operator's token, to see queues.";
+    if (error.status === 401) error.message = "Log in with a key of an application or with the operator's token to see queues.";
     throw error;
   }
 }
 
 function bounds(q) {
   const sizes = [q.messages_max ? `${q.messages_max} messages` : "", q.bytes_max ? size(q.bytes_max) : ""].filter(Boolean).join(", ");
-  return [sizes && `${sizes} a partition, then ${q.full}`, q.age_max ? `${q.age_max} s` : ""].filter(Boolean).join("; ");
+  return [sizes && `${sizes} per partition, then ${q.full}`, q.age_max ? `${q.age_max} s` : ""].filter(Boolean).join("; ");
 }
 
 async function overview() {
@@ -38,9 +38,9 @@ async function overview() {
     const { queues } = await had(`${api(name)}?details=true&include_size=true&limit=1000`);
     const rows = queues.map((q) => [el("a", { href: here({ app: name, queue: q.queue_name }) }, q.queue_name === DEAD_LETTERS ? "Dead letters" : q.queue_name),
       String(q.partitions), q.priorities ? String(q.priorities) : "", String(q.messages), size(q.bytes), bounds(q)]);
-    return [el("h2", {}, name), table(["Queue", "Partitions", "Priorities", "Messages", "Size", "Bounds"], rows, "It has no queue yet.")];
+    return [el("h2", {}, name), table(["Queue", "Partitions", "Priorities", "Messages", "Size", "Limits"], rows, "It has no queues yet.")];
   }));
-  return found.length ? found.flat() : [el("p", { class: "note" }, "This token opens no application.")];
+  return found.length ? found.flat() : [el("p", { class: "note" }, "This token gives access to no application.")];
 }
 
 async function one() {
@@ -48,14 +48,14 @@ async function one() {
   const ranked = partitions.some((p) => p.priority);
   const rows = partitions.flatMap((p) => (p.groups.length ? p.groups : [null]).map((g, n) => [n ? "" : String(p.partition), ...(ranked ? [n ? "" : String(p.priority)] : []), n ? "" : String(p.messages), n ? "" : size(p.bytes), n ? "" : counted(p.delayed),
     g ? g.group : "", g ? (g.held ? [el("span", { class: "result good" }, "held"), ` ${g.worker}`] : el("span", { class: "small" }, g.worker ? `free, last ${g.worker}` : "free")) : "", g ? lag(g.waiting) : "", g ? counted(g.retrying) : ""]));
-  // Each partition is a request of its own, so a queue of a thousand shows the newest of its first twenty only.
+  // Each partition needs a request, so a queue with a thousand partitions shows only messages of its first twenty.
   const next = await Promise.all(partitions.slice(0, 20).map((p) => had(`${api(app, queue)}?order=descending&limit=5&partitions=${p.partition}`)));
   const newest = next.flatMap((page) => page.messages).sort((a, b) => Number(b.timestamp) - Number(a.timestamp)).slice(0, 20);
-  return [el("h2", {}, "Partitions"), table(["Partition", ...(ranked ? ["Priority"] : []), "Messages", "Size", "Not due yet", "Group", "Worker", "Waiting", "Tried again"], rows, ""),
-    el("p", { class: "small" }, "Groups are of workers over HTTP. Workers with a store of their own are told of by ", el("code", {}, "headgate queue list"), "."),
+  return [el("h2", {}, "Partitions"), table(["Partition", ...(ranked ? ["Priority"] : []), "Messages", "Size", "Not due yet", "Group", "Worker", "Waiting", "Retrying"], rows, ""),
+    el("p", { class: "small" }, "Only groups of workers over HTTP are shown. For workers with their own store, use ", el("code", {}, "headgate queue list"), "."),
     ...(schedules.length ? [el("h2", {}, "Schedules"), table(["Schedule", "Fields", "Zone", "Next", "Message", "Problem"],
       schedules.map((s) => [s.name, el("code", {}, s.cron), s.zone, moment(Number(s.next_at)), cut(s.body), s.problem ? el("span", { class: "result bad" }, s.problem) : ""]), "")] : []),
-    el("h2", {}, "Newest messages"), table(["Posted", "Partition", "Message"], newest.map((m) => [moment(Number(m.timestamp)), String(m.partition), cut(m.body)]), "There is none.")];
+    el("h2", {}, "Newest messages"), table(["Posted", "Partition", "Message"], newest.map((m) => [moment(Number(m.timestamp)), String(m.partition), cut(m.body)]), "There are no messages.")];
 }
 
 function deadLetter(message) {
@@ -63,12 +63,12 @@ function deadLetter(message) {
   try { return { id: message.message_id, ...JSON.parse(message.body.slice(0, end)), body: message.body.slice(end + 1) }; } catch { return null; }
 }
 
-// As `headgate queue replay`: posted once however often this is tried, then it is not a dead letter any more.
+// Replay like `headgate queue replay`: post the message, once however often this is tried, then delete the dead letter.
 async function replay(dead, button) {
   button.disabled = true;
   try {
     await change("POST", api(app, dead.queue), { "Idempotency-Key": `replay-${dead.id}`, "X-Partition": String(dead.partition), "Content-Type": "text/plain; charset=utf-8" }, dead.body);
-    // Deleted only after the post: a failure between leaves the dead letter, and the key makes another post harmless.
+    // Delete only after the post: after a failure in between, the idempotency key makes another post harmless.
     await change("DELETE", `${api(app, DEAD_LETTERS)}/1:${dead.id}`);
     again();
   } catch (error) { button.disabled = false; showError(error); }
@@ -80,8 +80,8 @@ async function deadLetters() {
     const button = el("button", { type: "button", onclick: () => replay(d, button) }, "Replay");
     return [button, moment(d.dead_ms / 1000), `${d.queue}:${d.partition}`, String(d.attempts), d.error.length > SHOWN ? `${d.error.slice(0, SHOWN)}…` : d.error, cut(d.body)];
   });
-  return [el("p", { class: "small" }, "Messages that were given up. Replay posts one to its partition again, once."),
-    table(["", "Given up", "Partition", "Tries", "Why", "Message"], rows, "No message was given up.")];
+  return [el("p", { class: "small" }, "Messages whose processing was given up. Replay posts a message to its partition again, once."),
+    table(["", "Given up", "Partition", "Attempts", "Error", "Message"], rows, "There are no dead letters.")];
 }
 
 let drawn = false;
@@ -92,6 +92,6 @@ async function draw(signal) {
   drawn = true;
   return AGAIN_MS;
 }
-main.append(el("h1", {}, !queue ? "Queues of messages" : queue === DEAD_LETTERS ? `Dead letters of ${app}` : `${app}: ${queue}`),
+main.append(el("h1", {}, !queue ? "Message queues" : queue === DEAD_LETTERS ? `Dead letters of ${app}` : `${app}: ${queue}`),
   ...(queue ? [el("p", {}, el("a", { href: location.pathname }, "All queues"))] : []), body);
 const again = keep(draw, (error) => { body.replaceChildren(el("p", { class: "note bad", role: "alert" }, error.message)); });

@@ -1,4 +1,4 @@
-// Text of others as it is: what cannot be seen, or turns the order of what can, is shown by its name.
+// Show untrusted text: characters that are invisible or change the text direction are replaced by their names.
 import { el } from "./page.js";
 
 const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffd]|[\u{e0000}-\u{e0fff}]/gu;

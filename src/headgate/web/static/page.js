@@ -1,23 +1,23 @@
-// Shared by the pages. Text is set as text, never as markup.
+// Functions that the pages share. Strings are always inserted as text, never as markup.
 export const parts = location.pathname.split("/").map(decodeURIComponent);
 export const tenant = parts[1] === "t" ? parts[2] : "";
 export const subject = parts.slice(4).join("/");
 export const api = `/api/tenant/${encodeURIComponent(tenant)}`;
 export const main = document.getElementById("main");
 export const state = document.getElementById("link");
-// What is looked at all day, and the rest by what it is about.
-/** @typedef {[string, string]} Entry the name of a page, and what it is called */
+// The pages that people use most, and groups of other pages.
+/** @typedef {[string, string]} Entry the name of a page, and its label */
 /** @type {Entry[]} */
 const PAGES = [["status", "Status"], ["builds", "Builds"], ["buildsets", "Buildsets"], ["changes", "Changes"], ["projects", "Projects"], ["jobs", "Jobs"]];
 /** @type {[string, Entry[]][]} */
 const GROUPS = [
-  ["Figures", [["statistics", "Statistics"], ["health", "Health"], ["freeze", "Job graph"]]],
+  ["Insights", [["statistics", "Statistics"], ["health", "Health"], ["freeze", "Job graph"]]],
   ["Machines", [["nodes", "Machines"], ["requests", "Requests"], ["providers", "Providers"], ["images", "Images"], ["semaphores", "Semaphores"], ["autoholds", "Autoholds"]]],
-  ["System", [["errors", "Errors"], ["components", "Processes"], ["queues", "Queues"], ["reports", "Reports"], ["events", "Events"], ["actions", "By hand"]]],
+  ["System", [["errors", "Errors"], ["components", "Processes"], ["queues", "Queues"], ["reports", "Reports"], ["events", "Events"], ["actions", "Manual actions"]]],
 ];
 
 /**
- * An element with its attributes, listeners (`onclick`) and children; null, undefined and "" are left out of them.
+ * Create an element with attributes, listeners (`onclick`) and children; null, undefined and "" are left out.
  * @template {keyof HTMLElementTagNameMap} T
  * @param {T} tag
  * @param {Object<string, any>} [attributes]
@@ -53,7 +53,7 @@ export function nav(current, title = "") {
   if (title) document.title = `${title} · Headgate`;
 }
 
-// Where there is little room, the pages are behind a button that says which of them this is.
+// On small screens, the navigation is behind a button that shows the current page.
 function unfolding(current, title) {
   const label = [...PAGES, ...GROUPS.flatMap(([, names]) => names)].find(([name]) => name === current)?.[1] ?? title;
   const head = document.querySelector("header"), knob = el("button", { type: "button", class: "unfold", "aria-expanded": "false", "aria-controls": "nav", title: "Pages of the tenant", onclick: () => turn(!head.classList.contains("unfolded")) }, `${tenant}${label ? ` · ${label}` : ""}`);
@@ -63,10 +63,10 @@ function unfolding(current, title) {
   return knob;
 }
 
-// A token that somebody gave is kept by this tab, and sent with every request. Who logged in with a provider has a cookie
-// that no script sees: it rides along by itself, and what writes brings `csrf`, which pages of others cannot read.
+// A token that a person enters is stored in this tab, and sent with every request. A person who logs in with a provider has
+// a cookie that scripts cannot read: the browser sends it, and writes also need `csrf`, which other pages cannot read.
 const TOKEN_KEY = "headgate-token";
-// These two pages are also served without a gate, where there is no login to ask about.
+// These two pages are also served without a gate, where there is no login.
 const APART = ["inventory", "messages"].includes(document.querySelector("script[src]").getAttribute("src").match(/(\w+)\.js/)[1]);
 export const token = () => sessionStorage.getItem(TOKEN_KEY);
 export const login = APART || token() ? Promise.resolve({ realms: [], name: "", csrf: "" }) : fetch("/api/login").then((answer) => answer.json()).catch(() => ({ realms: [], name: "", csrf: "" }));
@@ -87,14 +87,14 @@ function account() {
 }
 
 async function refusal(answer, url) {
-  // The login was valid when the page was loaded and has ended since, by time or in another tab.
+  // If so, the login was valid when the page was loaded, and has expired or was ended in another tab.
   const ended = answer.status === 401 && !token() && (await login).name;
-  const text = ended ? "You are not logged in any more. Load the page anew, and log in." : (await answer.json().catch(() => ({}))).description;
+  const text = ended ? "You are no longer logged in. Load the page again, and log in." : (await answer.json().catch(() => ({}))).description;
   return Object.assign(new Error(text ?? `${url} answered ${answer.status}`), { status: answer.status });
 }
 
 /**
- * What an address answers; what is still being read is asked for again, as the answer says, for a minute.
+ * Return the JSON at an address; while the server is still reading it, retry as the response says, for a minute.
  * @param {string} url
  * @returns {Promise<any>}
  */
@@ -109,7 +109,7 @@ export async function fetched(url) {
 }
 
 /**
- * What changes something: for who is logged in only with what our own pages know.
+ * Send a request that writes; for a logged-in person, it carries the CSRF token, which only our own pages know.
  * @param {"POST" | "PUT" | "DELETE" | "PATCH"} method
  * @param {string} url
  * @param {Object} [body]
@@ -122,16 +122,16 @@ export async function sent(method, url, body) {
   return answer.status === 204 ? null : answer.json();
 }
 
-// What a page shows when what it is about cannot be had.
+// Show that the content of the page cannot be loaded.
 export function showError(error) {
-  if ([...main.querySelectorAll(":scope > p.note.bad")].some((one) => one.firstChild?.nodeValue === error.message)) return; // by another part of the page
+  if ([...main.querySelectorAll(":scope > p.note.bad")].some((one) => one.firstChild?.nodeValue === error.message)) return; // already shown by another part of the page
   const note = el("p", { class: "note bad", role: "alert" }, error.message);
   main.append(note);
   if (error.status === 401) login.then(({ realms }) => note.append(...ways(realms).flatMap((one) => [" ", one])));
 }
 
 /**
- * How a result is drawn.
+ * The appearance of a result.
  * @param {?string} [result]
  * @returns {"good" | "bad" | "mute" | "busy"}
  */
@@ -145,7 +145,7 @@ const MARKS = { good: "✔", bad: "✘", mute: "–", busy: "▶" };
 export const word = (result) => el("span", { class: `result ${look(result)}` }, `${MARKS[look(result)]} ${result ?? "running"}`);
 
 /**
- * A time that passed, in words; "" for none.
+ * A duration in words; "" for none.
  * @param {?number} [ms]
  * @returns {string}
  */
@@ -156,14 +156,14 @@ export function took(ms) {
 }
 
 /**
- * A moment as the API writes it, in UTC without a zone.
+ * Parse a time of the API, which is in UTC without a zone.
  * @param {?string} text
  * @returns {?Date}
  */
 export const instant = (text) => (text ? new Date(`${text}Z`) : null);
 const PLAIN = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 export const when = (text) => (text ? el("time", { datetime: `${text}Z`, title: `${text} UTC` }, PLAIN.format(instant(text))) : "");
-// A moment as the time that has passed since, which `live.js` keeps true; the moment itself is its title.
+// A time, shown as the time that has passed since, which `live.js` updates; the title shows the time itself.
 export function since(ms) {
   if (!ms) return "";
   const at = new Date(ms);
@@ -171,7 +171,7 @@ export function since(ms) {
 }
 export const passed = (text) => (text ? since(+instant(text)) : "");
 
-// A button that copies a text, and says so.
+// A button that copies a string, and confirms that.
 export function copy(text, name) {
   const node = el("button", { type: "button", class: "copy act", "aria-label": `Copy ${name}`, title: `Copy ${name}`, onclick: async () => {
     await navigator.clipboard.writeText(text);
@@ -184,17 +184,17 @@ export function copy(text, name) {
 export const short = (project) => project.split("/").slice(1).join("/");
 export const link = (page, id, text) => el("a", { href: `/t/${encodeURIComponent(tenant)}/${page}/${id.split("/").map(encodeURIComponent).join("/")}` }, text);
 
-// A change that is known by its connection, as the page that tells of it.
+// The address of the page about a change.
 export const address = (ref) => `/t/${encodeURIComponent(tenant)}/change?${new URLSearchParams({ project: ref.project_canonical, change: `${ref.branch}/${ref.change ?? ref.topic}` })}`;
 export const about = (ref) => el("span", {}, el("a", { href: address(ref) }, ref.subject || ref.id), el("span", { class: "small under" }, `${ref.project} · ${ref.id} · ${ref.branch}`));
 
-// A reason, where it is plain which change it is about.
+// A reason without the name of the change, where it is clear which change it is about.
 export const ofIt = (ref, line) => (line.startsWith(`${ref.key} `) ? `it${line.slice(ref.key.length)}` : line);
 
-// Who wrote, proposed and approved a change.
+// The people who wrote, proposed and approved a change.
 export const people = (ref) => [["Author", ref.author], ["Proposed by", ref.proposers.join(", ")], ["Approved by", ref.approvers.join(", ")]];
 
-// An address somebody else wrote: a link only where following it can do no harm.
+// An untrusted address: a link only if following it can do no harm.
 export function outside(url, text) {
   // Artifacts and changes name addresses that a job or a proposer
   // wrote: `javascript:` would run with the viewer's login.
@@ -202,7 +202,7 @@ export function outside(url, text) {
   return safe ? el("a", { href: url, rel: "noreferrer" }, text) : el("span", {}, text);
 }
 
-// A text with its addresses as links.
+// A string with its addresses as links.
 const ADDRESS = /https?:\/\/[^\s<>"'`]+[^\s<>"'`.,;:!?)\]}]/g;
 export function linked(text) {
   const found = [];
@@ -215,7 +215,7 @@ export function linked(text) {
 }
 
 export const facts = (rows) => el("dl", {}, rows.filter(([, v]) => v !== null && v !== undefined && v !== "").map(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]));
-// A row of several columns is a paragraph where there is little room: each cell is then after the name of its column.
+// On small screens, a row of several columns becomes a paragraph, in which the column's name precedes each cell.
 const WIDE_COLUMNS = 3;
 export const table = (names, rows, empty) => el("div", { class: "tablewrap", tabindex: 0, role: "group", "aria-label": "Table" }, el("table", { role: "table", class: names.length >= WIDE_COLUMNS ? "many" : null },
   el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, names.map((name) => el("th", { scope: "col", role: "columnheader" }, name)))),

@@ -1,22 +1,22 @@
-// How one file differs, as rows: one column, or before and after side by side.
+// The diff of one file as rows, in one column or side by side.
 import { el } from "./page.js";
 import { odd } from "./odd.js";
 
 const KIND = { "+": "plus", "-": "minus", " ": "same", "@": "hunk", "\\": "hunk" };
 const WORDS_MAX = 400;
 
-// Of a line that took the place of another: what is the same before and behind, in characters.
+// For a line that replaces another: the lengths of their common beginning and end, in characters.
 function middle(one, other) {
   if (one.length > WORDS_MAX || other.length > WORDS_MAX) return null;
   const most = Math.min(one.length, other.length);
   let before = 0, behind = 0;
   while (before < most && one[before] === other[before]) before++;
   while (behind < most - before && one[one.length - 1 - behind] === other[other.length - 1 - behind]) behind++;
-  // Lines that share less are not versions of each other, and marking nearly all of them tells nothing.
+  // Lines that share less are not versions of each other: marking almost everything would not help.
   return before + behind > most / 3 ? [before, behind] : null;
 }
 
-// Pairs of lines that were removed and added in their place, by their index.
+// Pairs of removed lines and the added lines that replace them, by index.
 function pairs(lines) {
   const found = new Map();
   for (let n = 0; n < lines.length; n++) {
@@ -39,7 +39,7 @@ function words(text, same) {
 
 const cell = (line, same) => [el("span", { class: "mark", "aria-hidden": "true" }, "+-".includes(line[0]) ? line[0] : ""), el("span", { class: "code" }, "+-".includes(line[0]) ? el("span", { class: "hidden" }, line[0] === "+" ? "added: " : "removed: ") : "", words(line[3], same), line[4] ? el("i", {}, ` … ${line[4].toLocaleString()} more bytes`) : "")];
 
-// `spot(side, number)`: what stands for the number of a line, which may be a button.
+// `spot(side, number)` returns what to show as the number of a line, which may be a button.
 export function rows(lines, wide, spot) {
   const partners = pairs(lines), same = (n) => (partners.has(n) ? middle(lines[n][3], lines[partners.get(n)][3]) : null);
   const number = (side, line) => el("span", { class: "no" }, line[side === "old" ? 1 : 2] ? spot(side, line[side === "old" ? 1 : 2]) : "");

@@ -1,14 +1,14 @@
-// Artifacts that a build left among its logs, shown beside their links. A page is framed without any permission, so that
-// it runs nothing and is of no origin; a text is set as text.
+// Previews of artifacts among a build's logs. A page is shown in a frame without any permission, so that it runs no
+// scripts and has no origin; text is inserted as text.
 import { bearing, el, tenant, token } from "./page.js";
 
-const MOST_BYTES = 262144;  // of a text that is shown
+const MOST_BYTES = 262144;  // limit on the text that is shown
 const PAGE = /^(text\/html|application\/xhtml)/, TEXT = /^(text\/|application\/(json|xml|yaml|x-yaml))/;
 
-// The path of a file among the logs of the build; empty for any other address that a job may have returned.
+// The path of a file among the logs of the build; empty for any other address, as a job may return any.
 function own(url, uuid) {
   const found = URL.canParse(url, location.href) ? new URL(url, location.href) : null;
-  // Jobs choose the addresses of their artifacts: only files of this very build are asked for with the viewer's rights.
+  // Jobs choose the addresses of their artifacts: only files of this build may be requested with the viewer's token.
   const below = found?.origin === location.origin && found.pathname.startsWith(`/t/${encodeURIComponent(tenant)}/logs/${encodeURIComponent(uuid)}/`);
   return below && !found.pathname.endsWith("/") ? found.pathname : "";
 }
@@ -26,15 +26,15 @@ async function text(place) {
 async function content(place, name) {
   const about = await ask(place, { method: "HEAD", headers: bearing() });
   const kind = about.headers.get("Content-Type") ?? "", image = kind.startsWith("image/");
-  if (!about.ok) return [note(about.status === 404 ? "The file is not kept any more." : `It cannot be read: the server answered ${about.status}.`)];
+  if (!about.ok) return [note(about.status === 404 ? "The file is no longer available." : `It cannot be read: the server answered ${about.status}.`)];
   if (!image && !PAGE.test(kind)) return TEXT.test(kind) ? text(place) : [note(`There is no preview of ${kind}. Follow the link to get the file.`)];
-  // An image or a frame is requested by the browser itself, which sends a cookie but no token.
+  // The browser itself requests an image or a frame: it sends a cookie but no token.
   if (token() && !(await ask(place, { method: "HEAD" })).ok) return [note("Pages and images cannot be shown with a token. Log in with a provider to see them here.")];
-  // An empty `sandbox` forbids scripts, forms and navigation and gives the page an origin of its own.
+  // An empty `sandbox` forbids scripts, forms and navigation, and gives the page an opaque origin.
   return [image ? el("img", { src: place, alt: name }) : el("iframe", { src: place, sandbox: "", referrerpolicy: "no-referrer", title: `Preview of ${name}` })];
 }
 
-// What unfolds to the artifact, which is asked for then; nothing for what is elsewhere.
+// A preview that is loaded when it is opened; null for an artifact that is not among the logs.
 export function preview(artifact, uuid) {
   const place = own(artifact.url, uuid);
   if (!place) return null;

@@ -1,25 +1,26 @@
-// What follows from the order of a queue: what rests on what, how it is drawn, and when it ends.  No page, no clock.
+// Computations on the order of a queue: dependent items, the drawing of the graph, and estimates of the end.  This module
+// uses neither the page nor the clock.
 
 const COLUMNS_MAX = 5;
 
-// Item -> how many rest on it, directly or through others: they are tested anew when it fails.
+// Item -> the number of items that are tested on top of it, directly or indirectly: if it fails, they are tested again.
 export function resting(items) {
   const found = new Map(items.map((item) => [item.id, 0])), ahead = new Map(items.map((item) => [item.id, item.item_ahead]));
   for (const item of items) {
     const passed = new Set([item.id]);
-    // Guarded against circles: the page draws what it is told and must end in any case.
+    // Guarded against circles, so that this ends whatever the server sends.
     for (let one = ahead.get(item.id); one && !passed.has(one) && found.has(one); one = ahead.get(one)) { passed.add(one); found.set(one, found.get(one) + 1); }
   }
   return found;
 }
 
-// Item -> its part of the graph: the column it is in, the columns that pass it, and those that begin at it.  The last that
-// rests on an item goes on in its column; others have one of their own, so that no line passes what it does not rest on.
+// Item -> its part of the graph: its own column, the columns that pass it, and those that begin at it.  The last item on top
+// of an item continues its column; others get a column of their own, so that no line passes an item it does not belong to.
 export function rails(items) {
   const place = new Map(items.map((item, n) => [item.id, n])), children = items.map(() => []);
   items.forEach((item, n) => { const ahead = place.get(item.item_ahead); if (ahead !== undefined && ahead < n) children[ahead].push(n); });
   const column = new Array(items.length).fill(-1), until = [], drawn = [];
-  // Beyond the last column, lines share it: a crowded picture is better than one wider than the page.
+  // When all columns are in use, lines share the last one: a crowded graph is better than one wider than the page.
   const free = (from) => { let one = 0; while (one < COLUMNS_MAX - 1 && (until[one] ?? -1) > from) one++; return one; };
   items.forEach((item, n) => {
     const up = column[n] >= 0;
@@ -36,7 +37,7 @@ export function rails(items) {
   return new Map(items.map((item, n) => [item.id, { ...drawn[n], through: [...new Set(passing[n])].sort(), width }]));
 }
 
-// Milliseconds until the last of these jobs ends; null: nobody knows.  Jobs to come count as long as they usually take.
+// Milliseconds until the last of these jobs ends, if jobs that have not begun take as long as estimated; null: unknown.
 export function jobsLeft(jobs, now) {
   const ends = new Map();
   for (const job of jobs) {
@@ -48,7 +49,7 @@ export function jobsLeft(jobs, now) {
   return ends.size ? Math.max(...ends.values()) : null;
 }
 
-// As `jobsLeft`, of an item that lands after everything that is ahead of it and does not fail.
+// Like `jobsLeft`, for an item that lands after all items ahead of it that do not fail.
 export function itemLeft(item, line, now) {
   let most = jobsLeft(item.jobs, now);
   for (const one of line) {

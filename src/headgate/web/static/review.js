@@ -1,4 +1,4 @@
-// What a change of plain git changes, file by file, what people say of it, and approving it.
+// The review of a change of plain git: its diff, file by file, people's remarks, and approval.
 import { api, el, fetched, sent, table, showError } from "./page.js";
 import { button, may } from "./acts.js";
 import { keep } from "./live.js";
@@ -6,7 +6,7 @@ import { remarked } from "./linecomments.js";
 import { odd } from "./odd.js";
 import { rows } from "./patch.js";
 
-const STATUS = { A: "added", D: "deleted", M: "changed", R: "renamed", C: "copied", T: "of another type" };
+const STATUS = { A: "added", D: "deleted", M: "changed", R: "renamed", C: "copied", T: "type changed" };
 const MODES = { "100644": "file", "100755": "executable file", "120000": "link", "160000": "submodule", "000000": "nothing" };
 const OPEN_AT_FIRST = 15, OPEN_BYTES = 200000, EVERY_MS = 15000;
 const wideEnough = matchMedia("(min-width: 75rem)");
@@ -20,7 +20,7 @@ export class Review {
     this.names = names;
     this.ref = ref;
     this.remarks = [];
-    this.comments = []; // what jobs say of lines
+    this.comments = []; // comments of jobs on lines
     this.files = new Map();
     this.before = Promise.resolve();
     this.one = "";
@@ -28,23 +28,23 @@ export class Review {
     this.list = el("div", { class: "files" });
     this.head = el("div");
     this.talk = el("div", { class: "talk" });
-    this.status = el("p", { class: "note", role: "status" }, "Reading what it changes…");
+    this.status = el("p", { class: "note", role: "status" }, "Reading the changes…");
   }
 
   query(more) { return new URLSearchParams({ ...this.names, ...(this.one ? { commit: this.one } : {}), ...more }); }
 
   async begin() {
-    this.place.replaceChildren(el("h2", {}, "What it changes"), this.status, this.head, this.list, el("h2", {}, "What people say"), this.talk);
+    this.place.replaceChildren(el("h2", {}, "Diff"), this.status, this.head, this.list, el("h2", {}, "Remarks"), this.talk);
     wideEnough.addEventListener("change", () => this.redraw());
     await this.load();
     this.listen();
   }
 
-  // Until a later patchset takes the place of this one.
+  // Runs until a later patchset replaces this one.
   listen() {
     keep(async () => {
       if (!this.talk.isConnected) return null;
-      // While somebody writes, nothing is drawn again: their text would be lost.
+      // Do not redraw while somebody writes, as their text would be lost.
       if (!this.place.querySelector("form.say")) await this.hear();
       return EVERY_MS;
     }, () => {});
@@ -68,7 +68,7 @@ export class Review {
     const side = el("input", { type: "checkbox", checked: this.wide, onchange: () => { this.wide = side.checked; localStorage.setItem(SIDE_KEY, side.checked ? "yes" : "no"); this.redraw(); } });
     const all = el("button", { type: "button", onclick: () => this.unfold() }, "Unfold all");
     return [
-      review.landed ? el("p", { class: "note" }, "It has landed: this is its last commit alone.") : "",
+      review.landed ? el("p", { class: "note" }, "The change has landed: only its last commit is shown.") : "",
       this.acts(),
       shown.length ? el("details", {}, el("summary", {}, shown.length === 1 ? "1 commit" : `${shown.length}${review.more_commits ? " or more" : ""} commits`), table(["Commit", "Subject", "Author", "When"], shown.map((one) => [el("code", {}, one.id.slice(0, 8)), el("span", {}, odd(one.subject), one.parents.length > 1 ? el("span", { class: "small" }, " a merge") : ""), el("span", {}, odd(one.author)), one.at_s ? at(one.at_s * 1000) : ""]))) : "",
       el("div", { class: "tools" }, el("label", { for: "which-commit" }, "Show "), pick, wideEnough.matches ? el("label", {}, side, " Side by side") : "", review.total ? all : "", el("span", { class: "small" }, `${review.total.toLocaleString()} ${review.total === 1 ? "file differs" : "files differ"}${review.base ? ` from ${review.base.slice(0, 8)}` : ""}`)),
@@ -79,14 +79,14 @@ export class Review {
     const { review, ref } = this, { approving } = review, mine = this.approved(approving.who), what = ref.subject || ref.id;
     const send = (verb, more) => ({ reason }) => sent("POST", `${api}/${verb}`, { ...this.names, patchset: review.commit, reason, ...more });
     const done = () => this.hear().then(() => this.head.replaceChildren(...this.top()));
-    const exactly = `Exactly this commit: ${review.commit}. The next patchset is not approved.`;
+    const exactly = `This approves exactly the commit ${review.commit}. A later patchset needs another approval.`;
     const bar = el("div", { class: "acts" });
     if (review.landed || ref.state !== "open") return bar;
     if (approving.may) bar.append(
-      button({ permission: "approve", label: "Approve", title: `Approve ${what} as ${approving.who}?`, verb: "Approve it", what: `${exactly} It is tested in each pipeline that waits for this approval, and may land from there. What it is worth the pipelines say; some do not count who proposed it.`, send: send("approve", {}), done }),
-      ...(mine ? [button({ permission: "approve", label: "Take the approval back", title: `Take back your approval of ${what}?`, verb: "Take it back", what: "Where a pipeline needs it, the change leaves that queue, and what is behind it is tested anew without it.", send: send("approve", { withdraw: true }), done })] : []));
-    else may("approve").then((granted) => { if (granted) bar.append(el("p", { class: "note" }, `You cannot approve it on this page: ${approving.why}. By a push:`, " ", el("code", {}, approving.command))); });
-    if (review.may_recheck) bar.append(button({ permission: "enqueue", label: "Test again", title: `Test ${what} again?`, verb: "Test it again", what: "It is taken up as when it was proposed, and as when it was approved if it is. Where it is being tested already, nothing happens. Nothing else is tested anew.", send: send("recheck", {}), done }));
+      button({ permission: "approve", label: "Approve", title: `Approve ${what} as ${approving.who}?`, verb: "Approve it", what: `${exactly} Each pipeline that waits for this approval tests the change, and may land it. The requirements of a pipeline decide whether the approval counts; some ignore those of the proposer.`, send: send("approve", {}), done }),
+      ...(mine ? [button({ permission: "approve", label: "Withdraw approval", title: `Withdraw your approval of ${what}?`, verb: "Withdraw it", what: "The change leaves the queues of pipelines that need the approval, and the changes behind it are tested again without it.", send: send("approve", { withdraw: true }), done })] : []));
+    else may("approve").then((granted) => { if (granted) bar.append(el("p", { class: "note" }, `You cannot approve this change on this page: ${approving.why}. To approve by a push:`, " ", el("code", {}, approving.command))); });
+    if (review.may_recheck) bar.append(button({ permission: "enqueue", label: "Test again", title: `Test ${what} again?`, verb: "Test it again", what: "The change is enqueued as when it was proposed and, if it is approved, as when it was approved. Pipelines that are already testing it ignore this. Nothing else is tested again.", send: send("recheck", {}), done }));
     bar.append(el("details", { class: "command" }, el("summary", {}, "Approve by a push"), el("pre", {}, approving.command)));
     return bar;
   }
@@ -109,10 +109,10 @@ export class Review {
       const more = el("button", { type: "button", onclick: async () => {
         more.disabled = true;
         try { const next = await fetched(`${api}/review?${this.query({ page: page + 1 })}`); more.remove(); this.add(next.files, page + 1); } catch (error) { more.textContent = error.message; }
-      } }, `Show more files: ${left.toLocaleString()} are left`);
+      } }, `Show more files (${left.toLocaleString()})`);
       this.list.append(more);
     }
-    if (!this.review.total) this.list.append(el("p", { class: "empty" }, "It changes no file."));
+    if (!this.review.total) this.list.append(el("p", { class: "empty" }, "The change has no differences."));
   }
 
   unfold() { for (const { node } of [...this.files.values()].slice(0, 50)) node.open = true; }
@@ -145,7 +145,7 @@ export class Review {
     waits.remove();
   }
 
-  // One file after the other: a server bounds what one browser asks at once.
+  // Request one file after the other, as the server limits simultaneous requests.
   next(ask) {
     const pending = this.before.then(() => ask().catch((error) => { if (error.status) throw error; return ask(); }));
     this.before = pending.catch(() => null);
@@ -157,9 +157,9 @@ export class Review {
     if (!from) body.replaceChildren();
     body.querySelector(":scope > button")?.remove();
     view.parts.slice(from).forEach((part) => {
-      const spot = (side, number) => (this.review.may_comment ? el("button", { type: "button", "aria-label": `Say something of line ${number} ${side === "old" ? "before" : "after"}`, onclick: (event) => this.write(event.currentTarget.closest(".line, .two").parentNode.matches(".two") ? event.currentTarget.closest(".two") : event.currentTarget.closest(".line"), { file: file.path, side, line: number }) }, String(number)) : String(number));
-      if (part.binary) body.append(el("p", { class: "note" }, "Not text: what differs is not shown."));
-      else if (!part.lines.length) body.append(el("p", { class: "note" }, "Its contents are the same."));
+      const spot = (side, number) => (this.review.may_comment ? el("button", { type: "button", "aria-label": `Comment on line ${number} ${side === "old" ? "before" : "after"}`, onclick: (event) => this.write(event.currentTarget.closest(".line, .two").parentNode.matches(".two") ? event.currentTarget.closest(".two") : event.currentTarget.closest(".line"), { file: file.path, side, line: number }) }, String(number)) : String(number));
+      if (part.binary) body.append(el("p", { class: "note" }, "Binary file: differences are not shown."));
+      else if (!part.lines.length) body.append(el("p", { class: "note" }, "The content is the same."));
       else body.append(el("div", { class: wide ? "lines wide" : "lines" }, rows(part.lines, wide, spot)));
       if (part.ends) body.append(el("p", { class: "note" }, part.ends));
     });
@@ -194,7 +194,7 @@ export class Review {
     return this.remarks.filter((one) => !one.reply && of(one)).map((one) => [one, ...(answers.get(one.id) ?? [])]);
   }
 
-  // Only verified remarks settle a thread: anybody who may push notes could write an unsigned one.
+  // Only verified remarks resolve a thread: anybody who may push notes could write an unsigned one.
   settled(thread) { return thread.filter((one) => one.verified && one.resolved !== null).at(-1)?.resolved === true; }
 
   place_remarks(view) {
@@ -211,7 +211,7 @@ export class Review {
     }
   }
 
-  // What jobs say, under the line that it is of; what is of the file, or of a line that is not shown, is above it.
+  // Comments of jobs are below their lines; those on the file, or on a line that is not shown, are above the diff.
   place_comments(view, comments) {
     const last = new Map(), above = comments.filter((one) => {
       const row = one.line ? view.body.querySelector(`.lines > [data-new="${Number(one.line)}"]`) : null, node = remarked(one, true);
@@ -230,14 +230,14 @@ export class Review {
     const settled = this.settled(thread), [first] = thread;
     const node = el("div", { class: `thread card${settled ? " settled" : ""}` }, where ? el("p", { class: "small" }, where) : "", thread.map((one) => this.remark(one)));
     if (this.review?.may_comment && first.commit === this.review.commit) node.append(el("div", { class: "acts" },
-      el("button", { type: "button", class: "act", onclick: (event) => this.write(event.currentTarget.parentNode, { reply: first.id }) }, "Answer"),
-      el("button", { type: "button", class: "act", onclick: (event) => this.say({ reply: first.id, resolved: !settled }, event.currentTarget) }, settled ? "Not settled" : "Settled")));
+      el("button", { type: "button", class: "act", onclick: (event) => this.write(event.currentTarget.parentNode, { reply: first.id }) }, "Reply"),
+      el("button", { type: "button", class: "act", onclick: (event) => this.say({ reply: first.id, resolved: !settled }, event.currentTarget) }, settled ? "Reopen" : "Resolve")));
     return node;
   }
 
   remark(one) {
-    const verdict = one.word ? el("p", {}, el("span", { class: `result ${one.word === "approved" ? "good" : "mute"}` }, one.word === "approved" ? "approved this commit" : "took the approval back"), one.text ? ": " : "", odd(one.text)) : one.text ? el("p", { class: "remarktext" }, odd(one.text)) : "";
-    return el("div", { class: "remark" }, el("p", { class: "small" }, el("b", {}, odd(one.who)), one.verified ? "" : el("span", { class: "result bad", title: "Nothing proves who wrote this." }, " unverified"), " ", at(one.at), this.review && one.commit !== this.review.commit ? ` of the patchset ${one.commit.slice(0, 8)}` : "", one.resolved === true ? " settled it" : one.resolved === false ? " says it is not settled" : ""), verdict);
+    const verdict = one.word ? el("p", {}, el("span", { class: `result ${one.word === "approved" ? "good" : "mute"}` }, one.word === "approved" ? "approved this commit" : "withdrew the approval"), one.text ? ": " : "", odd(one.text)) : one.text ? el("p", { class: "remarktext" }, odd(one.text)) : "";
+    return el("div", { class: "remark" }, el("p", { class: "small" }, el("b", {}, odd(one.who)), one.verified ? "" : el("span", { class: "result bad", title: "There is no proof of who wrote this." }, " unverified"), " ", at(one.at), this.review && one.commit !== this.review.commit ? ` of the patchset ${one.commit.slice(0, 8)}` : "", one.resolved === true ? " resolved it" : one.resolved === false ? " reopened it" : ""), verdict);
   }
 
   all(more, unread) {
@@ -245,15 +245,15 @@ export class Review {
       const [{ file, line, side }] = thread;
       return this.thread(thread, file ? el("span", {}, odd(file), line ? `, line ${line}${side === "old" ? " before" : ""}` : "") : "");
     });
-    const write = this.review?.may_comment ? el("button", { type: "button", onclick: () => this.write(write, {}) }, "Say something") : null;
-    this.talk.replaceChildren(...[threads.length ? threads : el("p", { class: "empty" }, "Nothing yet."), more ? el("p", { class: "note" }, `${more.toLocaleString()} later remarks are not shown.`) : "", unread.length ? el("p", { class: "note bad" }, `So much is said of ${unread.map((one) => one.slice(0, 8)).join(", ")} that it is not read.`) : "", write ?? ""].flat().filter(Boolean));
+    const write = this.review?.may_comment ? el("button", { type: "button", onclick: () => this.write(write, {}) }, "Comment") : null;
+    this.talk.replaceChildren(...[threads.length ? threads : el("p", { class: "empty" }, "No remarks yet."), more ? el("p", { class: "note" }, `${more.toLocaleString()} later remarks are not shown.`) : "", unread.length ? el("p", { class: "note bad" }, `The remarks on ${unread.map((one) => one.slice(0, 8)).join(", ")} are not shown, as there are too many.`) : "", write ?? ""].flat().filter(Boolean));
   }
 
   write(after, about) {
     this.place.querySelector("form.say")?.remove();
     const text = el("textarea", { rows: 4, required: true, maxlength: 10000, "aria-label": about.line ? `Your remark on line ${about.line}` : "Your remark" });
-    const wrong = el("p", { class: "note bad", role: "alert" }), go = el("button", { class: "go" }, "Say it");
-    const form = el("form", { class: "say card" }, text, wrong, el("div", { class: "tools" }, go, el("button", { type: "button", onclick: () => form.remove() }, "Leave it")));
+    const wrong = el("p", { class: "note bad", role: "alert" }), go = el("button", { class: "go" }, "Send");
+    const form = el("form", { class: "say card" }, text, wrong, el("div", { class: "tools" }, go, el("button", { type: "button", onclick: () => form.remove() }, "Cancel")));
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
       wrong.textContent = "";

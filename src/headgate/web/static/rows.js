@@ -1,4 +1,4 @@
-// A list that comes whole, however long: filtered by words, drawn a page at a time, and both are in the address.
+// A list that is loaded completely: filtered by words and shown page by page; the address contains filter and page.
 import { el, main, nav, table } from "./page.js";
 import { renew, watch } from "./live.js";
 const PAGE_ROWS = 100;
@@ -22,11 +22,11 @@ export function rows(about) {
   function draw() {
     const words = filter.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
     const fitting = words.length ? found.filter(([text]) => words.every((word) => text.includes(word))) : found;
-    // The list may have become shorter since the address was made.
+    // The list may have become shorter since.
     if (skip >= fitting.length) skip = 0;
     count.textContent = words.length ? `${fitting.length.toLocaleString()} of ${found.length.toLocaleString()}` : found.length ? found.length.toLocaleString() : "";
-    return [about.above?.(...answers) ?? "", table(about.heads, fitting.slice(skip, skip + PAGE_ROWS).map(([, cells]) => cells()), words.length ? "Nothing fits the filter." : about.empty),
-      fitting.length > PAGE_ROWS ? el("nav", { class: "tools", "aria-label": "More rows" }, button("← Back", Math.max(0, skip - PAGE_ROWS), skip > 0), button("On →", skip + PAGE_ROWS, skip + PAGE_ROWS < fitting.length), el("span", { class: "small" }, `${(skip + 1).toLocaleString()} to ${Math.min(fitting.length, skip + PAGE_ROWS).toLocaleString()} of ${fitting.length.toLocaleString()}`)) : ""];
+    return [about.above?.(...answers) ?? "", table(about.heads, fitting.slice(skip, skip + PAGE_ROWS).map(([, cells]) => cells()), words.length ? "Nothing matches the filter." : about.empty),
+      fitting.length > PAGE_ROWS ? el("nav", { class: "tools", "aria-label": "More rows" }, button("← Previous", Math.max(0, skip - PAGE_ROWS), skip > 0), button("Next →", skip + PAGE_ROWS, skip + PAGE_ROWS < fitting.length), el("span", { class: "small" }, `${(skip + 1).toLocaleString()} to ${Math.min(fitting.length, skip + PAGE_ROWS).toLocaleString()} of ${fitting.length.toLocaleString()}`)) : ""];
   }
   return watch(about.urls, body, (...got) => {
     answers = got;

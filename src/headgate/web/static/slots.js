@@ -1,4 +1,4 @@
-// Times that are cut into slots of equal length, in UTC, as the server counts them: which there are, and what they are called.
+// Slots of time of equal length in UTC, as the server counts them, and their names.
 import { el, instant, table } from "./page.js";
 
 const USUAL = 30, BY_WEEK = 90, MOST = 365;
@@ -10,7 +10,7 @@ export const nameOf = (start, slot) => (slot === "hour" ? start.slice(0, 16).rep
 export const share = (some, all) => (all ? ` (${Math.round(100 * some / all)} %)` : "");
 const HEADS = { week: "Week from", day: "Day", hour: "Hour" };
 
-// Every slot of the time, also those in which nothing ended and those that were not counted: [{ at, one, text }], where `text` tells what `tell` says of the slot.
+// All slots of the period, including empty ones and those that were not counted: [{ at, one, text }], where `tell` returns the description in `text`.
 export function everySlot(found, slot, nothing, tell) {
   const last = +instant(found.end_time), from = found.complete_from ? +instant(found.complete_from) : 0, known = new Map(found.slots.map((one) => [one.start_time, one])), all = [];
   for (let now = +instant(found.start_time), next; now < last; now = next) {
@@ -21,9 +21,9 @@ export function everySlot(found, slot, nothing, tell) {
   return all;
 }
 
-export const incomplete = (found) => (found.complete_from ? el("p", { class: "note" }, `There is more than one answer can count: only what ended from ${found.complete_from.replace("T", " ")} UTC on is counted.`) : "");
+export const incomplete = (found) => (found.complete_from ? el("p", { class: "note" }, `There are too many buildsets to count: only those that ended since ${found.complete_from.replace("T", " ")} UTC are included.`) : "");
 
-// The numbers of a chart as a table, latest first; once opened, it stays open when the page is drawn again. `cells`: those of a row, after its time.
+// The numbers of a chart as a table, latest first; once opened, it stays open when the page is redrawn. `cells` returns the cells of a row after its time.
 const opened = new Set();
 export function asTable(name, found, slot, heads, cells) {
   const rows = found.slots.map((one) => [nameOf(one.start_time, slot), ...cells(one)]).reverse();

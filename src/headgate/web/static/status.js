@@ -4,7 +4,7 @@ import { button, named, post, project } from "./acts.js";
 import { itemLeft, rails, resting } from "./queue.js";
 
 nav("status", tenant);
-const MANY = 30; // items; beyond that they are shown closed
+const MANY = 30; // with more items, they are shown folded
 const query = new URLSearchParams(location.search);
 const KINDS = [["", "All items"], ["failing", "Failing"], ["running", "Running"], ["passed", "Passed"], ["waiting", "Waiting"]];
 const filter = el("input", { type: "search", placeholder: "Filter by project, change, branch  ( / )", "aria-label": "Filter items", value: query.get("q") ?? "", oninput: () => { remember(); draw(); } });
@@ -25,7 +25,7 @@ function remember() {
   history.replaceState(null, "", params.size ? `?${params}` : location.pathname);
 }
 
-// Keyed update: nodes are kept, moved and changed in place, so that nothing flickers and focus stays.
+// Keyed update: nodes are moved and changed in place, so that nothing flickers and the focus stays.
 function sync(parent, wanted) {
   const known = new Map([...parent.children].map((node) => [node.dataset.key, node]));
   wanted.forEach(([key, make, fill, value], index) => {
@@ -33,7 +33,7 @@ function sync(parent, wanted) {
     known.delete(key);
     if (!node) { node = make(); node.dataset.key = key; }
     if (parent.children[index] !== node) parent.insertBefore(node, parent.children[index] ?? null);
-    // Compared by identity: `shownAs` returns the same object while nothing is different.
+    // Compared by identity: `shownAs` returns the same object as long as nothing has changed.
     if (node.shown !== value) { node.shown = value; fill(node, value); }
   });
   for (const node of known.values()) node.remove();
@@ -57,17 +57,17 @@ function fillJob(node, job) {
   if (!job.running) bar.firstChild.style.transform = "";
   as(result, `result ${kind}`);
   result.title = job.error || job.waiting_status || "";
-  set(why, job.result ? job.error : job.waiting_status ? `waits for ${job.waiting_status}` : job.paused ? "paused: what depends on it runs" : "");
+  set(why, job.result ? job.error : job.waiting_status ? `waits for ${job.waiting_status}` : job.paused ? "paused: the jobs that depend on it run" : "");
   if (job.running) running.set(node, job); else running.delete(node);
   if (job.running) tick(node, job);
-  else set(result, job.result ? job.result : paused ? "paused" : job.retry ? `again, try ${job.tries}` : job.uuid ? "queued" : "waiting");
+  else set(result, job.result ? job.result : paused ? "paused" : job.retry ? `attempt ${job.tries}` : job.uuid ? "queued" : "waiting");
 }
 
-// What time alone changes.
+// Update what changes with time.
 function tick(node, job) {
   const [, bar, result] = node.children;
   const elapsed = job.start_time ? now() - job.start_time * 1000 : null, estimate = job.estimated_time ? job.estimated_time * 1000 : null;
-  if (estimate && elapsed !== null) bar.firstChild.style.transform = `scaleX(${Math.min(.97, Math.max(.03, elapsed / estimate)).toFixed(3)})`; // which lays out nothing
+  if (estimate && elapsed !== null) bar.firstChild.style.transform = `scaleX(${Math.min(.97, Math.max(.03, elapsed / estimate)).toFixed(3)})`; // a transform needs no layout
   if (job.pre_fail) return set(result, "failing");
   set(result, elapsed === null ? "running" : estimate > elapsed ? `${took(elapsed)} of ~${took(estimate)}` : `running ${took(elapsed)}`);
 }
@@ -86,7 +86,7 @@ function makeItem() {
   return node;
 }
 
-// The lines between what rests on what, in the gutter of one item.
+// The lines between an item and those on top of it, in the gutter of one item.
 function fillRail(node, rail) {
   const line = (name, left, width) => {
     const one = el("i", { class: name });
@@ -115,8 +115,8 @@ function fillItem(node, shownNow) {
   toggle.setAttribute("aria-expanded", String(shown));
   toggle.title = `${ref.project_canonical} ${ref.ref}`;
   set(subject, ref.subject || ref.ref);
-  set(small, `${ref.project} · ${refName(ref)} · ${ref.branch}${item.refs.length > 1 ? ` · as one with ${item.refs.slice(1).map(refName).join(", ")}` : ""}${item.live ? "" : " · needed by the change below"}${item.phase ? ` · ${item.phase}` : ""}${apart ? " · tested without what fails above" : ""}`);
-  dots.hidden = !item.jobs.length; // a picture of nothing has no name
+  set(small, `${ref.project} · ${refName(ref)} · ${ref.branch}${item.refs.length > 1 ? ` · together with ${item.refs.slice(1).map(refName).join(", ")}` : ""}${item.live ? "" : " · needed by the change below"}${item.phase ? ` · ${item.phase}` : ""}${apart ? " · tested without the failing change above" : ""}`);
+  dots.hidden = !item.jobs.length; // an empty picture needs no label
   dots.setAttribute("aria-label", `${done} of ${item.jobs.length} jobs done${bad ? `, ${bad} failed` : ""}${free ? `, ${free} non-voting failed` : ""}`);
   dots.setAttribute("role", "img");
   sync(dots, item.jobs.map((job) => [job.name, makeDot, fillDot, job]));
@@ -124,59 +124,59 @@ function fillItem(node, shownNow) {
   tell(clock, shownNow);
   const roles = [["by", [ref.owner.replace(/\s*<.*/, "")]], ["proposed by", ref.proposers], ["approved by", ref.approvers]].filter(([, names]) => names.join(""));
   const ahead = items.get(item.item_ahead)?.refs[0];
-  const rests = gated && item.live ? `${ahead ? `Rests on ${refName(ahead)} of ${ahead.project}. ` : ""}${behind ? `If it fails, ${behind === 1 ? "1 change behind it is" : `${behind} changes behind it are`} tested anew.` : ""}` : "";
+  const rests = gated && item.live ? `${ahead ? `Tested on top of ${refName(ahead)} of ${ahead.project}. ` : ""}${behind ? `If it fails, ${behind === 1 ? "1 change behind it is" : `${behind} changes behind it are`} tested again.` : ""}` : "";
   people.replaceChildren(...(shown ? [roles.map(([what, names]) => `${what} ${names.join(", ")}`).join(" · "), ...(ref.change ? [" ", el("a", { href: address(ref) }, "When will it land?")] : []), ...(rests ? [el("span", { class: "under" }, rests)] : [])] : []));
-  set(reasons, item.failing_reasons.length ? `Fails because ${item.failing_reasons.join(", ")}` : "");
+  set(reasons, item.failing_reasons.length ? `Failing: ${item.failing_reasons.join(", ")}` : "");
   sync(jobs, shown ? item.jobs.map((job) => [job.name, makeJob, fillJob, job]) : []);
   if (item.jobs.length && shown) jobs.removeAttribute("hidden"); else jobs.setAttribute("hidden", "");
   if (!shown || !item.live) acts.replaceChildren();
   else if (!acts.firstChild) acts.append(...itemActs(item.id));
 }
 
-// How long it has waited, how long it will, and how many rest on it.
+// How long the item has waited, how long it will, and how many are on top of it.
 function tell(clock, { item, behind, line, gated }) {
   const left = itemLeft(item, line, now());
-  const ends = item.failing_reasons.length || !item.live ? "" : !item.active ? "begins when there is room in the window" : left === null ? "" : !left ? "its jobs are done" : `${gated ? "lands" : "ends"} in about ${took(Math.max(60_000, Math.ceil(left / 60_000) * 60_000)).replace(/ 00s$/, "")}`;
-  set(clock, [`came ${ago(now() - item.enqueue_time)}`, ends, behind && gated ? `${behind} ${behind === 1 ? "rests" : "rest"} on it` : ""].filter(Boolean).join(" · "));
+  const ends = item.failing_reasons.length || !item.live ? "" : !item.active ? "waits for room in the window" : left === null ? "" : !left ? "all jobs have ended" : `${gated ? "lands" : "ends"} in about ${took(Math.max(60_000, Math.ceil(left / 60_000) * 60_000)).replace(/ 00s$/, "")}`;
+  set(clock, [`enqueued ${ago(now() - item.enqueue_time)}`, ends, behind && gated ? `${behind} on top of it` : ""].filter(Boolean).join(" · "));
 }
 
-// --- what people do by hand: with what is in the queues when they are asked, not when the button was made
+// --- manual actions, on the state of the queues when the dialog is opened, not when the button was made
 const place = (id) => status.pipelines.flatMap((p) => p.change_queues.map((q) => ({ p, q, ids: q.heads.flat() }))).find(({ ids }) => ids.includes(id));
 const titleOf = (id) => { const ref = items.get(id)?.refs[0]; return ref ? `${ref.id || ref.ref} of ${ref.project}` : "it"; };
 const after = (id) => resting(place(id)?.ids.map((other) => items.get(other)).filter(Boolean) ?? []).get(id) ?? 0;
-const anew = (n, how) => (n ? `${n === 1 ? "1 change behind it is" : `${n} changes behind it are`} tested anew${how}.` : "Nothing else is tested anew.");
+const again = (n, how) => (n ? `${n === 1 ? "1 change behind it is" : `${n} changes behind it are`} tested again${how}.` : "Nothing else is tested again.");
 
 function itemActs(id) {
-  // Looked up when the dialog is confirmed: the item may have moved or left while somebody typed the reason.
-  const there = () => { if (!place(id)) throw new Error("It has left the queue meanwhile."); return { pipeline: place(id).p.name, ref: items.get(id).refs[0] }; };
-  const out = { permission: "dequeue", label: "Dequeue", title: () => `Take ${titleOf(id)} out of ${place(id)?.p.name ?? "its pipeline"}?`, verb: "Take it out",
-    what: () => `Its builds are stopped, and it is told so. ${anew(after(id), " without it")}`,
+  // Looked up when the dialog is confirmed, as the item may have moved or left while somebody typed the reason.
+  const there = () => { if (!place(id)) throw new Error("The item has left the queue in the meantime."); return { pipeline: place(id).p.name, ref: items.get(id).refs[0] }; };
+  const out = { permission: "dequeue", label: "Dequeue", title: () => `Dequeue ${titleOf(id)} from ${place(id)?.p.name ?? "its pipeline"}?`, verb: "Dequeue it",
+    what: () => `Its builds are canceled, and this is reported on the change. ${again(after(id), " without it")}`,
     send: ({ reason }) => { const { pipeline, ref } = there(); return post(project(ref, "dequeue"), { pipeline, ...named(ref), reason }); } };
   const first = { permission: "promote", label: "Promote", title: () => `Move ${titleOf(id)} to the head of its queue?`, verb: "Move it",
-    what: () => { const ids = place(id)?.ids ?? []; return ids.length > 1 ? `It and what comes behind it, up to ${ids.length} changes, are tested anew on what is then ahead.` : "It is alone in its queue."; },
+    what: () => { const ids = place(id)?.ids ?? []; return ids.length > 1 ? `It and the changes that are then behind it, up to ${ids.length} changes, are tested again on their new base.` : "It is the only item of its queue."; },
     send: ({ reason }) => { const { pipeline, ref } = there(); return post("promote", { pipeline, changes: [ref.id || ref.ref], reason }); } };
   return [button(out), button(first)];
 }
 
 function enqueue() {
-  return button({ permission: "enqueue", label: "Enqueue…", title: "Put a change into a pipeline", verb: "Enqueue", what: "All its jobs are run in that pipeline. One that lands takes what meets its requirements. Nothing else is tested anew.",
+  return button({ permission: "enqueue", label: "Enqueue…", title: "Enqueue a change into a pipeline", verb: "Enqueue", what: "All its jobs run in that pipeline. A pipeline that lands changes accepts only changes that meet its requirements. Nothing else is tested again.",
     fields: [{ name: "pipeline", label: "Pipeline", required: true }, { name: "project", label: "Project", required: true }, { name: "change", label: "Change, or a ref that begins with refs/", required: true }],
     send: ({ project: name, pipeline, change, reason }) => post(project({ project: name }, "enqueue"), { pipeline, ...(change.startsWith("refs/") ? { ref: change } : { change }), reason }) });
 }
 
 function reread() {
-  return button({ permission: "*", label: "Reconfigure", title: `Read the configuration of ${tenant} anew?`, what: "It is read from every project. What is in the queues is tested anew where its jobs are then others.", send: (body) => post("reconfigure", body) });
+  return button({ permission: "*", label: "Reconfigure", title: `Read the configuration of ${tenant} again?`, what: "It is read from every project. Items in the queues are tested again if their jobs change.", send: (body) => post("reconfigure", body) });
 }
 
 function gate(name) {
-  const shut = { permission: "set-tenant-state", label: "Close", title: `Close ${name}?`, why: true, what: "Nothing lands from it until somebody opens it. Changes are tested as ever; nothing is tested anew.", send: ({ reason }) => post("close", { pipeline: name, reason }) };
-  const open = { permission: "set-tenant-state", label: "Open", title: `Open ${name}?`, what: "What has passed lands, in the order of the queue. Nothing is tested anew.", send: ({ reason }) => post("open", { pipeline: name, reason }) };
+  const shut = { permission: "set-tenant-state", label: "Close", title: `Close ${name}?`, why: true, what: "Nothing lands from it until somebody opens it. Changes are still tested; nothing is tested again.", send: ({ reason }) => post("close", { pipeline: name, reason }) };
+  const open = { permission: "set-tenant-state", label: "Open", title: `Open ${name}?`, what: "Changes that have passed land, in the order of the queue. Nothing is tested again.", send: ({ reason }) => post("open", { pipeline: name, reason }) };
   return [el("span", { class: "shut" }, button({ ...shut, name: `Close ${name}` })), el("span", { class: "open" }, button({ ...open, name: `Open ${name}` }))];
 }
 
 const makeEdge = () => el("p", { class: "edge small" });
 const makeQueue = () => el("section", { class: "queue" }, el("h3", { class: "name" }), el("div"));
-const memory = new Map(); // item -> what it was shown as; the same object while nothing is different
+const memory = new Map(); // item -> what was shown last; the same object as long as nothing has changed
 
 function shownAs(item, above, facts) {
   const shown = wide() !== toggled.has(item.id), known = memory.get(item.id);
@@ -189,7 +189,7 @@ function shownAs(item, above, facts) {
 
 function fillQueue(node, { queue, gated }) {
   const all = queue.all, place = new Map(all.map((item, n) => [item.id, n])), complete = queue.items.length === all.length;
-  set(node.firstChild, gated ? `${queue.name} · ${queue.window ? `window ${queue.window}` : "no window: all are tested at once"}${queue.closed ? ` · nothing lands: ${queue.closed}` : ""}` : "");
+  set(node.firstChild, gated ? `${queue.name} · ${queue.window ? `window ${queue.window}` : "no window: all items are tested at once"}${queue.closed ? ` · closed: ${queue.closed}` : ""}` : "");
   node.firstChild.hidden = !gated;
   const behind = resting(all), drawn = gated && complete && all.length > 1 ? rails(all) : new Map();
   const rows = queue.items.map((item) => {
@@ -204,7 +204,7 @@ function fillQueue(node, { queue, gated }) {
 
 const makePipeline = () => el("section", { class: "pipeline" }, el("div", { class: "head" }, el("h2"), el("span", { class: "small" }), el("a", { class: "small" }, "Statistics"), el("span", { class: "gate" })), el("p", { class: "reasons closed" }), el("p", { class: "small about" }), el("div"), el("div", { class: "empty" }));
 
-// What its jobs do just now, in a few words.
+// A short summary of running and waiting jobs.
 function work(pipeline) {
   const jobs = pipeline.queues.flatMap((queue) => queue.all.flatMap((item) => item.jobs)).filter((job) => !job.result);
   const busy = jobs.filter((job) => job.running).length, machines = jobs.filter((job) => job.waiting_status?.startsWith("nodes:")).length;
@@ -228,12 +228,12 @@ function fillPipeline(node, pipeline) {
   const wrong = pipeline.state === "error" ? "its records cannot be read" : pipeline.state === "disabled" ? "disabled after too many failures: nothing lands" : "";
   const size = total ? `${found === total ? "" : `${found} of `}${total} ${total === 1 ? "item" : "items"}` : "empty";
   set(head.children[1], [pipeline.manager, size, ...work(pipeline), events ? `${events} ${events === 1 ? "event" : "events"} waiting` : "", wrong].filter(Boolean).join(" · "));
-  set(shut, pipeline.closed ? `Nothing lands: ${pipeline.closed}` : "");
+  set(shut, pipeline.closed ? `Closed, so nothing lands: ${pipeline.closed}` : "");
   set(about, pipeline.description);
   about.hidden = !pipeline.description || !total;
   const gated = pipeline.manager !== "independent";
   sync(queues, pipeline.queues.filter((queue) => queue.items.length).map((queue) => [queue.key, makeQueue, fillQueue, { queue, gated }]));
-  set(empty, total && !found ? "Nothing here fits the filter." : "");
+  set(empty, total && !found ? "Nothing matches the filter." : "");
   empty.hidden = Boolean(found || !total);
 }
 
@@ -243,9 +243,9 @@ function fits(item) {
   return (!kinds.value || kinds.value === kind) && (!wanted || texts.join(" ").toLowerCase().includes(wanted));
 }
 
-// What people let stand still.
+// What people have paused.
 function pausedQueues(state) {
-  const reasons = { trigger_queue_discarding: "events start nothing and are discarded", trigger_queue_paused: "what happens starts nothing for now", result_queue_paused: "results are not taken up for now" };
+  const reasons = { trigger_queue_discarding: "events are discarded", trigger_queue_paused: "events are paused", result_queue_paused: "results are paused" };
   const found = Object.keys(reasons).filter((name) => state[name]).map((name) => reasons[name]);
   return found.length ? [{ project: tenant, text: [...found, state.reason].filter(Boolean).join("; ") }] : [];
 }
@@ -268,7 +268,7 @@ function draw() {
   const rows = inOrder(found).map((pipeline) => [pipeline.name, makePipeline, fillPipeline, pipeline]);
   sync(pipelines, rows.filter(([, , , pipeline]) => pipeline.total || only));
   sync(quiets, rows.filter(([, , , pipeline]) => !pipeline.total && !only));
-  // Nodes that left the page would otherwise be kept, and ticked, for as long as it is open.
+  // Otherwise, nodes that left the page would stay in memory and be updated as long as the page is open.
   for (const node of clocks.keys()) if (!node.isConnected) clocks.delete(node);
   for (const node of running.keys()) if (!node.isConnected) running.delete(node);
   set(count, filter.value || kinds.value ? `${seen} of ${items.size} items` : !status.state.loaded ? "The configuration is being read…" : "");
@@ -278,7 +278,8 @@ function draw() {
   document.title = `${failing ? `✘ ${failing} failing · ` : ""}${items.size ? `${items.size} in the queues · ` : ""}${tenant} · Headgate`;
 }
 
-// Busy pipelines come first.  The order changes only when one fills or empties, so that nothing moves under who reads.
+// Busy pipelines come first.  The order changes only when one becomes busy or empty, so that nothing moves while people
+// read.
 function inOrder(found) {
   const busy = found.filter((one) => one.total).map((one) => one.name).sort().join("\n"), names = found.map((one) => one.name).sort().join("\n");
   if (order.busy !== busy || order.names !== names) order = { busy, names, ranks: new Map([...found].sort((a, b) => b.total - a.total).map((one, n) => [one.name, n])) };
@@ -288,7 +289,7 @@ function inOrder(found) {
 function heard(message) {
   status = message.status;
   setClock(message.now);
-  // Events carry only items that have changed; the status names all of them in order.
+  // Events contain only items that have changed; the status lists the ids of all items in order.
   for (const [id, item] of Object.entries(message.items)) items.set(id, item);
   const there = new Set(status.pipelines.flatMap((p) => p.change_queues.flatMap((q) => q.heads.flat())));
   for (const id of items.keys()) if (!there.has(id)) { items.delete(id); memory.delete(id); toggled.delete(id); }
@@ -296,12 +297,12 @@ function heard(message) {
   draw();
 }
 
-// It will not be otherwise until somebody logs in, or others let them.
+// Show a refusal, which retrying would not change.
 function refused(/** @type {{ status?: number }} */ { status: code }) {
   pipelines.replaceChildren();
   quiets.replaceChildren();
   main.querySelector("p.bad")?.remove();
-  showError(Object.assign(new Error(code === 401 ? `Tenant ${tenant} is shown to those who log in.` : code === 403 ? `You may not read tenant ${tenant}.` : `There is no tenant ${tenant}.`), { status: code }));
+  showError(Object.assign(new Error(code === 401 ? `Log in to see tenant ${tenant}.` : code === 403 ? `You may not read tenant ${tenant}.` : `There is no tenant ${tenant}.`), { status: code }));
 }
 
 setInterval(() => {
@@ -309,5 +310,5 @@ setInterval(() => {
   for (const [node, job] of running) tick(node, job);
   for (const [node, shown] of clocks) tell(node, shown);
 }, 1000);
-// A new connection begins with the full state, so items from before it are dropped.
+// A new connection begins with the full state, so earlier items are dropped.
 listen(`${api}/events`, heard, () => { items = new Map(); }, refused);

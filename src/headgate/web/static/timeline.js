@@ -1,11 +1,11 @@
-// When each build of a buildset waited, ran and paused, side by side, from when the change was enqueued.
+// The times at which each build of a buildset waited, ran and paused, from the time at which the change was enqueued.
 import { el, instant, link, look, took } from "./page.js";
 import { now } from "./live.js";
 
 const LEAST = .4; // per cent that the shortest bar is wide
 const at = (/** @type {?string} */ text) => (text ? +instant(text) : 0);
 
-// What a build went through: [kind, from, to, in words].
+// The phases of a build: [kind, from, to, description].
 function parts(b, ready) {
   const { semaphores = [], had_time, paused_time, resumed_time } = b.course ?? {};
   const requested = at(b.execute_time), began = at(b.start_time), end = at(b.end_time) || (b.result ? began : now());
@@ -19,7 +19,7 @@ function parts(b, ready) {
   return found;
 }
 
-// When all that a build depends on had ended, or come to its pause.
+// The time at which all jobs that a build depends on had ended or paused.
 function readyAt(b, builds, begin) {
   const needs = b.course?.needs ?? [];
   const ends = needs.flatMap((name) => builds.filter((one) => one.job_name === name && at(one.start_time) <= (at(b.start_time) || Infinity))).map((one) => at(one.course?.paused_time) || at(one.end_time));
@@ -33,12 +33,12 @@ function summary(b, drawn) {
     semaphores.length ? `semaphore${semaphores.length > 1 ? "s" : ""} ${semaphores.join(", ")}` : "", machines.length ? `on ${machines.join(", ")}` : ""].filter(Boolean).join(" · ");
 }
 
-/** The timeline of a buildset as the API tells of it; nothing where nothing ran. */
+/** The timeline of a buildset of the API; empty if no build ran. */
 export function timeline(set) {
   const all = set.builds ?? [], builds = all.filter((b) => b.start_time || b.execute_time).sort((a, b) => (at(a.start_time) || at(a.execute_time)) - (at(b.start_time) || at(b.execute_time)));
   if (!builds.length) return [];
   const begin = Math.min(at(set.event_timestamp) || Infinity, ...builds.map((b) => at(b.execute_time) || at(b.start_time)));
-  const first = Math.min(...builds.map((b) => at(b.execute_time) || at(b.start_time))); // the first began once the change was merged
+  const first = Math.min(...builds.map((b) => at(b.execute_time) || at(b.start_time))); // the first build is requested once the change is merged
   const rows = builds.map((b) => [b, parts(b, readyAt(b, all, first))]);
   const span = Math.max(1000, Math.max(...rows.flatMap(([, drawn]) => drawn.map(([, , to]) => to))) - begin);
   const percent = (ms) => 100 * ms / span;
@@ -56,6 +56,6 @@ export function timeline(set) {
   const many = span < 8000 ? 2 : 4, ticks = [...Array(many + 1).keys()].map((n) => { const node = el("span", {}, took(span * n / many)); node.style.left = `${100 * n / many}%`; return node; });
   const kinds = [["waits", "waits for its turn or a semaphore"], ["machines", "waits for machines"], ["busy", "runs"], ["good", "passed"], ["bad", "failed"], ["paused", "paused for the jobs that depend on it"]];
   const there = new Set(rows.flatMap(([, drawn]) => drawn.map(([kind]) => kind)));
-  return [el("h2", {}, "When it ran"), el("p", { class: "small legend" }, kinds.filter(([kind]) => there.has(kind)).map(([kind, words]) => el("span", {}, el("i", { class: kind }), words))),
+  return [el("h2", {}, "Timeline"), el("p", { class: "small legend" }, kinds.filter(([kind]) => there.has(kind)).map(([kind, words]) => el("span", {}, el("i", { class: kind }), words))),
     el("ol", { class: "plain timeline" }, el("li", { class: "axis", "aria-hidden": "true" }, el("span"), el("span", { class: "ticks" }, ticks), el("span")), rows.map(row))];
 }
