@@ -115,7 +115,7 @@ async def test_what_has_landed_is_started_again_and_stopped_by_hand(
     assert await ask("enqueue", "check") == (200, "true")
     assert await ask("dequeue", "check") == (200, "true")
     gone = await running.history.result_of("one", "check")
-    assert gone.result == "DEQUEUED" and "It was taken out by token: why not." in gone.message
+    assert gone.result == "DEQUEUED" and "It was dequeued by token: why not." in gone.message
     running.history.finished.clear()
     running.runner.hold.set()
     assert await ask("enqueue", "check") == (200, "true")
@@ -214,7 +214,7 @@ async def test_without_the_token_nothing_is_done(client: Client, running: Gate) 
     text = {**TOKEN, "Content-Type": "text/plain"}
     assert (await client.post(url, content=json.dumps(body), headers=text)).status_code == 415
     answer = await client.post(url, json=body, headers=TOKEN)
-    assert answer.status_code == 404 and "no change 'x' that is open" in answer.json()["description"]
+    assert answer.status_code == 404 and "no open or landed change 'x'" in answer.json()["description"]
 
 
 STATUS = {
@@ -452,7 +452,7 @@ async def test_what_was_set_aside_is_shown_retried_and_dropped(client: Client, r
     assert "/zuul/cache/connection/local/cache/00" in [one["path"] for one in found["damaged"]]
     assert [one["id"] for one in (await client.get(f"{TENANT}/quarantine")).json()] == ["one", "two", "three"]
     told = (await client.get(f"{TENANT}/status")).json()["problems"]
-    assert any(one["project"] == "event one" and "set aside" in one["text"] for one in told)
+    assert any(one["project"] == "event one" and "in quarantine" in one["text"] for one in told)
     assert (await client.get(f"{TENANT}/status")).json()["troubles"] == told
     for path in ("/api/problems", "/api/troubles"):
         assert (await client.get(path)).json() == []
@@ -512,5 +512,5 @@ async def test_a_change_or_a_ref_is_unknown_only_once_its_repository_was_looked_
         await mirror.gone(looked)
         early = await client.post(url, json=body, headers=TOKEN)
         assert early.status_code == 503 and early.headers["retry-after"] == "1", early.text
-        assert "code/api has not been looked at yet; ask again" in early.json()["description"]
+        assert "code/api has not been read yet; try again" in early.json()["description"]
         await store.commit([], [Put(looked, entry.value)])

@@ -113,7 +113,7 @@ async def test_bad_questions_are_answered_in_words(client: httpx.AsyncClient, ru
     for params, status, words in (
         ({}, 400, "project and change"),
         ({"project": "none", "change": "x"}, 404, "no project"),
-        ({"project": "code/api", "change": "\u202e%#?"}, 404, "no change"),
+        ({"project": "code/api", "change": "\u202e%#?"}, 404, "no open or landed change"),
     ):
         answer = await client.get(f"{TENANT}/change", params=params)
         assert answer.status_code == status and words in answer.text

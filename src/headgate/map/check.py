@@ -1,4 +1,4 @@
-"""Compare a live store with the map, and show its entries as a tree for people."""
+"""Compare a live store with the map, and print its entries as a tree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PIECE = re.compile(r"[0-9a-f]{32}/[0-9]{10}")
 _KEYED = re.compile(r"[^/]+")
 _KEYED_PIECE = re.compile(rf"[^/]+/{_PIECE.pattern}")
 VALUE_MAX_CHARS = 160
-"""Largest number of characters shown of a value."""
+"""Limit on the characters of a value that are printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,16 @@ class TreeFinding:
 
 @dataclass(frozen=True, slots=True)
 class ValuePiece:
-    """Represent one piece of a value that is stored in pieces; the value is read at the place of its pointer."""
+    """Represent one piece of a value that is stored in pieces; the complete value is read at its pointer's path."""
 
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedEntry:
-    """Hold an entry, its declaration and its decoded content: a record, text, None for nothing, or a ValuePiece.
+    """Hold an entry, its declaration and its decoded content: a record, a string, None for nothing, or a ValuePiece.
 
-    `problem` is empty when the entry is what the map says.
+    `problem` is empty if the entry matches the map.
     """
 
     entry: Entry
@@ -56,7 +56,7 @@ class TreeFindings:
     unknown: tuple[TreeFinding, ...]
     undecodable: tuple[TreeFinding, ...]
     alive: frozenset[str]
-    """Templates of the contract's places that have an entry in or below them."""
+    """Templates of the contract's places that have an entry at or below them."""
     seeds: frozenset[str]
     """Templates of all the contract's places."""
 
@@ -69,8 +69,7 @@ class TreeFindings:
         return tuple(sorted(self.seeds - self.alive))
 
     def also(self, other: TreeFindings) -> TreeFindings:
-        """Combine the findings of two looks at a store, because locks and requests seldom all exist at the same
-        time."""
+        """Combine the findings of two checks of a store, as locks and requests seldom all exist at the same time."""
         return TreeFindings(
             tuple(dict.fromkeys(self.unknown + other.unknown)),
             tuple(dict.fromkeys(self.undecodable + other.undecodable)),
@@ -114,7 +113,7 @@ def survey(entries: Iterable[Entry], among: Sequence[StoreTree] = trees()) -> It
         if located is None or why:
             yield DecodedEntry(entry, None, None, why)
             continue
-        # `0` follows `/` in the order of characters, so this is exactly what lies below the entry.
+        # `0` follows `/` in ASCII, so this range contains exactly the entries below this one.
         below = ordered[bisect_left(paths, entry.path + "/") : bisect_left(paths, entry.path + "0")]
         try:
             yield DecodedEntry(entry, located, _read(located, entry, below))
@@ -128,7 +127,7 @@ def _above(template: str) -> Iterator[str]:
 
 
 def _misplaced(located: Located) -> str:
-    """Return why nothing may lie at the path, or an empty string if an entry may."""
+    """Return why no entry may exist at the path; empty: one may."""
     if located.place is None:
         return "a directory, which has no value"
     shape = {
@@ -142,7 +141,7 @@ def _misplaced(located: Located) -> str:
         node = located.place.node
         return "" if node in ("persistent", "sharded", "lock") else f"a directory of {node} entries, which has no value"
     if shape is None or not shape.fullmatch(located.rest):
-        return f"nothing of this name belongs below {located.template} ({located.place.node})"
+        return f"no entry of this name may exist below {located.template} ({located.place.node})"
     return ""
 
 
@@ -166,8 +165,7 @@ def _read(located: Located, entry: Entry, below: list[Entry]) -> Any:  # the rec
 
 
 def show_tree(entries: Iterable[Entry], among: Sequence[StoreTree] = trees(), prefix: str = "") -> Iterator[str]:
-    """Yield lines indented by depth, only for entries at or below `prefix` (with or without the first root; empty
-    means all)."""
+    """Yield lines, indented by depth, for entries at or below `prefix` (with or without the first root; empty: all)."""
     wanted = _absolute(prefix, [tree.root for tree in among])
     above: list[str] = []
     for found in survey(entries, among):
@@ -192,7 +190,7 @@ def _absolute(prefix: str, roots: Sequence[str]) -> str:
 
 
 def _shared(one: list[str], other: list[str]) -> int:
-    """Return how many leading names are the same."""
+    """Return the number of leading names that both lists share."""
     for count, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:
             return count

@@ -1,4 +1,4 @@
-"""Declare what is recorded of a connection: hints where to look, request limits, and what it has started."""
+"""Declare the records of a connection: hints of what to read, request limits, and what its messages have started."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from headgate.recipes.stream import Stream, StreamEntry
 
 
 class ButtonOrder(msgspec.Struct, frozen=True):
-    """Record the order of a person who clicked a button of Headgate's on a change: take the change out of a
-    pipeline."""
+    """Record the order of a person who clicked Headgate's button on a change: dequeue the change from a pipeline."""
 
     who: str
-    """The account that the forge's genuine delivery names. The reader asks the forge what this account may do."""
+    """The account named in the verified delivery. The reader queries the forge for the permissions of this account."""
     tenant: str
     pipeline: str
     event: str
@@ -24,10 +23,10 @@ class ButtonOrder(msgspec.Struct, frozen=True):
 
 
 class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Name a place where something may have happened. Nothing else that a delivery contains is trusted."""
+    """Name a project, change or ref where something may have happened. Nothing else in a delivery is trusted."""
 
     id: str
-    """The delivery's own id, so that a delivery that arrives twice counts once; a fresh id if it has none."""
+    """The delivery's own id, so that a repeated delivery counts once; a new id if it has none."""
     project: str = ""
     """Canonical name of the project; empty means any project."""
     number: str = ""
@@ -35,16 +34,18 @@ class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
     ref: str = ""
     """A branch or tag."""
     commit: str = ""
-    """Commit by which the driver finds the change, where the delivery names only that."""
+    """Commit by which the driver finds the change, if the delivery names only a commit."""
     order: ButtonOrder | None = None
-    """An order for the change with this project and number. It causes no look at the forge by itself."""
+    """An order for the change with this project and number. It alone does not cause a query of the forge."""
 
 
 class HintsQueue(Dir):
-    """Hold hints where to look at a forge, until the look is done."""
+    """Hold hints of what to read from a forge, until it has been read."""
 
-    queue = place(StreamEntry, "Their order; each names its body.", by="web, scheduler", node="sequence", seed=False)
-    data = place(Hint, "Where to look.", by="web, scheduler", node="keyed", seed=False)
+    queue = place(
+        StreamEntry, "The order of hints; each names its body.", by="web, scheduler", node="sequence", seed=False
+    )
+    data = place(Hint, "What to read.", by="web, scheduler", node="keyed", seed=False)
 
     @cached_property
     def stream(self) -> Stream[Hint]:
@@ -55,32 +56,32 @@ class AccountLimit(msgspec.Struct, frozen=True, omit_defaults=True):
     """Record until when one account is limited."""
 
     all_ms: int = 0
-    """Time before which no request may be sent, in milliseconds since the epoch, UTC."""
+    """Time before which no request may be sent, in milliseconds since the epoch."""
     spare_ms: int = 0
-    """Time before which only requests that somebody waits for may be sent."""
+    """Time before which only requests that somebody waits for may be sent, in milliseconds since the epoch."""
 
 
 class AccountLimits(msgspec.Struct, frozen=True):
-    """Map account and kind of call to its limit; limits that are over are left out."""
+    """Map account and kind of call to its limit; expired limits are left out."""
 
     accounts: dict[str, AccountLimit]
 
 
 class OccasionProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Record how far one pipeline has read one partition: everything up to the position has been started, or cannot
-    be."""
+    """Record how far one pipeline has read one partition: every occasion up to the position has started an item, or
+    cannot."""
 
     tenant: str
     pipeline: str
     source: str
     """A queue, or a type of objects."""
     partition: str = msgspec.field(default="", name="lane")
-    """Number of the queue's partition; empty for objects of a type, which are not divided."""
+    """Number of the queue's partition; empty for objects of a type, which have no partitions."""
     position: str = ""
 
 
 class Begun(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Record a message, or a change of an object, whose item has not ended."""
+    """Record a message, or a change of an object, whose item has not ended yet."""
 
     tenant: str
     pipeline: str
@@ -91,31 +92,31 @@ class Begun(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PublishedMoment(msgspec.Struct, frozen=True):
-    """Record up to which revision changes of the inventory are posted."""
+    """Record the revision up to which changes of the inventory have been posted."""
 
     revision: int
 
 
 class PublishedObjectsPlace(Dir):
-    """Hold changes of the inventory on their way to the message queues that publish them."""
+    """Hold the progress of posting changes of the inventory to the message queues that publish them."""
 
-    published = place(PublishedMoment, "How far they are posted.", by="scheduler", seed=False)
-    election = place(Empty, "Who posts them.", by="scheduler", node="lock", seed=False)
+    published = place(PublishedMoment, "How far they have been posted.", by="scheduler", seed=False)
+    election = place(Empty, "Elects the scheduler that posts them.", by="scheduler", node="lock", seed=False)
 
 
 class OccasionPlaces(Dir):
-    """Hold what the messages, or the objects, of one connection start."""
+    """Hold what the messages, or the objects, of one connection have started."""
 
     taken = place(
         OccasionProgress,
-        "How far each pipeline is; written with the events that tell of what it took.",
+        "How far each pipeline has read; written in the same commit as the events for what it read.",
         by="scheduler",
         node="keyed",
         seed=False,
     )
     begun = place(
         Begun,
-        "What has not ended, by its event; deleted with the record of its end.",
+        "What has not ended yet, by its event; deleted in the same commit as the record of its end is written.",
         by="scheduler",
         node="keyed",
         seed=False,

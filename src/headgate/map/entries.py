@@ -1,4 +1,4 @@
-"""Look up records as they were listed by their place."""
+"""Look up records by their place in a list of entries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.store.types import Entry
 
 R = TypeVar("R")
 
-MISSING = "it is missing, though another record names it"
+MISSING = "it is missing, but another record names it"
 
 
 class Entries:
@@ -25,7 +25,7 @@ class Entries:
         self._builds: dict[str, list[Entry]] = {}
         """Path of the directory of a job's builds -> their entries."""
         for entry in self.all:
-            # Builds are found by their job, since the record of the buildset does not name them.
+            # Indexed by job, as the record of the buildset does not name its builds.
             if (above := entry.path.rpartition("/")[0]).endswith("/build"):
                 self._builds.setdefault(above, []).append(entry)
 
@@ -49,13 +49,13 @@ class Entries:
 
     def build(self, job: JobPlace, name: str) -> Build | None:
         """Return the latest attempt at a job, or None if there is none.  There are several if a writer died before it
-        removed the one before.  Raise Undecodable, also for a build of another id or job."""
+        deleted the previous one.  Raise Undecodable, also for a build with a wrong id or job."""
         attempts = list[Build]()
         for entry in self._builds.get(f"{job.path}/build", ()):
             id = unescape(entry.path.rpartition("/")[2])
             build = job.build(id).record.decode(entry.value)
             if (build.id, build.job) != (id, name):
-                raise Undecodable(entry.path, f"it is build {build.id} of {build.job}")
+                raise Undecodable(entry.path, f"it belongs to another path: build {build.id} of {build.job}")
             attempts.append(build)
         return max(attempts, key=lambda build: build.attempt, default=None)
 
@@ -67,7 +67,7 @@ class Entries:
         return found
 
     def items(self, place: PipelineDir) -> dict[str, list[Entry]]:
-        """Return the entries of each item that has any, by its id."""
+        """Return the entries of all items, grouped by the id of the item."""
         prefix, found = f"{place.item('').path.rpartition('/')[0]}/", dict[str, list[Entry]]()
         for entry in self.all:
             if entry.path.startswith(prefix):

@@ -1,8 +1,8 @@
-"""Represent the gate's own values as records.
+"""Declare the records of the gate's values by their types.
 
-A value is declared once, in `gate.state.model`. The record of a value names by key the values in it that have places
-of their own, and contains all other members as they are. A member that is added to a value is therefore stored
-without further declarations.
+A value is declared once, in `gate.state.model`. Its record refers by key to the contained values that have a place of
+their own, and contains all other fields unchanged. A field that is added to a value is therefore stored without
+further declarations.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from headgate.gate.state.model import BuildSet, Item, Queue, State
 
 V = TypeVar("V", bound=msgspec.Struct)
 
-_Field = tuple[str, Any] | tuple[str, Any, Any]  # what msgspec.defstruct takes
+_Field = tuple[str, Any] | tuple[str, Any, Any]  # as msgspec.defstruct accepts it
 
 
 class Form(Generic[V]):
-    """Describe how the values of one type lie in their records.
+    """Describe how the values of one type are stored in records.
 
-    `key`: the member that names the place, and is not repeated.  `named`: member -> the key of what it holds, which has
-    a place of its own.  `apart`: members that lie beside the record, each in a place of its own, when they hold
-    anything.  `below`: members that are found below the place.  `spread`: the member whose own members stand in the
-    record; it is None when the first that it names is.
+    - `key`: the field that names the place, and is not stored in the record.
+    - `named`: field -> the key of the contained value, which has a place of its own.
+    - `apart`: fields that, unless empty, are stored beside the record, each in a place of its own.
+    - `below`: fields whose values are found below the place.
+    - `spread`: the field whose own fields are stored in the record; if the first of these is None, the field is None.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Form(Generic[V]):
         self.of, self._named, self._apart, self._spread = of, named or {}, tuple(apart), spread
         others = {key, *self._named, *apart, *below, *([spread[0]] if spread else [])}
         self._plain = tuple(name for name in of.__struct_fields__ if name not in others)
-        self.type: type[Any] = msgspec.defstruct(  # its members are those of the value
+        self.type: type[Any] = msgspec.defstruct(  # with the fields of the value
             of.__name__, list(self._fields()), frozen=True, omit_defaults=True, kw_only=True, module=__name__
         )
         self.type.__doc__ = of.__doc__
@@ -51,11 +52,11 @@ class Form(Generic[V]):
     def _fields(self) -> Iterator[_Field]:
         every = {one.name: one for one in fields(self.of)}
         for name in self._named:
-            # Only keys are stored, so a queue's record does not change with its items.
+            # Only keys are stored, so that a change of an item does not rewrite its queue's record.
             yield (name, tuple[str, ...], ()) if get_origin(every[name].type) is tuple else (name, str, "")
         yield from (_same(every[name]) for name in self._plain)
         if self._apart:
-            # None stands for a record of a version that did not write this member.
+            # None means that an older version wrote the record, without this field.
             yield "apart", tuple[str, ...] | None, None
         if self._spread is not None:
             (name, type, *_), *rest = self._spread[1]._fields()
@@ -63,7 +64,7 @@ class Form(Generic[V]):
             yield from rest
 
     def record(self, value: V) -> Any:
-        """Return the record of a value, as it is to be written."""
+        """Return the record to write for a value."""
         return self.type(**self._members(value))
 
     def _members(self, value: V) -> dict[str, Any]:
@@ -81,12 +82,12 @@ class Form(Generic[V]):
         return found
 
     def value(self, record: Any, **rest: Any) -> V:
-        """Return the value of a record. `rest` holds the members that the record names by key only."""
+        """Return the value of a record. `rest` has the fields that the record refers to by key only."""
         return self.of(**{name: getattr(record, name) for name in self._plain}, **rest)
 
 
 def _same(field: FieldInfo) -> _Field:
-    # The name in the record stays, whatever the member is called in the code.
+    # The stored name must not change when the field is renamed in the code.
     key = field.encode_name
     if field.default is not msgspec.NODEFAULT:
         return field.name, field.type, msgspec.field(name=key, default=field.default)

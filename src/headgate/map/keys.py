@@ -1,4 +1,4 @@
-"""Declare the places of the key store, outside the gate's tree, so that removing that tree loses no key."""
+"""Declare the places of the key store, outside the gate's tree, so that deleting that tree does not lose keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KeyPair(msgspec.Struct, frozen=True):
 
 class ProjectKeyPairs(msgspec.Struct, frozen=True):
     pairs: tuple[KeyPair, ...]
-    """Key pairs, the newest first. The newest encrypts; every pair decrypts what was encrypted with it."""
+    """Key pairs, newest first. Secrets are encrypted with the newest; older pairs still decrypt older secrets."""
     v: int = 1
 
 
@@ -43,8 +43,8 @@ class ConnectionKeys(Dir):
 
 
 class KeyStorage(Dir):
-    """Hold the keys of projects. Back them up with `headgate keys export`: nothing else can decrypt what they
-    encrypt."""
+    """Hold the keys of projects. Back them up with `headgate keys export`: without them, secrets cannot be
+    decrypted."""
 
     def __init__(self, path: str = KEYS_ROOT) -> None:
         super().__init__(path)

@@ -1,4 +1,4 @@
-"""Define the published events of a gate, and the reports of pipelines, in the form in which others receive them."""
+"""Define the published events of a gate, and the reports of pipelines, in the form in which receivers get them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from headgate.gate.state.returns import FileComment
 from headgate.gate.state.works import LandRequest
 
 LONG_MAX_BYTES, SHORT_MAX_BYTES = 100_000, 4_000
-"""Size limits of a waiting report as JSON: the first while few reports wait, the second while many do."""
+"""Size limits of a waiting report as JSON: the first applies while few reports wait, the second while many do."""
 
 
 class PublishedEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Publish one event of a gate as a JSON object. Members may be added; `v` grows when a member changes its
+    """Publish one event of a gate as a JSON object. Members may be added; `v` increases when a member changes its
     meaning or is removed."""
 
     v: int
     """1"""
     kind: str
     """change-enqueued | item-reset | build-started | build-finished | change-landed | change-rejected | change-passed |
-    change-dequeued | configuration-held, when a branch gets configuration that is not put in force | report, which has
-    the members of QueueReport"""
+    change-dequeued | configuration-held, when the new configuration of a branch has errors and is not put in force |
+    report, which has the members of QueueReport"""
     id: str
     """Identifies the event: repeated deliveries of it have the same id."""
     at_ms: int
@@ -35,26 +35,26 @@ class PublishedEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
     project: str
     branch: str
     change: str
-    """The patchset, as people name it."""
+    """The patchset, in the form that people use."""
     commit: str
     item: str
     """The item in its queue, from change-enqueued to its end."""
     url: str = ""
-    """Address at which people see the change."""
+    """Address of the change's page."""
     buildset: str = ""
     """The buildset; for item-reset, the new one."""
     build: str = ""
-    """The build, for build-… events; with `job`."""
+    """The build, for build-… events, which also have `job`."""
     job: str = ""
     attempt: int = 0
     result: str = ""
-    """The result, for build-finished and the item's end, as in the history."""
+    """The result, as in the history, for build-finished and the end of the item."""
     voting: bool = True
     """Whether the result counts, for build-finished."""
     log_url: str = ""
-    """The address of the log, for build-finished."""
+    """Address of the log, for build-finished."""
     message: str = ""
-    """The reason, for the item's end."""
+    """The reason, for the end of the item."""
 
 
 class PublishedEvents(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ class PublishedObjectChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """Name what a report answers: the message, or the change of an object, that started the item."""
+    """Identify the message, or the change of an object, that started the item of a report."""
 
     connection: str
     source: str
@@ -114,25 +114,24 @@ class QueueReport(PublishedEvent, frozen=True, omit_defaults=True, kw_only=True)
     these."""
 
     report: str
-    """success | failure | merge-conflict | config-error | start | enqueue | no-jobs | disabled | dequeue: where the
-    pipeline names the connection. At a forge also refused (the gate does not admit the change) | settled (nothing keeps
-    it out any more) | waits (it has passed and waits) | alarm (people have to act) | landed."""
+    """success | failure | merge-conflict | config-error | start | enqueue | no-jobs | disabled | dequeue: the setting
+    of the pipeline that names the connection. For a forge also refused (the gate does not admit the change) | settled
+    (nothing keeps it out any more) | waits (it has passed and waits) | alarm (people have to act) | landed."""
     ref: str = ""
     """The updated ref, for an item that is not a change."""
     event: str = ""
-    """The event that enqueued the item. When another item of the same change replaces the item, it inherits the
-    event."""
+    """The event that enqueued the item. An item that replaces another one of the same change inherits the event."""
     enqueued_ms: int = 0
     builds: tuple[BuildTold, ...] = ()
-    """The builds in the order of the job graph, as they are at the time of the report."""
+    """The builds in the order of the job graph, in their state at the time of the report."""
     subject: str = ""
     """The first line of the change's message."""
     root: str = ""
-    """The address of the pages; empty without pages. The buildset is at `<root>/t/<tenant>/buildset/<buildset>`."""
+    """Address of the pages; empty without pages. The buildset is at `<root>/t/<tenant>/buildset/<buildset>`."""
     comments: dict[str, tuple[FileComment, ...]] = {}
     """Path of a file -> the comments of jobs on it."""
     answers: Answered | None = None
-    """The message or the change of an object that the report answers, if one started the item."""
+    """The message, or the change of an object, that started the item, if one did."""
 
     def document(self) -> bytes:
         """Return the report as others receive it: its record, and members under the names that they have now."""
@@ -144,48 +143,48 @@ class QueueReport(PublishedEvent, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class Pushed(msgspec.Struct, frozen=True):
-    """Record that a change has landed by a push of the tested commit, which its forge is now to show."""
+    """Record that a change has landed by a push of the tested commit, which its forge must now show."""
 
     commit: str
     """The head of the branch after the push."""
     contained: bool
-    """Whether the branch has the change's own commits, so that the forge itself shows the change as merged."""
+    """Whether the branch contains the change's own commits, so that the forge itself shows the change as merged."""
 
 
 class OutboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Hold a report on its way to one connection."""
+    """Hold a report that waits for delivery to one connection."""
 
     queue: str
     """The message queue, for a connection of queues; otherwise empty."""
     report: QueueReport
     ttl_s: int | None = None
-    """Lifetime of the message; None: as long as the server keeps messages."""
+    """Lifetime of the message; None: the default of the server."""
     options: dict[str, str] = {}
-    """The reporter's own keys, as the pipeline sets them."""
+    """The reporter's own settings in the pipeline."""
     key: str = ""
     """Identifies a report to one reporter: repeated deliveries of it have the same key."""
     change: Change | None = None
-    """The change that a report to a forge concerns."""
+    """The change that a report to a forge is about."""
     how: dict[str, Any] = {}
-    """The reporter's own keys for a forge, as the pipeline sets them. JSON."""
+    """The reporter's own settings in the pipeline, for a forge. JSON."""
     land: LandRequest | None = None
     """The request to merge the change at the forge, whose answer goes to the pipeline."""
     precedence: int = 0
     """The precedence of the landing, if a merger pushes it."""
     pushed: Pushed | None = None
-    """The landing that the forge is to show. People read the report if the forge does not notice the landing itself."""
+    """The landing that the forge must show. People read the report if the forge does not detect the landing itself."""
     echoes: bool = False
     """Whether the report may start a pipeline: once it is delivered, the change is read again."""
 
 
 class OutboxMessages(msgspec.Struct, frozen=True):
-    """Hold the reports of one turn to one connection, in order. All are delivered, or all are tried again."""
+    """Hold the reports of one turn to one connection, in order. Either all are delivered, or all are retried."""
 
     messages: tuple[OutboxMessage, ...] = msgspec.field(name="postings")
 
 
 def fitted(outgoing: OutboxMessage, size_max_bytes: int) -> OutboxMessage:
-    """Shorten the report until the message fits: comments go first, then what jobs said, then jobs, then text."""
+    """Shorten the report until the message fits: drop comments first, then errors of builds, then text, then builds."""
     report, cut = outgoing.report, "…\nThe rest of this report is left out."
     short = size_max_bytes // 12
     smaller: tuple[Callable[[QueueReport], QueueReport], ...] = (
@@ -196,7 +195,7 @@ def fitted(outgoing: OutboxMessage, size_max_bytes: int) -> OutboxMessage:
         lambda one: replace(one, builds=one.builds[: size_max_bytes // 1_000]),
         lambda one: replace(one, builds=()),
     )
-    # What people can still find on the pages is given up first.
+    # First drop what people can also find on the pages.
     for less in smaller:
         report = less(report)
         if len(msgspec.json.encode(report)) <= size_max_bytes:

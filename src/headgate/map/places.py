@@ -1,4 +1,4 @@
-"""Declare the places of the gate; their paths follow the seed map byte for byte.
+"""Declare the places of the gate; their paths match the seed map byte for byte.
 
 `seed=False` marks additions to that map; `own=True` declares the value of the directory itself.
 """
@@ -25,55 +25,55 @@ class Branches(Dir):
 
     data = place(
         records.BranchCache,
-        "Heads of every branch as last seen; pushes made meanwhile are found by comparing.",
+        "The last known head of every branch; comparing them with the forge's finds pushes.",
         by="scheduler",
         node="sharded",
         under="cache/connection/<connection>/branches/lock",
     )
     lock = place(
         records.Empty,
-        "Who writes the branches: whoever leads the connection, for as long.",
+        "Held by the scheduler that handles the connection, which writes the branches.",
         by="scheduler",
         node="lock",
     )
 
 
 class ConnectionCache(Dir):
-    """Hold what is known about the changes and branches of a connection."""
+    """Hold the known state of the changes and branches of a connection."""
 
     branches = below(Branches)
     cache = place(
         records.CacheEntry,
-        "One entry a change, named by the sha256 of its key; it names the data.",
+        "One entry per change, named by the sha256 of its key; it names the data.",
         by="scheduler",
         node="keyed",
     )
-    protection = each(BranchRules, key="project", doc="What the forge says of branches.", seed=False)
-    refs = each(ProjectRefs, key="project", doc="Tags and other refs that are no branches.", seed=False)
+    protection = each(BranchRules, key="project", doc="The forge's protection of branches.", seed=False)
+    refs = each(ProjectRefs, key="project", doc="Tags and other refs that are not branches.", seed=False)
     data = place(
         ChangeState,
-        "The change itself: patchset, message, files, whether it is open, approved, landed.",
+        "The state of a change: patchset, message, files, whether it is open, approved, landed.",
         by="scheduler",
         node="keyed",
     )
     occasions = below(OccasionPlaces, seed=False)
     problems = place(
         records.RepositoryProblems,
-        "Repositories that cannot be read, or that have refs nobody can act on.",
+        "Repositories that cannot be read, or that have invalid refs.",
         by="scheduler",
         seed=False,
         name="troubles",
     )
     limits = place(
         AccountLimits,
-        "Until when accounts at the forge may ask nothing, or little: one process was told, and all heed it.",
+        "Until when accounts at the forge may send no or few requests, as the forge told one process.",
         by="scheduler, merger, executor, web",
         seed=False,
     )
 
 
 class Caches(Dir):
-    """Hold caches of outside facts."""
+    """Hold caches of data from outside systems."""
 
     connection = each(ConnectionCache, key="connection")
 
@@ -82,28 +82,26 @@ class Cleanup(Dir):
     """Hold the locks that let only one scheduler at a time clean up."""
 
     build_requests = place(
-        records.Empty, "Sweep of build requests.", by="scheduler", node="lock", name="build_requests"
+        records.Empty, "Cleanup of build requests.", by="scheduler", node="lock", name="build_requests"
     )
-    connection = place(
-        records.Empty, "Sweep of what is known of connections that are gone.", by="scheduler", node="lock"
-    )
-    general = place(records.Empty, "Everything else.", by="scheduler", node="lock")
+    connection = place(records.Empty, "Cleanup of the records of removed connections.", by="scheduler", node="lock")
+    general = place(records.Empty, "Cleanup of everything else.", by="scheduler", node="lock")
     merge_requests = place(
-        records.Empty, "Sweep of merge requests.", by="scheduler", node="lock", name="merge_requests"
+        records.Empty, "Cleanup of merge requests.", by="scheduler", node="lock", name="merge_requests"
     )
     node_request = place(
-        records.Empty, "Sweep of answers to requests for machines.", by="scheduler", node="lock", name="node_request"
+        records.Empty, "Cleanup of answers to requests for machines.", by="scheduler", node="lock", name="node_request"
     )
     sempahores = place(
         records.Empty,
-        "Sweep of semaphore holders that are gone. Spelt so in the contract.",
+        "Cleanup of semaphore holders that have ended. The misspelling is part of the contract.",
         by="scheduler",
         node="lock",
     )
 
 
 class Components(Dir):
-    """Hold one entry per process, for as long as it lives."""
+    """Hold one entry per component, as long as its process runs."""
 
     executor = place(records.ComponentRecord, "Runs builds.", by="executor", node="ephemeral sequence")
     launcher = place(
@@ -111,7 +109,7 @@ class Components(Dir):
     )
     fingergw = place(records.ComponentRecord, "Serves logs over finger.", by="fingergw", node="ephemeral sequence")
     merger = place(records.ComponentRecord, "Does git work.", by="merger", node="ephemeral sequence")
-    scheduler = place(records.ComponentRecord, "Decides.", by="scheduler", node="ephemeral sequence")
+    scheduler = place(records.ComponentRecord, "Runs pipelines.", by="scheduler", node="ephemeral sequence")
     web = place(records.ComponentRecord, "Serves pages and the API.", by="web", node="ephemeral sequence")
 
 
@@ -133,7 +131,7 @@ class TenantEvents(Dir):
     """Hold the event queues of a tenant, and what is paused in it."""
 
     state = place(
-        queues.TenantState, "What people closed or paused, and why; absent: nothing.", by="web, cli", seed=False
+        queues.TenantState, "What people have closed or paused, and why; absent: nothing.", by="web, cli", seed=False
     )
     management = below(queues.ManagementQueue, taken_under="locks/events/management/<tenant>")
     trigger = below(queues.TriggerQueue, taken_under="locks/events/trigger/<tenant>")
@@ -146,7 +144,7 @@ class TenantEvents(Dir):
 
 
 class Events(Dir):
-    """Hold everything that waits to be handled."""
+    """Hold all event queues."""
 
     connection = each(ConnectionEvents, key="connection")
     tenant = each(TenantEvents, key="tenant")
@@ -155,7 +153,7 @@ class Events(Dir):
 class ZoneRequests(queues.BuildRequests):
     """Hold build requests for the executors of one zone."""
 
-    labels = place(records.ZoneLabels, "What the zone's machines can be asked for.", by="executor, web")
+    labels = place(records.ZoneLabels, "The labels of the zone's machines.", by="executor, web")
 
 
 class ExecutorRequests(Dir):
@@ -168,7 +166,7 @@ class ExecutorRequests(Dir):
 class LayoutPlace(Dir):
     """Hold the layout of one tenant."""
 
-    record = place(records.LayoutRecord, "Which configuration is in effect.", by="scheduler", node="sharded", own=True)
+    record = place(records.LayoutRecord, "The configuration in force.", by="scheduler", node="sharded", own=True)
 
 
 class Results(Dir):
@@ -176,7 +174,7 @@ class Results(Dir):
 
     management = place(
         records.ManagementResult,
-        "Outcome of one management event; goes with whoever waits.",
+        "Outcome of one management event; deleted with the session of the process that waits for it.",
         by="scheduler, web, cli",
         node="ephemeral keyed",
     )
@@ -185,10 +183,12 @@ class Results(Dir):
 class SchedulerPlace(Dir):
     """Hold the elections among schedulers."""
 
-    timer_election = place(records.Empty, "Who fires the timers.", by="scheduler", node="lock", name="timer-election")
+    timer_election = place(
+        records.Empty, "Elects the scheduler that fires timers.", by="scheduler", node="lock", name="timer-election"
+    )
     stats_election = place(
         records.Empty,
-        "Who reports figures of the whole: one of those whose figures can be read.",
+        "Elects the process that reports the metrics of the entire system: one whose metrics can be read.",
         by="scheduler, web",
         node="lock",
         name="stats-election",
@@ -200,7 +200,7 @@ class SemaphorePlace(Dir):
 
     record = place(
         records.SemaphoreRecord,
-        "Who holds it (pipeline, buildset, job, and the build if one of its playbooks does), and who waits for one.",
+        "The holders (pipeline, buildset, job, and build if one of its playbooks holds it), and the waiting builds.",
         by="scheduler, executor",
         own=True,
     )
@@ -213,31 +213,31 @@ class TenantSemaphores(Dir):
 
 
 class SharedSemaphores(Dir):
-    """Hold the semaphores that tenants share; other programs keep theirs here, too."""
+    """Hold the global semaphores, which tenants share; other programs store theirs here, too."""
 
     semaphore = each(SemaphorePlace, key="semaphore", bare=True)
 
 
 class System(Dir):
-    """Hold configuration that is not a tenant's."""
+    """Hold configuration that belongs to no tenant."""
 
     conf = place(
         records.SystemConf,
-        "The tenant file, as every process runs with it.",
+        "The tenant file that all processes use.",
         by="scheduler",
         node="sharded",
         under="system/conf-lock",
     )
     requests = below(queues.SystemQueue, name="asked", seed=False, taken_under="system/asked/election")
     conf_lock = place(
-        records.Empty, "Held while the tenant file is taken up.", by="scheduler", node="lock", name="conf-lock"
+        records.Empty, "Held while a new tenant file is put in force.", by="scheduler", node="lock", name="conf-lock"
     )
     fleet = place(
-        records.FleetSecret, "What requests between processes are signed with.", by="web, executor", seed=False
+        records.FleetSecret, "The secret that signs requests between processes.", by="web, executor", seed=False
     )
     formats = place(
         records.Formats,
-        "In which format records are written: the newest that every component knows. Absent: the first.",
+        "The format in which records are written: the newest that every component knows. Absent: the first.",
         by="scheduler",
         seed=False,
     )
@@ -246,10 +246,10 @@ class System(Dir):
 class BuildPlace(Dir):
     """Hold one build. Each job has one: the current attempt."""
 
-    record = place(Build, "Result, times, data returned.", by="scheduler", own=True)
+    record = place(Build, "Result, times, returned data.", by="scheduler", own=True)
     parameters = place(
         BuildSpec,
-        "What the executor was told, kept for people to look at; other programs keep it only with the request.",
+        "A copy of what was sent to the executor, for people to read; other programs have it only in the request.",
         by="scheduler",
     )
 
@@ -257,24 +257,24 @@ class BuildPlace(Dir):
 class JobPlace(Dir):
     """Hold one job of a buildset."""
 
-    record = place(FrozenJob, "The job with all variants applied; never changes.", by="scheduler", own=True)
+    record = place(FrozenJob, "The frozen job; it never changes.", by="scheduler", own=True)
     build = each(BuildPlace, key="build uuid")
 
 
 class BuildSetPlace(Dir):
-    """Hold one buildset. Each item has one; a new base makes a new one."""
+    """Hold one buildset. Each item has one; with a new base, the item gets a new one."""
 
     record = place(BUILDSET.type, "Base, merge, job names, errors.", by="scheduler", own=True)
     repo_state = place(
         RepoState,
-        "Commits of every repository, before and after the merge; one for all jobs (others had two nodes).",
+        "Commits of every repository, before and after the merge, for all jobs (other programs had two nodes).",
         by="scheduler",
         node="sharded",
         name="repo_state",
     )
     proposed = place(
         records.ProposedFiles,
-        "Configuration the chain proposes, as text; what it is frozen from after a restart.",
+        "Configuration files that the chain of changes proposes, needed to freeze jobs after a restart.",
         by="scheduler",
         node="sharded",
         seed=False,
@@ -292,7 +292,7 @@ class ItemPlace(Dir):
 class QueuePlace(Dir):
     """Hold one queue."""
 
-    record = place(QUEUE.type, "Items in order, the window, what landed beneath them.", by="scheduler", own=True)
+    record = place(QUEUE.type, "Items in order, the window, what has landed beneath them.", by="scheduler", own=True)
 
 
 class PipelineDir(Dir):
@@ -300,12 +300,12 @@ class PipelineDir(Dir):
 
     record = place(
         PIPELINE.type,
-        "Queues in order; written only by who holds the pipeline's lock.",
+        "Queues in order; written only by the holder of the pipeline's lock.",
         by="scheduler",
         node="sharded",
         own=True,
     )
-    queue = each(QueuePlace, key="queue uuid", doc="Queues; items refer to none, queues to items.")
+    queue = each(QueuePlace, key="queue uuid", doc="Queues; they refer to items, but not vice versa.")
     item = each(ItemPlace, key="item uuid")
 
 
@@ -316,7 +316,8 @@ class TenantDir(Dir):
 
 
 class Map(Dir):
-    """Hold everything of the gate. Remove the whole tree to reset the system: open changes are found again in git."""
+    """Hold everything of the gate. To reset the system, delete this entire tree: open changes are read again from
+    git."""
 
     def __init__(self, path: str = ROOT) -> None:
         super().__init__(path)
@@ -328,25 +329,25 @@ class Map(Dir):
     events = below(Events)
     executor = below(ExecutorRequests)
     history = below(queues.History, seed=False, taken_under="history/election")
-    hold_requests = each(queues.HoldPlace, key="hold", doc="Builds that are kept when they fail.", seed=False)
+    hold_requests = each(queues.HoldPlace, key="hold", doc="Autoholds.", seed=False)
     images = below(Images, seed=False)
     image_uploads = below(ImageUploads, name="image-uploads", seed=False)
     layout = each(LayoutPlace, key="tenant", under="locks/tenant/<tenant>")
     locks = below(queues.Locks)
     logins = place(
         records.Login,
-        "Who is logged in to the pages, for every web; their browsers have the names.",
+        "Login sessions of the pages, for all web processes; each is named by the hash of the browser's cookie.",
         by="web",
         node="keyed",
         seed=False,
     )
     ltime = place(
-        records.Empty, "Written to learn the store's current version: what is read later is not older.", by="scheduler"
+        records.Empty, "Written to learn the store's current version: later reads are not older.", by="scheduler"
     )
     merger = below(queues.MergerRequests)
     nodepool = place(
         records.Empty,
-        "Who answers requests for nodes; other programs have the election in a child `election`.",
+        "Elects the launcher that answers requests for nodes; other programs use a child `election`.",
         by="launcher",
         node="lock",
     )
@@ -361,7 +362,7 @@ class Map(Dir):
     system = below(System)
     desired_states = place(
         records.DesiredState,
-        "What a component is to be, by its kind and name, where that is not running; goes with it.",
+        "The requested state of a component, by kind and name, unless it is running; deleted with the component.",
         name="wishes",
         by="web, cli, scheduler, merger, executor, launcher, fingergw",
         node="keyed",
@@ -371,6 +372,6 @@ class Map(Dir):
 
 
 def semaphore_of(map: Map, tenant: str, name: str, *, shared: bool) -> Address[records.SemaphoreRecord]:
-    """Return the address of the record of a semaphore's holders; `shared`: all tenants that may use it share it."""
+    """Return the address of the record of a semaphore's holders; `shared`: it is a global semaphore."""
     place = map.global_semaphores if shared else map.semaphores(tenant)
     return place.semaphore(name).record

@@ -1,4 +1,4 @@
-"""Declare what is recorded of projects: refs, protected branches, configuration; read and write layouts."""
+"""Declare the records of projects: refs, protected branches, configuration; read and write layouts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headgate.store.types import Delete, Op, Put
 
 
 class RefsLooked(msgspec.Struct, frozen=True):
-    """Record since when the refs of a project are watched: from then on, refs that appear, move or vanish cause
+    """Record since when the refs of a project are watched: from then on, refs that are created, moved or deleted cause
     events."""
 
     since_ms: int
 
 
 class RefsSeen(msgspec.Struct, frozen=True):
-    """Map each ref to the commit, tag or other object that it named when last seen."""
+    """Map each ref to the object (commit, tag or other) that it named when it was last read."""
 
     refs: dict[str, str]
 
@@ -31,7 +31,7 @@ class RefsPart(Dir):
 
     record = place(
         RefsSeen,
-        "What they named; by the first digits of the sha256 of their names. Written with the events that tell of it.",
+        "Refs and their objects, written in the same commit as the events about changed refs.",
         by="scheduler",
         own=True,
         seed=False,
@@ -41,7 +41,7 @@ class RefsPart(Dir):
 class ProjectRefs(Dir):
     """Hold the tags and other refs of one project, without its branches."""
 
-    looked = place(RefsLooked, "Since when they are looked at.", by="scheduler", own=True, seed=False)
+    looked = place(RefsLooked, "Since when they are watched.", by="scheduler", own=True, seed=False)
     part = each(RefsPart, key="part", bare=True, seed=False)
 
 
@@ -50,7 +50,7 @@ class BranchRules(Dir):
 
     record = place(
         Protection,
-        "Its protected and its locked branches. Written with what has every tenant read its configuration anew.",
+        "Protected and locked branches, written in the same commit as the events that make tenants read them.",
         by="scheduler",
         node="sharded",
         own=True,
@@ -68,7 +68,10 @@ class ConfigFiles(Dir):
     """Hold the configuration files of one branch of one project."""
 
     record = place(
-        ConfigBranch, "At which commit the files were read, and where they were looked for.", own=True, by="scheduler"
+        ConfigBranch,
+        "The commit at which the files were read, and the paths that were searched.",
+        own=True,
+        by="scheduler",
     )
     file = each(ConfigFile, key="file", bare=True, under="config/lock/<project>")
 
@@ -76,7 +79,9 @@ class ConfigFiles(Dir):
 class ConfigProject(Dir):
     """Hold the configuration of one project, by branch."""
 
-    read = place(ConfigRead, "How it was read, or that it could not be.", own=True, by="scheduler")
+    read = place(
+        ConfigRead, "The settings with which it was read, or that it cannot be read.", own=True, by="scheduler"
+    )
     branch = each(ConfigFiles, key="branch", bare=True)
 
 
@@ -96,29 +101,33 @@ class ConfigLock(Dir):
     """Lock the configuration of one project."""
 
     lock = place(
-        Empty, "Readers and writers of the cached configuration of one project.", by="scheduler", node="lock", own=True
+        Empty,
+        "Held by readers and writers of the cached configuration of one project.",
+        by="scheduler",
+        node="lock",
+        own=True,
     )
 
 
 class ConfigPlace(Dir):
     """Hold configuration as text, so that a layout can be built without calling mergers."""
 
-    cache = each(ConfigProject, key="project", doc="Texts by project, branch and file name.")
-    lock = each(ConfigLock, key="project", doc="Who reads or replaces those texts.")
+    cache = each(ConfigProject, key="project", doc="Files by project, branch and name.")
+    lock = each(ConfigLock, key="project", doc="Locks of these files.")
     former = each(
-        FormerProject, key="project", doc="Texts that a layout is made of though newer ones were read.", seed=False
+        FormerProject, key="project", doc="Files that a layout still uses although newer ones were read.", seed=False
     )
 
 
 def layout_at(place: Address[LayoutRecord], mirror: Mirror) -> LayoutRecord | None:
-    """Return the record as the mirror shows it; None where there is none, or it is damaged, which is logged."""
+    """Return the record in the mirror; None: there is none, or it is damaged, which is logged."""
     entry = mirror.get(place.path)
     if entry is None:
         return None
     try:
         return decode(blob.assemble(entry, mirror.under(place.path)), LayoutRecord)
     except ValueError:
-        # A pointer whose pieces are missing is no layout record either: this logs the damage, once, and returns None.
+        # A pointer whose pieces are missing cannot be decoded either: this logs the damage once, and returns None.
         return readable(entry, LayoutRecord)
 
 

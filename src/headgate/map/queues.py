@@ -1,4 +1,4 @@
-"""Declare queues of events, orders and requests for work, and the locks of those who process them."""
+"""Declare the queues of events, orders and requests for work, and the locks of their consumers."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from headgate.recipes.stream import Stream, StreamEntry
 class TriggerLock(Dir):
     """Lock the trigger events of one tenant."""
 
-    lock = place(Empty, "Held while trigger events are moved on to pipelines.", by="scheduler", node="lock", own=True)
+    lock = place(Empty, "Held while trigger events are forwarded to pipelines.", by="scheduler", node="lock", own=True)
 
 
 class ManagementLock(Dir):
     """Lock the management events of one tenant."""
 
-    lock = place(Empty, "Held while management events are acted on.", by="scheduler", node="lock", own=True)
+    lock = place(Empty, "Held while management events are processed.", by="scheduler", node="lock", own=True)
 
 
 class EventLocks(Dir):
@@ -52,7 +52,7 @@ class PipelineLock(Dir):
 
     lock = place(
         Empty,
-        "Held by the scheduler that runs the pipeline; the guard of every turn.",
+        "Held by the scheduler that runs the pipeline; every turn's commit checks it.",
         by="scheduler",
         node="lock",
         own=True,
@@ -70,7 +70,7 @@ class TenantLock(Dir):
 
     lock = place(
         Empty,
-        "Held while the configuration in effect changes; it is read without.",
+        "Held while the configuration in force is changed; reading does not need it.",
         by="scheduler",
         node="lock",
         own=True,
@@ -81,55 +81,56 @@ class Locks(Dir):
     """Hold the locks of tenants, pipelines and event queues."""
 
     events = below(EventLocks)
-    pipeline = each(PipelineLocks, key="tenant", doc="Who runs the pipelines.")
-    tenant = each(TenantLock, key="tenant", doc="Who changes, or takes up, a configuration.")
+    pipeline = each(PipelineLocks, key="tenant", doc="Locks of pipelines.")
+    tenant = each(TenantLock, key="tenant", doc="Locks of the configuration of tenants.")
 
 
 class TenantState(msgspec.Struct, frozen=True, omit_defaults=True):
     """Record what people have paused in a tenant; without the record, nothing is paused."""
 
     trigger_queue_discarding: bool = False
-    """Events start nothing and are not kept for later. Landed configuration is applied all the same."""
+    """Whether events are discarded. Landed configuration still takes effect."""
     trigger_queue_paused: bool = False
-    """Events are kept and start nothing until the pause ends."""
+    """Whether events wait, and start nothing until the pause ends."""
     result_queue_paused: bool = False
-    """Answers of mergers and executors are kept and processed when the pause ends."""
+    """Whether answers of mergers and executors wait until the pause ends."""
     reason: str = ""
     info: str = ""
-    """Notice for users, as the operator wrote it."""
+    """Message of the operator for users."""
     closings: tuple[Closing, ...] = ()
     """Pipelines and queues from which nothing lands."""
 
 
 class ReadAnew(msgspec.Struct, frozen=True, omit_defaults=True, tag="anew"):
-    """Request, on a person's order, that the tenant file is read again."""
+    """Request, on a person's order, to read the tenant file again."""
 
     result: str = ""
-    """Path at which somebody waits for the outcome; empty if nobody waits."""
+    """Path at which a process waits for the outcome; empty if none waits."""
     full: bool = False
     """Whether to read the configuration of every project again, too."""
 
 
 class HoldPlace(Dir):
-    """Hold one request to keep the machines of builds that fail."""
+    """Hold one autohold."""
 
     record = place(
         HoldRequest,
-        "Which builds are to be held, and which are: executors and launchers give back what it does not name.",
+        "The builds to hold, and those that are held: executors and launchers release all machines that it does not "
+        "name.",
         by="web, executor, scheduler",
         own=True,
     )
 
 
 class ConnectionQueue(Dir):
-    """Queue what happened at a connection, before tenants receive it."""
+    """Queue the events of a connection, before they are forwarded to tenants."""
 
     queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler, web", node="sequence")
     data = place(TriggerEvent, "Bodies of events.", by="scheduler, web", node="keyed")
     hints = below(HintsQueue, seed=False)
     election = place(
         Empty,
-        "Who moves the events on to the tenants; others have it beside `events`.",
+        "Elects the scheduler that forwards the events to tenants; other programs have it beside `events`.",
         by="scheduler",
         node="lock",
     )
@@ -140,7 +141,7 @@ class ConnectionQueue(Dir):
 
 
 class ManagementQueue(Dir):
-    """Queue what people and reconfigurations request of a tenant."""
+    """Queue the requests of people and of reconfigurations to a tenant."""
 
     queue = place(StreamEntry, "The order of events; each names its body.", by="web, cli, scheduler", node="sequence")
     data = place(union(Management), "Bodies of events.", by="web, cli, scheduler", node="keyed")
@@ -151,13 +152,11 @@ class ManagementQueue(Dir):
 
 
 class SystemQueue(Dir):
-    """Queue what people request of the whole installation."""
+    """Queue the requests of people to the entire installation."""
 
-    queue = place(
-        StreamEntry, "The order of what is asked; each names its body.", by="web, cli, scheduler", node="sequence"
-    )
-    data = place(ReadAnew, "What is asked.", by="web, cli, scheduler", node="keyed")
-    election = place(Empty, "Who does it.", by="scheduler", node="lock")
+    queue = place(StreamEntry, "The order of requests; each names its body.", by="web, cli, scheduler", node="sequence")
+    data = place(ReadAnew, "Bodies of requests.", by="web, cli, scheduler", node="keyed")
+    election = place(Empty, "Elects the scheduler that handles them.", by="scheduler", node="lock")
 
     @cached_property
     def stream(self) -> Stream[ReadAnew]:
@@ -165,7 +164,7 @@ class SystemQueue(Dir):
 
 
 class TriggerQueue(Dir):
-    """Queue what happened, for a tenant or a pipeline to handle."""
+    """Queue the trigger events of a tenant or a pipeline."""
 
     queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler, web", node="sequence")
     data = place(TriggerEvent, "Bodies of events.", by="scheduler, web", node="keyed")
@@ -176,7 +175,7 @@ class TriggerQueue(Dir):
 
 
 class ManagedQueue(Dir):
-    """Queue what people request of a pipeline."""
+    """Queue the requests of people to a pipeline."""
 
     queue = place(StreamEntry, "The order of events; each names its body.", by="scheduler, web", node="sequence")
     data = place(ForPipeline, "Bodies of events.", by="scheduler, web", node="keyed")
@@ -203,13 +202,20 @@ class RequestQueue(Dir):
     """Queue requests for work, with their answers where a process waits for them."""
 
     requests = place(
-        Request, "What is asked; small.  Claimed by a lock of the same name.", by="scheduler, worker, web", node="keyed"
+        Request, "A small request.  A lock of the same name claims it.", by="scheduler, worker, web", node="keyed"
     )
-    locks = place(Raw, "Held by the worker while it works; gone when it dies.", by="worker", node="ephemeral keyed")
+    locks = place(
+        Raw,
+        "Held by the worker while it works; it ends with the worker's session.",
+        by="worker",
+        node="ephemeral keyed",
+    )
     results = place(
-        Raw, "The result is complete; the submitter watches this.", by="worker, scheduler, web", node="keyed"
+        Raw, "Exists once the result is complete; the submitter watches it.", by="worker, scheduler, web", node="keyed"
     )
-    waiters = place(Raw, "The submitter still wants the result.", by="scheduler, web", node="ephemeral keyed")
+    waiters = place(
+        Raw, "Exists as long as the submitter waits for the result.", by="scheduler, web", node="ephemeral keyed"
+    )
 
     @cached_property
     def places(self) -> RequestPlaces:
@@ -228,14 +234,14 @@ class BuildRequests(RequestQueue):
 
     params = place(
         BuildSpec,
-        "All a worker needs; read once it has claimed the request.",
+        "The details, which a worker reads once it has claimed the request.",
         by="scheduler, executor",
         node="keyed sharded",
     )
     result_data = place(
         Raw,
-        "What a build returned, when it is large: its event names it, and goes with it; or the outcome somebody waits "
-        "for.",
+        "Large data that a build returned: its event names it, and it is deleted with the event; or the outcome that a "
+        "process waits for.",
         by="executor, scheduler",
         node="keyed sharded",
         name="result-data",
@@ -248,7 +254,7 @@ class MergerRequests(RequestQueue):
     params = place(union(MergerWork), "What to do.", by="scheduler, merger, web", node="keyed sharded")
     result_data = place(
         union(MergerAnswer),
-        "The result somebody waits for.",
+        "The result that a process waits for.",
         by="merger, scheduler, web",
         node="keyed sharded",
         name="result-data",
@@ -256,11 +262,13 @@ class MergerRequests(RequestQueue):
 
 
 class PublishedEventsQueue(Dir):
-    """Queue events on their way to the message queues that publish them."""
+    """Queue the events that wait to be posted to message queues."""
 
-    queue = place(StreamEntry, "Their order; each names its body.", by="scheduler, web", node="sequence", seed=False)
-    data = place(PublishedEvents, "What is to be published.", by="scheduler, executor, web", node="keyed", seed=False)
-    election = place(Empty, "Who publishes.", by="scheduler", node="lock", seed=False)
+    queue = place(
+        StreamEntry, "The order of events; each names its body.", by="scheduler, web", node="sequence", seed=False
+    )
+    data = place(PublishedEvents, "Events to publish.", by="scheduler, executor, web", node="keyed", seed=False)
+    election = place(Empty, "Elects the scheduler that publishes.", by="scheduler", node="lock", seed=False)
     objects = below(PublishedObjectsPlace, seed=False)
 
     @cached_property
@@ -271,19 +279,21 @@ class PublishedEventsQueue(Dir):
 class ReportsQueue(Dir):
     """Queue the reports of pipelines to one connection: its outbox."""
 
-    queue = place(StreamEntry, "Their order; each names its body.", by="scheduler, web", node="sequence", seed=False)
-    data = place(OutboxMessages, "What is to be told, and how.", by="scheduler, web", node="keyed", seed=False)
-    election = place(Empty, "Who tells it.", by="scheduler", node="lock", seed=False)
+    queue = place(
+        StreamEntry, "The order of reports; each names its body.", by="scheduler, web", node="sequence", seed=False
+    )
+    data = place(OutboxMessages, "Reports to deliver.", by="scheduler, web", node="keyed", seed=False)
+    election = place(Empty, "Elects the scheduler that delivers.", by="scheduler", node="lock", seed=False)
     problem = place(
         RepositoryProblem,
-        "Why reports wait, and since when; nothing while they are taken.",
+        "Why reports wait, and since when; absent while they are being delivered.",
         by="scheduler",
         seed=False,
         name="trouble",
     )
     command = place(
         OutboxCommand,
-        "What people want of what waits; the courier obeys.",
+        "A person's order for the waiting reports, which the courier carries out.",
         name="wish",
         by="web, scheduler",
         seed=False,
@@ -295,15 +305,17 @@ class ReportsQueue(Dir):
 
 
 class History(Dir):
-    """Queue ended buildsets and people's actions on their way into the history database."""
+    """Queue ended buildsets and manual actions that wait to be recorded in the history database."""
 
-    queue = place(StreamEntry, "Their order; each names its body.", by="scheduler, web", node="sequence", seed=False)
-    data = place(Finished, "What is to be recorded.", by="scheduler, web", node="keyed", seed=False)
-    actions = place(StreamEntry, "What was done by hand, in order.", by="web, cli", node="sequence", seed=False)
-    action_bodies = place(
-        HandAction, "What it was, and how it ended.", by="web, cli", node="keyed", name="asked", seed=False
+    queue = place(
+        StreamEntry, "The order of buildsets; each names its body.", by="scheduler, web", node="sequence", seed=False
     )
-    election = place(Empty, "Who records.", by="scheduler", node="lock", seed=False)
+    data = place(Finished, "Buildsets to record.", by="scheduler, web", node="keyed", seed=False)
+    actions = place(StreamEntry, "The order of manual actions.", by="web, cli", node="sequence", seed=False)
+    action_bodies = place(
+        HandAction, "Manual actions and their outcomes.", by="web, cli", node="keyed", name="asked", seed=False
+    )
+    election = place(Empty, "Elects the scheduler that records.", by="scheduler", node="lock", seed=False)
 
     @cached_property
     def stream(self) -> Stream[Finished]:
@@ -315,13 +327,15 @@ class History(Dir):
 
 
 class QuarantinePlace(Dir):
-    """Hold what was set aside because handling it raised an error: events, changes, damaged records, parts that
-    stand still."""
+    """Hold what was quarantined because handling it raised an error: events, changes, damaged records, stopped
+    works."""
 
     records = place(
         Quarantined,
-        "What it is, and what it raised; retried or dropped by hand.",
+        "Description and error; people retry or drop it.",
         by="scheduler, web, merger",
         node="keyed",
     )
-    bodies = place(Raw, "The event or the record itself, by the same name.", by="scheduler, web, merger", node="keyed")
+    bodies = place(
+        Raw, "The event or the record itself, under the same name.", by="scheduler, web, merger", node="keyed"
+    )

@@ -1,4 +1,4 @@
-"""Define the records that are not values of the gate."""
+"""Define the records that are not derived from values of the gate."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Raw(msgspec.Struct, frozen=True):
 
 
 class RepositoryProblem(msgspec.Struct, frozen=True):
-    """Describe, for people, what is wrong with one repository and since when (milliseconds since the epoch, UTC)."""
+    """Describe the problem of one repository, and since when it exists (milliseconds since the epoch)."""
 
     since_ms: int
     text: str
 
 
 class OwnMachine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Describe a machine that the file of one executor lists, which lends it to builds."""
+    """Describe a machine that one executor's file lists, and that the executor lends to builds."""
 
     name: str
     labels: tuple[str, ...] = ()
@@ -42,24 +42,24 @@ class OwnMachine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ComponentFacts(msgspec.Struct, frozen=True):
-    """Describe a component by what it announces; what does not apply to its kind is empty."""
+    """Describe what a component announces; fields that do not apply to its kind are empty."""
 
     zone: str = ""
     unzoned: bool = False
-    """Whether the component also takes work that names no zone."""
+    """Whether the component also accepts work without a zone."""
     labels: tuple[str, ...] = ()
     """Labels that the component's machines serve."""
     places: int = 0
-    """Number of pieces of work that the component does at a time."""
+    """Limit on the requests that the component processes at once."""
     accepting: bool = True
     why: str = ""
-    """Why the component accepts no work at present."""
+    """Why the component does not accept work at the moment."""
     url: str = ""
     """Address at which the component listens."""
     lacks: tuple[str, ...] = ()
-    """Parts of the jobs' confinement that this machine cannot provide."""
+    """Parts of the confinement of jobs that this machine cannot provide."""
     problems: dict[str, RepositoryProblem] = msgspec.field(name="troubles", default_factory=dict)
-    """Project -> the problem that makes work on it wait."""
+    """Project -> the problem because of which its work waits."""
     containers: bool = False
     """Whether the component can run jobs in container images."""
     machines: tuple[OwnMachine, ...] = ()
@@ -82,7 +82,7 @@ class ComponentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Formats(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Record in which format records are written."""
+    """Record the format in which records are written."""
 
     number: int
     next: int = 0
@@ -91,13 +91,13 @@ class Formats(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FleetSecret(msgspec.Struct, frozen=True):
-    """Hold a secret that every process with access to the store knows, and no job."""
+    """Hold a secret that every process with access to the store knows, but no job."""
 
     secret: str
 
 
 class Login(msgspec.Struct, frozen=True):
-    """Record a person who logged in to the pages, under the sha256 of the secret in their browser, and until when."""
+    """Record the login session of a person on the pages, under the sha256 of the secret in their browser."""
 
     authenticator: str
     """The `[auth NAME]` of the login. The login is void once that section names another issuer or client."""
@@ -110,38 +110,38 @@ class Login(msgspec.Struct, frozen=True):
 
 
 class DesiredState(msgspec.Struct, frozen=True):
-    """Record what people want a component to do."""
+    """Record the state that people request of a component."""
 
     state: str
     """paused | stopped"""
 
 
 class OutboxCommand(msgspec.Struct, frozen=True):
-    """Record what people want done with the reports that wait for one connection."""
+    """Record a person's order for the reports that wait for one connection."""
 
     do: str
-    """retry (try again at once) | drop"""
+    """retry (at once) | drop"""
 
 
 class Quarantined(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Record something that was set aside because handling it raised an error repeatedly.
+    """Record an entry of the quarantine: something whose handling repeatedly raised an error.
 
-    Retried, an event goes to the end of its queue once more, and what stands still is begun again at once.
+    A retry puts an event back at the end of its queue, and restarts a work at once.
     """
 
     kind: str
-    """event | change | record | report | work: a part of the scheduler that stands still, such as a pipeline"""
+    """event | change | record | report | work (a unit of the scheduler, such as a pipeline, which is stopped)"""
     what: str
     """Description for people."""
     error: str
     since_ms: int
     tries: int = 1
     tenant: str = ""
-    """The tenant concerned; empty if there is no single one."""
+    """The tenant; empty if it belongs to no single one."""
     queue: str = ""
-    """Path of the queue that gets the event on a retry; empty if none."""
+    """Path of the queue to put the event into on a retry; empty if there is none."""
     body: str = ""
-    """Path that gets the body on a retry; until then the body lies beside this record."""
+    """Path to write the body to on a retry; until then, the body is stored in the quarantine."""
 
 
 class CacheEntry(msgspec.Struct, frozen=True):
@@ -150,7 +150,7 @@ class CacheEntry(msgspec.Struct, frozen=True):
 
 
 class BranchCache(msgspec.Struct, frozen=True):
-    """Map project and ref to the commit last seen at the connection."""
+    """Map project and ref to the last known commit."""
 
     projects: dict[str, dict[str, str]]
 
@@ -169,36 +169,35 @@ class ConfigBranch(msgspec.Struct, frozen=True):
     digest: str
     """Digest of the files, as in the layout record."""
     ltime: int
-    """The files were read after this version of the ltime entry; later readings take precedence."""
+    """The files were read after this version of the ltime entry; later reads take precedence."""
     default: bool = False
-    """Whether this is the default branch of its repository, which precedes the others when several define a name."""
+    """Whether this is the default branch of its repository: it has precedence if several branches define a name."""
 
 
 class ConfigRead(msgspec.Struct, frozen=True):
-    """Record that the configuration of a project was read, and is read again after pushes, or that it could not be
-    read."""
+    """Record that the configuration of a project was read, or that it could not be read."""
 
     way: str
-    """Digest of what the reading was to cover; empty if the configuration could not be read."""
+    """Digest of the settings that determine what to read; empty if the configuration could not be read."""
     ltime: int
     """The version of the ltime entry, as for a branch."""
 
 
 class SystemConf(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Hold the tenant file as last accepted."""
+    """Hold the tenant file that was accepted last."""
 
     text: str
     path: str
     digest: str
     refused: str = ""
-    """Why the file as last read was not accepted; empty: it was."""
+    """Why the latest tenant file was refused; empty: it was accepted."""
     refused_ms: int = 0
     """Time of the refusal."""
 
 
 class ZoneLabels(msgspec.Struct, frozen=True):
     """List the labels that machines of the zone have or had. Jobs with these labels wait for the zone's executors
-    even if none is running."""
+    instead of failing, even if none is running."""
 
     labels: tuple[str, ...]
 
@@ -213,20 +212,20 @@ class HeldConfiguration(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LayoutRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Record which configuration a tenant runs with. Another uuid means another configuration."""
+    """Record the configuration that is in force in a tenant. Each new configuration has a new uuid."""
 
     uuid: str
     tenant: str
     at_ms: int
     ltime: int
-    """The version of the ltime entry at the latest reading that the layout includes."""
+    """The version of the ltime entry at the latest read that the layout includes."""
     branches: dict[str, dict[str, str]]
-    """project -> branch -> digest of its configuration files."""
+    """Project -> branch -> digest of its configuration files."""
     held: dict[str, dict[str, HeldConfiguration]] = {}
-    """Project -> branch -> configuration pushed there since. What `branches` names stays in force until it is
-    mended."""
+    """Project -> branch -> newer configuration with errors. Until it is corrected, the one in `branches` stays in
+    force."""
     protections: dict[str, Protection] = {}
-    """Project -> protection of its branches at its forge, where that decides which of `branches` take part."""
+    """Project -> protection of its branches at its forge, if that decides which of `branches` count."""
 
 
 class SemaphoreHolder(msgspec.Struct, frozen=True):
@@ -234,9 +233,9 @@ class SemaphoreHolder(msgspec.Struct, frozen=True):
     buildset: str
     job: str
     build: str = ""
-    """The build whose playbook holds it, or that was cancelled and has not ended yet; empty: the job holds it."""
+    """The build whose playbook holds it, or that was canceled and has not ended yet; empty: the job holds it."""
     tenant: str = ""
-    """The tenant of the pipeline, for a semaphore that tenants share."""
+    """The tenant of the pipeline, for a global semaphore."""
 
 
 class SemaphoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -245,7 +244,7 @@ class SemaphoreRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProposedFiles(msgspec.Struct, frozen=True):
-    """Map project, branch and path to the text of configuration that a chain of changes proposes."""
+    """Map project, branch and path to the content of a configuration file that a chain of changes proposes."""
 
     files: dict[str, dict[str, dict[str, str]]]
 
@@ -258,7 +257,8 @@ class Reconfigure(msgspec.Struct, frozen=True, tag="reconfigure"):
 
 
 class ForPipeline(msgspec.Struct, frozen=True, tag="pipeline"):
-    """Order something of one pipeline for a person. `result` is where the outcome goes; it is empty if nobody waits."""
+    """Request, on a person's order, work from one pipeline. `result` is the path for the outcome; empty if none
+    waits."""
 
     pipeline: str
     work: Managed
@@ -266,12 +266,12 @@ class ForPipeline(msgspec.Struct, frozen=True, tag="pipeline"):
 
 
 class Reread(msgspec.Struct, frozen=True, tag="reread"):
-    """Order, for a person, that the configuration of these projects is read again; with no project named, of all of
-    the tenant's."""
+    """Request, on a person's order, to read the configuration of these projects again; if empty, of all projects of
+    the tenant."""
 
     projects: tuple[str, ...]
     result: str = ""
-    """Path at which somebody waits for the outcome; empty if nobody waits."""
+    """Path at which a process waits for the outcome; empty if none waits."""
 
 
 Management = Reconfigure | Reread | ForPipeline
@@ -297,10 +297,10 @@ class FinishedBuild(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     artifacts: tuple[ReturnedArtifact, ...] = ()
     provides: tuple[str, ...] = ()
     final: bool = True
-    """False if the job was tried again, or another buildset replaced this one."""
+    """False if the job was retried, or another buildset replaced this one."""
     attempt: int = 1
     work: str = ""
-    """For a build that passed, an id that is equal for the same job on the same code; empty if unknown."""
+    """For a build that passed: an id that is equal for equal jobs on the same code; empty if unknown."""
     image: str = ""
     """Name and digest of the container image in which the build's programs ran."""
     inputs: str = ""
@@ -308,7 +308,7 @@ class FinishedBuild(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     returned: dict[str, Any] = {}
     """The data returned by a build that may be reused, as JSON."""
     asked_ms: int = 0
-    """Time at which the build was requested: its dependencies had ended, and it had its semaphores."""
+    """Time at which the build was requested, once its dependencies had ended and it had its semaphores."""
     needs: tuple[str, ...] = ()
     """The jobs that it depends on."""
     semaphores: tuple[str, ...] = ()
@@ -333,23 +333,23 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
     builds: tuple[FinishedBuild, ...] = ()
     item: str = ""
     others: tuple[Change, ...] = ()
-    """The other changes of a dependency cycle, which were tested together with the change."""
+    """The other changes of a circular dependency, which were tested together with the change."""
     final: bool = True
     """False if the item is tested again, on a different base."""
     tree: str = ""
     """An id that is equal for the same state of the code; empty if unknown."""
     proposers: tuple[str, ...] = ()
-    """The people who pushed the change, as far as the server tells."""
+    """People who pushed the change, as far as the git server reports them."""
     approvers: tuple[str, ...] = ()
-    """The people who approved it under their own names."""
+    """People who approved it under their own names."""
 
     @classmethod
     def of_format(cls, number: int, plain: bytes) -> Finished:
-        """Decode a record of an older format, which may hold whatever artifacts a job returned. Raise ValueError."""
+        """Decode a record of an older format, which may contain malformed artifacts of a job. Raise ValueError."""
         try:
             return msgspec.json.decode(plain, type=cls)
         except msgspec.ValidationError:
-            # The rest of the record is good, and losing a buildset from the history would be worse than losing its
+            # The rest of the record is valid, and losing a buildset from the history would be worse than losing its
             # artifacts.
             loose = msgspec.json.decode(plain, type=_Loose)
             builds = tuple({n: v for n, v in build.items() if n != "artifacts"} for build in loose.builds)
@@ -357,7 +357,7 @@ class Finished(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Loose(msgspec.Struct, frozen=True):
-    """Hold the part of a buildset in an earlier form that is read."""
+    """Hold the part of a buildset of an older format that must be decoded loosely."""
 
     builds: tuple[dict[str, object], ...] = ()
 
@@ -367,24 +367,24 @@ DONE = "done"
 
 
 class HandAction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Record what a person did. The record is written in one commit with the request, and again with the outcome."""
+    """Record a manual action. It is written in the same commit as the request, and again with the outcome."""
 
     id: str
     verb: str
-    """enqueue, dequeue, promote, reconfigure …: the permission that the action needs, or the name of the command"""
+    """enqueue, dequeue, promote, reconfigure …: the permission that the action needs, or the name of the command."""
     who: str
-    """The user that the token's claims name; `token` for the operator's token."""
+    """The user name in the token's claims; `token` for the operator's token."""
     authenticator: str = ""
     """The `[auth NAME]` that authenticates the user; empty for the operator's token."""
     origin: str
-    """The address that the request came from."""
+    """Network address of the client."""
     at_ms: int
     tenant: str = ""
-    """The tenant concerned; empty for the whole system."""
+    """The tenant; empty for the entire system."""
     subject: str = ""
-    """Object of the action, for people."""
+    """What the action was performed on, in plain English."""
     reason: str = ""
-    """The reason that the person gave."""
+    """The person's reason."""
     details: dict[str, Any] = {}
     """Further arguments of the action. JSON."""
     outcome: str = ""

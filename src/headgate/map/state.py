@@ -1,8 +1,8 @@
 """Convert a pipeline's state to records in the store, and back.
 
-The state is written as the difference of two frozen values: an unchanged part is the same object and costs nothing.
-`forms` defines the content of each record; this module defines the place of each record, and which entries must exist
-with it.
+Only the difference between two states is written: states are frozen, so an unchanged part is the same object and costs
+nothing. `forms` defines the content of each record; this module defines its place, and which entries must exist with
+it.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from headgate.store.types import Delete, Entry, Op, Put
 V = TypeVar("V", bound=msgspec.Struct)
 
 MANY = 5_000
-"""Number of queues that fit into one entry beside the rest of a pipeline's record."""
+"""Number of queues that are certain to fit into one entry with the rest of a pipeline's record."""
 
 
 @dataclass(slots=True)
 class Writes:
-    """Collect the operations that turn one state into another."""
+    """Collect the operations that change the records of one state into those of another."""
 
     fresh: list[Op] = field(default_factory=list)
     """New entries that nothing refers to until an item's record does."""
     builds: dict[str, list[Op]] = field(default_factory=dict)
-    """Build -> its record, which is written in one commit with the request for the build."""
+    """Build -> its record, which is written in the same commit as the request for the build."""
     items: dict[str, list[Op]] = field(default_factory=dict)
-    """Item -> its record and its buildset's, which are written in one commit with the request to merge the item."""
+    """Item -> its record and its buildset's, which are written in the same commit as the request to merge the item."""
     made: list[Op] = field(default_factory=list)
     """New queues, which nothing refers to until the pipeline's record does."""
     pipeline: list[Op] = field(default_factory=list)
@@ -52,9 +52,9 @@ class Writes:
     """Deletions of entries that nothing refers to any more."""
 
     def __iter__(self) -> Iterator[Op]:
-        """Yield all operations, in the order of their writing."""
-        # A turn that is too large is written in several commits. After each, what exists must be complete: what is
-        # referred to comes before what refers to it, and deletions come last.
+        """Yield all operations in the order in which they must be written."""
+        # A turn that is too large is written in several commits. After each of them, the records must be complete: an
+        # entry precedes those that refer to it, and deletions come last.
         yield from self.fresh
         for ops in (*self.items.values(), *self.builds.values()):
             yield from ops
@@ -62,14 +62,14 @@ class Writes:
 
 
 def writes(place: PipelineDir, before: State, after: State) -> Writes:
-    """Return what to write so that the records under `place` say `after` instead of `before`."""
+    """Return the writes that change the records under `place` from `before` to `after`."""
     out = Writes()
     if (record := _changed(PIPELINE, before, after)) is not None:
         _pipeline(place, before, record, out)
     old = {queue.id: queue for queue in before.queues}
     old_items = {item.id: item for _, item in before.items()}
     for queue in after.queues:
-        # Values are frozen: the same object needs no comparison, which makes a turn cost what it changes.
+        # States are frozen: the same object needs no comparison, so the cost of a turn depends on what it changes.
         if queue is (was_queue := old.get(queue.id)):
             continue
         if (record := _changed(QUEUE, was_queue, queue)) is not None:
@@ -87,11 +87,11 @@ def writes(place: PipelineDir, before: State, after: State) -> Writes:
 
 
 def _pipeline(place: PipelineDir, before: State, record: Any, out: Writes) -> None:  # `record`: form PIPELINE
-    """Add to `out` the writes of the pipeline's record, which lies in pieces when it has very many queues."""
+    """Add to `out` the writes of the pipeline's record, which is stored in pieces if it has very many queues."""
     *pieces, pointer = place.record.blob(record)
     out.fresh.extend(pieces)
     out.pipeline.append(pointer)
-    # Smaller records have no pieces, and finding out by encoding the old record again would cost every turn.
+    # A smaller record has no pieces; encoding the old record to find that out would be a cost of every turn.
     if len(before.queues) >= MANY:
         written = {place.record.path, *(op.path for op in pieces if isinstance(op, Put))}
         old = blob.delete_ops(place.record.path, encode_plain(PIPELINE.record(before)))
@@ -99,7 +99,7 @@ def _pipeline(place: PipelineDir, before: State, record: Any, out: Writes) -> No
 
 
 def _changed(form: Form[V], before: V | None, after: V) -> Any:  # returns a record of the form
-    """Return the record to write, or None when the existing one has the same content."""
+    """Return the record to write; None: the existing one has the same content."""
     record = form.record(after)
     return None if before is not None and form.record(before) == record else record
 
@@ -138,7 +138,8 @@ def _buildset(place: PipelineDir, item: str, before: BuildSet | None, new: Build
         if was is build:
             continue
         put = here.job(name).build(build.id).record.put(build)
-        if was is None and build.origin:  # written before its item gives it up: nothing else records what it runs for
+        # A carried build is written before its former item drops it: otherwise a crash in between would lose it.
+        if was is None and build.origin:
             out.fresh.append(put)
         else:
             out.builds[build.id] = [put]
@@ -149,7 +150,7 @@ def _buildset(place: PipelineDir, item: str, before: BuildSet | None, new: Build
 
 
 def _every_job(buildset: BuildSet) -> tuple[FrozenJob, ...]:
-    """Return the jobs of a buildset, including those that run once it has succeeded."""
+    """Return the jobs of a buildset, including those that run after its success."""
     return (*buildset.graph.jobs, *buildset.graph.reporters) if buildset.graph is not None else ()
 
 
@@ -164,8 +165,8 @@ def _drop_item(place: PipelineDir, item: Item, out: Writes) -> None:
 def _drop_buildset(
     place: PipelineDir, item: str, buildset: BuildSet, out: Writes, needed: Collection[str] = ()
 ) -> None:
-    """Add to `out` the deletion of a buildset, but not of its repository state if its id is in `needed`: builds still
-    use the state then."""
+    """Add to `out` the deletion of a buildset. Its repository state stays if its id is in `needed`, as builds still use
+    it."""
     here = place.item(item).buildset(buildset.id)
     for build in buildset.builds.values():
         out.stale.extend(_drop_build(here, build))
@@ -190,14 +191,14 @@ def _drop_build(here: BuildSetPlace, build: Build) -> list[Op]:
 
 
 class Damaged(NamedTuple):
-    """Name a record that cannot be read, or that refers to something missing. Nothing is decided from it."""
+    """Name a record that cannot be decoded, or that refers to a missing record. The gate decides nothing from it."""
 
     path: str
     why: str
     item: str = ""
-    """The item of the state to set aside; empty if the damaged entry belongs to no item of the state."""
+    """The item of the state to quarantine; empty if the damaged entry belongs to no item of the state."""
     change: Change | None = None
-    """The change of an item that is in no queue any more."""
+    """The change of an item that is no longer in a queue."""
 
 
 class LoadedState(NamedTuple):
@@ -206,7 +207,7 @@ class LoadedState(NamedTuple):
 
 
 class KnownItem(NamedTuple):
-    """Hold what the records of an item contained, and their versions."""
+    """Cache a decoded item with the versions of its records."""
 
     versions: tuple[int, ...]
     item: Item | None
@@ -214,9 +215,12 @@ class KnownItem(NamedTuple):
 
 
 def load(place: PipelineDir, entries: Iterable[Entry], known: dict[str, KnownItem] | None = None) -> LoadedState:
-    """Return the state the records under `place` say, and what is damaged of them.  What no record points to is not
-    part of it; but when the record that may have pointed to it is damaged, it is named.  `known` has items by id as
-    they were loaded before, which are not read again unless their records have changed; it is kept up."""
+    """Decode the state whose records are under `place`, and report damaged records.
+
+    A record that no other record refers to is not part of the state; but if the damaged record may have referred to an
+    item, that item is reported, too. `known` caches items by id: only items whose records have changed are decoded
+    again.
+    """
     loading = _StateLoader(place, Entries(entries), known if known is not None else {})
     return LoadedState(loading.state(), tuple(loading.damaged))
 
@@ -247,7 +251,7 @@ class _StateLoader:
             queues.append(QUEUE.value(queue, id=id, items=tuple(item for item in items if item is not None)))
         if torn:
             self._name_the_lost()
-        # Otherwise this would remember every item that a pipeline ever had.
+        # Otherwise the cache would contain every item that the pipeline ever had.
         for gone in self._known.keys() - self._seen:
             del self._known[gone]
         return PIPELINE.value(record, queues=tuple(queues))
@@ -262,7 +266,7 @@ class _StateLoader:
                 self.damaged.append(Damaged(path, "the record of its queue is damaged", change=record.change))
 
     def _record(self, id: str, found: Entries) -> Any:  # returns a record of the form ITEM
-        """Return the record of an item; if it is damaged, note that and return None."""
+        """Return the record of an item; if it is damaged, report that and return None."""
         try:
             return found.need(self._place.item(id).record)
         except Undecodable as error:
@@ -271,11 +275,11 @@ class _StateLoader:
 
     def _item(self, id: str) -> Item | None:
         if id in self._seen:
-            self.damaged.append(Damaged(self._place.item(id).record.path, "it is in its queue, or in two, twice"))
+            self.damaged.append(Damaged(self._place.item(id).record.path, "it is in a queue twice, or in two queues"))
             return None
         self._seen.add(id)
         entries = self._of_items.get(id, [])
-        # Versions never come back, so equal versions mean equal records.
+        # Versions are never reused, so equal versions mean equal records.
         versions = tuple(entry.version for entry in entries)
         known = self._known.get(id)
         if known is None or known.versions != versions:
@@ -287,7 +291,7 @@ class _StateLoader:
         return known.item
 
     def _read(self, id: str, found: Entries) -> Item | None:
-        """Return the item whose records are in `found`."""
+        """Decode the item whose records are in `found`."""
         record = self._record(id, found)
         if record is None:
             return None
@@ -308,7 +312,7 @@ class _StateLoader:
 
 
 def _buildset_of(found: Entries, here: BuildSetPlace, id: str, record: Any, change: Change) -> BuildSet:  # BUILDSET
-    """Return the buildset of an item. Raise Undecodable, also if records are missing or belong to another item."""
+    """Decode the buildset of an item. Raise Undecodable, also if records are missing or belong to another item."""
     graph, builds = _graph(found, here, record), dict[str, Build]()
     for job in graph.jobs if graph is not None else ():
         if (build := found.build(here.job(job.id), job.id)) is not None:
@@ -316,16 +320,16 @@ def _buildset_of(found: Entries, here: BuildSetPlace, id: str, record: Any, chan
     apart = record.apart if record.apart is not None else ("state",) * (record.merge is Phase.MERGED)
     state = found.blob(here.repo_state, needed="state" in apart)
     proposed = found.blob(here.proposed, needed="proposed" in apart)
-    # With the state of another change, the wrong commit would land.
+    # With the repository state of another change, the wrong commit would land.
     own = {state.landed, *(one.commit for one in state.chain[-1:])} if state is not None else {change.commit}
     if change.is_change and change.commit not in own:
-        raise Undecodable(here.repo_state.path, "it is of another change")
+        raise Undecodable(here.repo_state.path, "it belongs to another change")
     files = proposed.files if proposed is not None else {}
     return BUILDSET.value(record, id=id, state=state, proposed=files, graph=graph, builds=builds)
 
 
 def _graph(found: Entries, here: BuildSetPlace, record: Any) -> FrozenGraph | None:  # of the form BUILDSET
-    """Return the jobs of a buildset; None if its graph is not frozen yet."""
+    """Decode the job graph of a buildset; None: it is not frozen yet."""
     if record.jobs is None:
         return None
     jobs = tuple(_job(found, here.job(name), name) for name in record.jobs)
@@ -336,21 +340,20 @@ def _graph(found: Entries, here: BuildSetPlace, record: Any) -> FrozenGraph | No
 def _job(found: Entries, here: JobPlace, name: str) -> FrozenJob:
     job = found.need(here.record)
     if job.id != name:
-        raise Undecodable(here.record.path, f"it is the job {job.id}")
+        raise Undecodable(here.record.path, f"it belongs to another path: job {job.id}")
     return job
 
 
 def _was_epilogue(record: Any) -> bool:  # `record` is of the form ITEM
-    """Return whether the item is an epilogue. Older versions did not record that: only epilogues have a buildset
-    without having been started."""
+    """Return whether the item is an epilogue, for records of older versions, which do not say that: only epilogues have
+    a buildset without having been started."""
     return bool(record.live) and record.resets == 0
 
 
 def garbage(place: PipelineDir, entries: Iterable[Entry], state: State) -> list[Op]:
-    """Return operations that delete everything under `place` that `state` does not include, left over from a writer
-    that died half-way."""
+    """Return the deletions of entries under `place` that do not belong to `state`: leftovers of a writer that died."""
     entries = list(entries)
-    # What belongs to a state is what would be written for it from nothing.
+    # The entries of a state are those that would be written if there were none yet.
     included = {op.path for op in writes(place, State(), state) if isinstance(op, Put)}
     included |= {
         place.item(i.id).buildset(i.buildset.id).job(b.job).build(b.id).parameters.path

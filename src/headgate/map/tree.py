@@ -1,4 +1,4 @@
-"""Declare where entries live: a typed tree of places, which turns keys into paths and paths into keys."""
+"""Declare where entries are stored: a typed tree of places, which converts keys to paths and paths to keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ D = TypeVar("D", bound="Dir")
 
 
 class Undecodable(ValueError):
-    """Report a value that is not what its place declares."""
+    """Report a value that does not match the declaration of its place."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path}: cannot be read: {why}")
@@ -29,12 +29,12 @@ class Undecodable(ValueError):
 
 @lru_cache(maxsize=10_000)
 def escape(name: str) -> str:
-    """Escape a name as one path component: `[A-Za-z0-9._-]` stand for themselves, everything else is
-    percent-encoded. `unescape` is the inverse."""
+    """Escape a name as one path component: all characters except `[A-Za-z0-9._-]` are percent-encoded. `unescape` is
+    the inverse."""
     if name in ("", ".", ".."):
-        # No other name is escaped to a lone `%`.
+        # No other name is escaped to a single `%`.
         return "%" if not name else name.replace(".", "%2E")
-    # `quote` leaves `~` as it is, but backends reserve names that begin with it.
+    # `quote` does not escape `~`, but backends reserve names that begin with it.
     return quote(name, safe="").replace("~", "%7E")
 
 
@@ -44,25 +44,25 @@ def unescape(component: str) -> str:
 
 def union(form: object) -> type[Any]:
     """Return a union of record types as one type, which decodes all of them."""
-    return form  # type: ignore[return-value]  # msgspec takes unions; the type system has no word for them
+    return form  # type: ignore[return-value]  # msgspec accepts unions, but the type system cannot express that
 
 
 class HasPath:
-    """Put paths below a path together, and take them apart."""
+    """Combine paths below a path, and take them apart."""
 
     __slots__ = ()
     path: str
 
     def inside(self, *names: str) -> str:
-        """Return the path with these names below this path; an empty last name gives the prefix of all paths below."""
+        """Return the path of these names below this path; with an empty last name, the prefix of all paths below."""
         return "/".join((self.path, *names))
 
     def relative(self, path: str) -> str:
-        """Return the path from here to `path`, or `path` itself if it does not lie below."""
+        """Return `path` relative to this path, or `path` itself if it is not below."""
         return path.removeprefix(f"{self.path}/")
 
     def holds(self, path: str) -> bool:
-        """Return whether `path` lies below this path."""
+        """Return whether `path` is below this path."""
         return path.startswith(f"{self.path}/")
 
 
@@ -86,7 +86,7 @@ class Address(HasPath, msgspec.Struct, Generic[R], frozen=True):
         return Put(self.path, encode(record))
 
     def blob(self, record: R) -> list[Op]:
-        """Write like `put`, for a value that may be too large for one entry."""
+        """Return the operations that write a value which may be too large for one entry."""
         return blob.ops(self.path, encode_plain(record))
 
     def delete(self) -> Delete:
@@ -94,28 +94,28 @@ class Address(HasPath, msgspec.Struct, Generic[R], frozen=True):
 
 
 def encode_plain(record: object) -> bytes:
-    """Encode a record without compression, because a blob compresses by itself."""
+    """Encode a record without compression, as blobs are compressed separately."""
     return msgspec.json.encode(record)
 
 
 class Dir(HasPath):
-    """Declare a place that contains places; the class docstring says what it is for. Declared children are created
-    on first use and kept beside their path."""
+    """Declare a directory of places; the docstring of the subclass is its documentation. Declared children are created
+    on first use and cached."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
 
 class Guarded(NamedTuple):
-    """Name the locks that a commit must hold, and whose guards it must carry, to write here and below.
+    """Name the locks that the writer of this directory and below must hold, with their guards in the commit.
 
-    Each is the path of the lock below the root, with keys as in the place's own template.
+    Each is the path of a lock below the root, with keys as in the place's own template.
     """
 
     under: str = ""
     """The locks required for any write."""
     taken_under: str = ""
-    """The locks required for a deletion; anybody may create the entry."""
+    """The locks required for a deletion; creating entries needs none."""
 
     def or_else(self, above: Guarded) -> Guarded:
         return Guarded(self.under or above.under, self.taken_under or above.taken_under)
@@ -127,11 +127,12 @@ UNGUARDED = Guarded()
 class place(Generic[R]):
     """Declare one record of a known type.
 
-    `node`: persistent, sequence (children named by number), keyed (children named by their writer), sharded (any
-    size, in pieces), lock (a line of contenders); "ephemeral" before it: gone with its writer.
-    `own`: it is the value of the directory itself.  `seed`: one of the places of the contract.
-    `by`: who writes it.
-    `under`, `taken_under`: see Guarded.
+    - `node`: persistent, sequence (children named by number), keyed (children named by their writer), sharded (any
+      size, in pieces) or lock (a queue of contenders); "ephemeral" before it: deleted with the writer's session.
+    - `own`: whether it is the value of the directory itself.
+    - `seed`: whether it is one of the places of the contract.
+    - `by`: the components that write it.
+    - `under`, `taken_under`: see Guarded.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class place(Generic[R]):
     def __get__(self, here: Dir | None, owner: type[Dir]) -> place[R] | Address[R]:
         if here is None:
             return self
-        # The address hides this descriptor from now on, so it is made once for each place.
+        # The attribute hides this descriptor from now on, so the address is created only once per directory.
         found = Address(here.path if self.own else f"{here.path}/{self.name}", self.type)
         vars(here)[self.attribute] = found
         return found
@@ -199,9 +200,9 @@ class Each(HasPath, msgspec.Struct, Generic[D], frozen=True):
 
 
 class each(Generic[D]):
-    """Declare one directory per key, under a name of its own or (`bare`) directly here.
+    """Declare one directory per key, below a directory of this name or, with `bare`, directly here.
 
-    `doc` says what the directory above the keys is for, when it is a place in its own right.
+    `doc` documents the directory of the keys, if it deserves a line in the reference.
     """
 
     def __init__(
@@ -240,7 +241,7 @@ class PageRow:
 
     template: str
     place: place[Any] | None
-    """The place that the path matches; None for a directory without a value of its own."""
+    """The place at the path; None for a directory without a value of its own."""
     doc: str
     seed: bool
     locks: Guarded
@@ -251,7 +252,7 @@ _DECLARED: dict[type[Dir], Declared] = {}
 
 
 def declared(dir: type[Dir]) -> Declared:
-    """Return what a directory and its base classes declare, in source order."""
+    """Return the declarations of a directory and its base classes, in source order."""
     found = _DECLARED.get(dir)
     if found is None:
         every = (p for owner in reversed(dir.__mro__) for p in vars(owner).values())
@@ -279,17 +280,17 @@ def render(dir: type[Dir], path: str, *, seed: bool = True, locks: Guarded = UNG
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Describe what the map says about a raw path."""
+    """Describe the declaration that a path matches."""
 
     template: str
     place: place[Any] | None
     keys: dict[str, str]
     rest: str = ""
-    """Path below the place itself: a piece of a blob, a contender in a line, or a numbered child."""
+    """Path below the place itself: a piece of a blob, a contender for a lock, or a child of a sequence."""
 
 
 def locate(dir: type[Dir], root: str, path: str) -> Located | None:
-    """Return the declaration behind `path`, or None if it is off the map."""
+    """Return the declaration that `path` matches; None: it is not on the map."""
     if path != root and not path.startswith(root + "/"):
         return None
     names = path.removeprefix(root).strip("/")
@@ -326,7 +327,7 @@ def _below(child: below[Any] | each[Any], here: str, rest: list[str], keys: dict
         return _find(child.dir, here, rest, keys)
     if not rest:
         return Located(here, None, keys)
-    # A key has one spelling. A second one would be an entry that nobody finds by its key.
+    # Each key has exactly one escaped form. Nobody would find an entry with another form by its key.
     if escape(unescape(rest[0])) != rest[0]:
         return None
     return _find(child.dir, f"{here}/<{child.key}>", rest[1:], {**keys, child.key: unescape(rest[0])})

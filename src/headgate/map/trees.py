@@ -1,4 +1,4 @@
-"""List all trees of the store, each with its root, and make the reference page of the map."""
+"""List all trees of the store with their roots, and generate the reference page of the map."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from headgate.map.workers import QueueMap
 
 _HEAD = """# The map
 
-Everything that is kept in the store, and who writes it. This page is made from the declarations the program itself
-uses (`headgate map`); `headgate map tree` shows the entries of a live store by it, and `headgate map check` holds
-a live store against it.
+Everything in the store, and the components that write it. This page is generated from the declarations that the
+program itself uses (`headgate map`). `headgate map tree` prints the entries of a live store with their declarations,
+and `headgate map check` compares a live store with the map.
 
-Names in `<angle brackets>` are keys: letters, digits, `.`, `_` and `-` stand for themselves, everything else is
+Names in `<angle brackets>` are keys, in which all characters except letters, digits, `.`, `_` and `-` are
 percent-encoded. Values are JSON; above 2,000 bytes they are compressed with zstd.
 
-The kind of a node says what lies there:
+Kinds of nodes:
 
 - *persistent*: one value.
-- *sharded*: one value of any size; a large one is kept in pieces below its node.
-- *keyed*: one child per entry, named by its writer; *keyed sharded*: and each of them of any size.
-- *sequence*: one child per entry, numbered in the order written.
-- *lock*: a line of contenders, numbered; the lowest holds it.
-- *ephemeral*: gone with the session that wrote it.
+- *sharded*: one value of any size; a large one is stored in pieces below its node.
+- *keyed*: one child per entry, named by its writer; *keyed sharded*: each of the children may have any size.
+- *sequence*: one child per entry, numbered in the order of writing.
+- *lock*: a queue of numbered contenders; the one with the lowest number holds the lock.
+- *ephemeral*: deleted with the session that wrote it.
 
-Places marked *ours* are Headgate's own additions to the map it follows. "Others" in the notes below are other
-programs that keep this map: where they depart from it, Headgate does not.
+Places marked *ours* are Headgate's own additions to the map that it follows. "Other programs" below are programs that
+use the same map; the notes say where they differ from it.
 
 | Place | Kind | Record | Written by | Purpose |
 |---|---|---|---|---|
@@ -66,7 +66,7 @@ def trees(root: str = ROOT) -> tuple[StoreTree, ...]:
 
 
 def find(among: Sequence[StoreTree], path: str) -> Located | None:
-    """Return the declaration behind `path`, or None if it is in none of the trees."""
+    """Return the declaration that `path` matches; None: it is in none of the trees."""
     return next((found for tree in among if (found := locate(tree.dir, tree.root, path)) is not None), None)
 
 
@@ -81,7 +81,7 @@ def _page_lines(root: str) -> Iterator[str]:
         doc = " ".join(row.doc.split()).replace("|", "\\|")
         if place and place.node != "lock":
             doc += f" Written under `{row.locks.under}`." if row.locks.under else ""
-            doc += f" Removed under `{row.locks.taken_under}`." if row.locks.taken_under else ""
+            doc += f" Deleted under `{row.locks.taken_under}`." if row.locks.taken_under else ""
         yield f"| `{row.template}`{'' if row.seed else ' *ours*'} | {kind} | {record} | {by} | {doc} |"
 
 

@@ -1,4 +1,4 @@
-"""Declare the places of queue workers. Paths follow the seed byte for byte; additions to it are marked."""
+"""Declare the places of queue workers. Paths match the seed map byte for byte; additions to it are marked."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ WORKER_PREFIX = "worker-"
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Record a worker. `queues` is for people only: the owner entry is what entitles a worker to a partition."""
+    """Record a worker. `queues` is only information: a worker owns a partition by its owner entry."""
 
     queues: tuple[str, ...]
-    """Names of queues, for their first partitions; other partitions are written `<queue>:<n>`."""
+    """The partitions that it processes: a queue's name for its first partition, otherwise `<queue>:<n>`."""
     name: str = ""
-    """Host and process of the worker, for people."""
+    """Host and process of the worker, as information."""
     takes: tuple[str, ...] = ()
     """Patterns of the queues that the worker has jobs for; empty: all queues."""
     manual: bool = False
-    """Whether the worker takes exactly the queues that it names and has no part in the distribution of queues."""
+    """Whether the worker processes exactly the queues that it names, and takes no part in their distribution."""
     url: str = ""
-    """Address at which the worker answers; empty if it does not listen."""
+    """Address at which the worker listens; empty if it does not."""
     leaving: bool = False
-    """Whether the worker is leaving: it takes nothing more, and hands back what it has."""
+    """Whether the worker is stopping: it takes no further partitions, and releases those that it has."""
     was: tuple[str, ...] = ()
-    """Names that this process had in sessions that it lost: jobs from these sessions continue in the process."""
+    """Names of this process in earlier sessions, which it lost: jobs of these sessions continue in the process."""
 
 
 class Control(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Record what people want of one partition."""
+    """Record people's orders for one partition."""
 
     paused: bool = False
     seek: str | None = None
-    """Position behind which the owner continues, in any form of `last`; the owner removes it once it has done so."""
+    """Position after which the owner must continue, in any form of `last`; the owner then removes the order."""
 
 
 class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Record the settings of a queue."""
 
     priorities: int = 1
-    """Number of the queue's partitions that form a strand, see `queueing.partitions`."""
+    """Number of the queue's partitions that form a strand; see `queueing.partitions`."""
 
 
 class QueueShapePlace(Dir):
     """Hold the shape of one queue."""
 
-    record = place(QueueSettings, "How it is made; nothing where it has no priorities.", by="worker", own=True)
+    record = place(QueueSettings, "Settings of the queue; absent without priorities.", by="worker", own=True)
 
 
 class QueueProgress(Dir):
@@ -62,13 +62,11 @@ class QueueProgress(Dir):
 
     record = place(
         Progress,
-        "How far its first partition has been processed; the older forms of `last` are read, too.",
+        "How far its first partition has been processed; older forms of `last` are accepted, too.",
         by="worker",
         own=True,
     )
-    partitions = place(
-        Progress, "The same of its further partitions, by number.", by="worker", node="keyed", seed=False
-    )
+    partitions = place(Progress, "The same for its other partitions, by number.", by="worker", node="keyed", seed=False)
 
 
 class QueueOwners(Dir):
@@ -76,7 +74,7 @@ class QueueOwners(Dir):
 
     partition = place(
         Raw,
-        "By partition: the worker that processes it.  Its entry is the guard of every progress record it writes.",
+        "By partition: the worker that processes it.  Every write of progress checks this entry.",
         by="worker",
         node="ephemeral keyed",
         own=True,
@@ -86,7 +84,13 @@ class QueueOwners(Dir):
 class QueueControls(Dir):
     """Hold the controls of one queue."""
 
-    partition = place(Control, "By partition: paused, or to go on elsewhere.", by="cli, worker", node="keyed", own=True)
+    partition = place(
+        Control,
+        "By partition: orders to pause, or to continue at another position.",
+        by="cli, worker",
+        node="keyed",
+        own=True,
+    )
 
 
 class Application(Dir):
@@ -94,18 +98,18 @@ class Application(Dir):
 
     workers = place(
         WorkerRecord,
-        "Every worker, for as long as it lives, and what it handles.",
+        "Every running worker, and the partitions that it processes.",
         by="worker",
         node="ephemeral sequence",
     )
-    queues = each(QueueProgress, key="queue", doc="Every queue there is, and how far it has been processed.")
-    owners = each(QueueOwners, key="queue", doc="Who processes what.", seed=False)
+    queues = each(QueueProgress, key="queue", doc="Every queue, and how far it has been processed.")
+    owners = each(QueueOwners, key="queue", doc="The owners of partitions.", seed=False)
     shapes = each(QueueShapePlace, key="queue", doc="Queues with priorities.", seed=False)
-    control = each(QueueControls, key="queue", doc="What people asked for.", seed=False)
+    control = each(QueueControls, key="queue", doc="Orders of people.", seed=False)
 
     def partition_of(self, path: str) -> QueuePartition | None:
-        """Return the partition of a progress, owner or control entry, or None for anything else."""
-        # Called for every entry of a directory, so the path is taken apart without a search in the map.
+        """Return the partition of a progress, owner or control entry; None: it is another entry."""
+        # Called for every entry of a directory, so the path is parsed without a search in the map.
         match path[len(self.path) + 1 :].split("/"):
             case ["queues", queue]:
                 return QueuePartition(unescape(queue))
@@ -114,14 +118,14 @@ class Application(Dir):
         return None
 
     def queue_of(self, path: str) -> str | None:
-        """Return the queue of the entry of a shape; None for anything else."""
+        """Return the queue of a settings entry; None: it is another entry."""
         match path[len(self.path) + 1 :].split("/"):
             case ["shapes", queue]:
                 return unescape(queue)
         return None
 
     def shape(self, queue: str) -> Address[QueueSettings]:
-        """Return the place of the shape of the queue."""
+        """Return the place of the queue's settings."""
         return self.shapes(queue).record
 
     def progress(self, partition: QueuePartition) -> Address[Progress]:

@@ -1,4 +1,4 @@
-"""Determine the entries of one object: its record, and every index entry that leads to it."""
+"""Determine the index entries of an object."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from headgate.map.tree import Address, escape, unescape
 
 
 def name(places: InventoryMap, object: Object, per_project: bool) -> Address[Uuid]:
-    """Return the place of the object's name, which is unique where the type says so and orders the results of a
-    search."""
+    """Return the place of the object's name. Names are unique in a partition or a project, depending on the type, and
+    searches return objects in the order of these paths."""
     of_type = places.partitions.tree(object.partition).objects.by_type(object.type)
     names = of_type.by_project(object.project).by_name if per_project else of_type.by_name
     return names(object.name).record
 
 
 def indexes(places: InventoryMap, object: Object, per_project: bool) -> dict[str, bytes]:
-    """Map the path of every index entry of the object to its value. The first entry is that of the name."""
+    """Map the path of every index entry of the object to its value. The first entry is the name's."""
     tree = places.partitions.tree(object.partition)
     found = {name(places, object, per_project).path: Uuid(object.uuid).to_wire()}
     marker = Marker().to_wire()
@@ -37,7 +37,7 @@ def _valued(places: InventoryMap, partition: str, type: str, key: str, value: st
 
 
 def marker(places: InventoryMap, object: Object, posting: PostingFilter) -> str | None:
-    """Return the path by which the object is in a posting list of its partition and type; None, if it is in none."""
+    """Return the object's entry in a posting list of its partition and type; None: the object is not in the list."""
     tree = places.partitions.tree(object.partition)
     if posting.kind == "tag":
         return tree.tags.tag(posting.key).object(object.uuid).path if posting.key in object.tags else None
@@ -48,7 +48,7 @@ def marker(places: InventoryMap, object: Object, posting: PostingFilter) -> str 
 
 
 def listed(places: InventoryMap, partition: str, type: str, posting: PostingFilter) -> str:
-    """Return the directory that lists the objects of a posting list; for a list by tag, objects of every type."""
+    """Return the directory of a posting list; a list by tag contains objects of every type."""
     tree = places.partitions.tree(partition)
     if posting.kind == "tag":
         return tree.tags.tag(posting.key).path
@@ -57,8 +57,7 @@ def listed(places: InventoryMap, partition: str, type: str, posting: PostingFilt
 
 
 def names_of(places: InventoryMap, partition: str, type: str, project: str | None) -> str:
-    """Return the directory of the names of a type; with a project, the names of a type that are unique in the
-    project."""
+    """Return the directory of the names of a type; with a project, of the names that are unique in the project."""
     of_type = places.partitions.tree(partition).objects.by_type(type)
     return of_type.path if project is None else of_type.by_project(project).by_name.path
 
@@ -69,7 +68,8 @@ def last(path: str) -> str:
 
 
 def component(text: str, *, prefix: bool = False) -> str:
-    """Escape the text as a path component; with `prefix`, as the common start of all components with this prefix."""
+    """Escape a string as a path component; with `prefix`, as the common prefix of all components that begin with it."""
     if not prefix:
         return escape(text)
-    return "" if text in (".", "..") else escape(f"{text}x")[:-1]  # only alone are they escaped
+    # Dots are escaped only if the component is `.` or `..`, so they have no common escaped prefix.
+    return "" if text in (".", "..") else escape(f"{text}x")[:-1]

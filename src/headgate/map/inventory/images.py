@@ -9,7 +9,7 @@ import msgspec
 from headgate.map.tree import Dir, each, place
 
 UNDER_WAY = ("pending", "uploading")
-"""States of uploads that are not in the cloud yet."""
+"""States of uploads that are not complete yet."""
 
 
 class ImageFile(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -19,7 +19,7 @@ class ImageFile(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Canonical name of the image."""
     name: str
     project: str
-    """The canonical name of the project that defines the image."""
+    """Canonical name of the project that defines the image."""
     connection: str
     branch: str
     build: str
@@ -32,7 +32,7 @@ class ImageFile(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ImageReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Record the report of a pipeline on images."""
+    """Record a pipeline's report about images."""
 
     id: str
     tenant: str
@@ -40,14 +40,14 @@ class ImageReport(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     files: tuple[ImageFile, ...] = ()
     """The files that were built."""
     upload: str = ""
-    """The upload that the build tried; empty for a build that made files."""
+    """The upload that the build validated; empty for a build that made files."""
     validated: bool | None = None
     """Whether the report declares the files, or the upload, valid."""
     at_ms: int = 0
 
 
 class ImageArtifact(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Record an image as one build made it."""
+    """Record an image artifact: one image file that a build made."""
 
     id: str
     tenant: str
@@ -56,16 +56,16 @@ class ImageArtifact(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     state: str = "ready"
     """ready | deleting"""
     validated: bool = False
-    """Whether the artifact's pipeline validated it, so that its uploads need no trial."""
+    """Whether the artifact's pipeline validated it, so that its uploads need no validation."""
     made_ms: int = 0
     since_ms: int = 0
     """Time at which the artifact reached this state."""
     dropped: tuple[str, ...] = ()
-    """Places where somebody deleted the upload of the artifact: it is not uploaded there again automatically."""
+    """Places from which somebody deleted the upload of the artifact: it is not uploaded there again automatically."""
 
 
 class ImageUpload(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Record an image at one place in one cloud, from before anything is sent until nothing is left there."""
+    """Record an image at one place in one cloud, from before the upload begins until nothing of it is left there."""
 
     id: str
     artifact: str
@@ -77,31 +77,31 @@ class ImageUpload(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     digest: str = ""
     """Digest of the provider's settings for the image; providers with equal settings share the upload."""
     image: dict[str, Any] = {}
-    """The provider's settings for the image, kept so that they outlast their removal from the configuration."""
+    """The provider's settings for the image, a copy that survives their removal from the configuration."""
     provider: dict[str, Any] = {}
     tags: dict[str, str] = {}
     retain: int = 2
     state: str = "pending"
     """pending | uploading | ready | failed | deleting"""
     validated: bool | None = None
-    """Whether a trial accepted the upload; None: no trial has ended."""
+    """Whether the validation accepted the upload; None: it has not ended."""
     asked: str = ""
-    """The event that requests the trial of the upload."""
+    """The event that requests the validation of the upload."""
     external_id: str = ""
     driver: dict[str, str] = {}
-    """Progress of the upload, in terms of its driver."""
+    """Progress of the upload, in the driver's own form."""
     why: str = ""
-    """Why the upload waits, or what went wrong."""
+    """Why the upload waits, or why it failed."""
     tries: int = 0
     dirty: bool = False
-    """Whether the cloud may hold something of the upload."""
+    """Whether anything of the upload may exist in the cloud."""
     made_ms: int = 0
     """Time at which the artifact was made."""
     since_ms: int = 0
 
     @property
     def usable(self) -> bool:
-        """Return whether machines may be made of it."""
+        """Return whether machines may be made from it."""
         return self.state == "ready" and self.validated is True and bool(self.external_id)
 
     @property
@@ -111,7 +111,7 @@ class ImageUpload(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class ImageOrder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Record what a person wants done with an artifact or an upload."""
+    """Record a person's order for an artifact or an upload."""
 
     do: str
     """delete | validate | upload"""
@@ -129,7 +129,7 @@ class ImageReportPlace(Dir):
 
     record = place(
         ImageReport,
-        "What a pipeline says of images; gone once it is taken up.",
+        "A pipeline's report about images; deleted once it is processed.",
         by="scheduler, launcher",
         own=True,
     )
@@ -140,7 +140,7 @@ class ArtifactPlace(Dir):
 
     record = place(
         ImageArtifact,
-        "An image that a build made; gone once nothing of it is left in any cloud.",
+        "An image that a build made; deleted once nothing of it is left in any cloud.",
         by="launcher",
         own=True,
     )
@@ -151,7 +151,7 @@ class UploadPlace(Dir):
 
     record = place(
         ImageUpload,
-        "An image in one cloud, written before anything is sent there; gone once nothing is left of it.",
+        "An image in one cloud, written before the upload begins; deleted once nothing of it is left there.",
         by="launcher",
         own=True,
     )
@@ -160,13 +160,13 @@ class UploadPlace(Dir):
 class ImageOrderPlace(Dir):
     """Hold the order for one artifact or upload."""
 
-    record = place(ImageOrder, "What somebody wants done with it.", by="web, launcher", own=True)
+    record = place(ImageOrder, "What a person wants to be done with it.", by="web, launcher", own=True)
 
 
 class ImageAskedPlace(Dir):
-    """Hold the request of one image, by its canonical name."""
+    """Hold the latest request for a build of one image, by its canonical name."""
 
-    record = place(ImageAsked, "When a build was asked for because one was due.", by="launcher", own=True)
+    record = place(ImageAsked, "When a build that was due was last requested.", by="launcher", own=True)
 
 
 class Images(Dir):

@@ -1,4 +1,4 @@
-"""Declare machines for builds: requests, claims and answers, and the machines that are made on demand."""
+"""Declare machines for builds: requests, claims and answers, and machines that are made on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.inventory.model import HOST_KEY
 from headgate.map.tree import Dir, each, place
 
 FREE = ("ready", "building", "requested")
-"""States in which a machine can be given to a request, the best first."""
+"""States in which a machine can be given to a request, the preferred one first."""
 ARRIVING = ("registering", "rebuilding")
 """States of static machines that may not answer yet."""
 ENDING = ("used", "failed", "outdated")
@@ -36,12 +36,12 @@ class NodeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     zone: str = ""
     """Zone of the executor: only machines in the partition of this name serve the request."""
     precedence: int = PRECEDENCE
-    """Lower goes first."""
+    """Lower numbers are served first."""
     asked_ms: int = 0
     machine: str = ""
     """Uuid of the object that started the item."""
     upload: str = ""
-    """The image upload that the build tries: its nodes are made from exactly this upload."""
+    """The image upload that the build validates: its nodes are made from exactly this upload."""
     pipeline: str = ""
     buildset: str = ""
     event: str = ""
@@ -62,21 +62,20 @@ class NodeClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     """The name of the machine."""
     properties: dict[str, str] = msgspec.field(default_factory=dict, name="reach")
-    """Properties that the machine had when it was claimed: they say how to reach it even after the object is
-    deleted."""
+    """Properties of the machine when it was claimed: with them it can be reached even after the object is deleted."""
     provider: dict[str, str] = {}
-    """Properties that the machine's provider had then."""
+    """Properties of the machine's provider at that time."""
     state: str = "claimed"
     """claimed | ready | cleaning"""
 
     def now(self, state: str, host_key: str = "") -> NodeClaim:
-        """Return the claim in another state, with the learned `host_key` unless `properties` already has one."""
+        """Return the claim in another state, with the given `host_key` unless `properties` already has one."""
         known = {HOST_KEY: host_key} if host_key else {}
         return replace(self, state=state, properties={**known, **self.properties})
 
 
 class NodeAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Answer a request with the Ansible variables (JSON) that reach its nodes, or with the reason why there are
+    """Answer a request with the Ansible variables (JSON) for connecting to its nodes, or with the reason why there are
     none."""
 
     request: str
@@ -89,7 +88,7 @@ class NodeAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MadeNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Record a machine, from before its cloud is called until nothing is left there."""
+    """Record a machine, from before the first call to its cloud until nothing of it is left there."""
 
     id: str
     provider: str
@@ -102,16 +101,16 @@ class MadeNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     registering, until it answers, and rebuilding, after each build. A machine with slots is slot-host instead of
     ready and in-use."""
     said: dict[str, Any] = {}
-    """Settings that the machine is made from: label, image, flavor, and the other keys of the provider. They are kept
-    here because the configuration may lose them."""
+    """Settings that the machine is made from: label, image, flavor, and the other keys of the provider. They are stored
+    here, as they may be removed from the configuration."""
     digest: str = ""
     tags: dict[str, str] = {}
     uses: dict[str, float] = {}
-    """Amounts that the machine takes of its account."""
+    """Amounts of its account's quota that the machine uses."""
     driver: dict[str, str] = {}
-    """Progress of the machine, in terms of its driver."""
+    """Progress of the machine, in the driver's own form."""
     why: str = ""
-    """Why the machine waits, or what went wrong."""
+    """Why the machine waits, or why it failed."""
     tenant: str = ""
     """The tenant that it was made for."""
     project: str = ""
@@ -136,20 +135,20 @@ class MadeNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     comment: str = ""
     """Why the machine is held."""
     until_ms: int = 0
-    """End of the hold; 0: somebody has to release the machine."""
+    """End of the hold; 0: it has none, and a person must release the machine."""
     fixed: bool = False
     """Whether the machine is static: Headgate neither makes nor removes it."""
     slot: int | None = None
-    """Number of this slot, where the machine serves several builds at a time; None: not a slot."""
+    """Number of this slot of a machine that serves several builds at once; None: not a slot."""
     slots: int = 0
-    """Number of builds that the machine serves at a time. No build gets the machine itself: builds get its slots, each
-    a node of its own."""
+    """Number of builds that the machine serves at once. No build gets the machine itself: builds get its slots, each of
+    which has a record of its own."""
     opened: int = 0
     """Number of the machine's slots that were ever recorded."""
     main: str = ""
     """The machine that a slot is part of."""
     share: dict[str, float] = {}
-    """The part of the machine's resources that a slot takes, which counts for its tenant."""
+    """The share of the machine's resources that a slot uses, which counts for its tenant."""
 
 
 class NodeWait(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -158,50 +157,49 @@ class NodeWait(msgspec.Struct, frozen=True, omit_defaults=True):
     request: str
     why: str = ""
     since_ms: int = 0
-    """Time at which `why` became the reason."""
+    """Time since which `why` has been the reason."""
     tried: tuple[str, ...] = ()
-    """Failures so far, in order."""
+    """The failures so far, in order."""
     failed: dict[str, dict[str, int]] = {}
     """Name of a node -> provider -> number of failures there."""
     at: str = ""
-    """The provider where the request waits for room."""
+    """The provider at which the request waits for quota."""
     room_ms: int = 0
-    """Time since which the request has waited for room."""
+    """Time since which the request has waited for quota."""
     held: int = 0
-    """Largest number of its machines that the request had, or could have had, while it waits for room that others
-    use."""
+    """Largest number of machines that the request had, or could have had, while it waits for quota that others use."""
     held_ms: int = 0
     """Time since which that number has not grown."""
     gave: int = 0
-    """Number of times that the request gave its machines back."""
+    """Number of times that the request returned its machines."""
     again_ms: int = 0
     """Time at which the request tries again."""
 
 
 class NodeOrder(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Record what a person wants done with a machine."""
+    """Record a person's order for a machine."""
 
     state: str
     """hold | used | outdated"""
     comment: str = ""
     until_ms: int = 0
-    """End of the hold at the latest, for releases that do not know `hold_s`."""
+    """Latest end of the hold, for releases that do not know `hold_s`."""
     by: str = ""
     hold_s: int = 0
-    """Length of the hold, which begins when no build uses the machine any more; 0: the hold ends at `until_ms`."""
+    """Duration of the hold, which begins once no build uses the machine; 0: the hold ends at `until_ms`."""
 
 
 class Installation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Identify what belongs to this installation in accounts that others use, too."""
+    """Identify the resources of this installation in accounts that it shares with others."""
 
     id: str
     terms: tuple[str, ...] = ()
-    """The terms of its launchers, the newest last."""
+    """The terms of its launchers, newest last."""
 
 
 class NodeAccount(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Record an account in which machines were made. It is watched until nothing of ours is left there, even after it
-    leaves the configuration."""
+    """Record an account in which machines were made. Launchers watch it until nothing of ours is left there, even after
+    it was removed from the configuration."""
 
     connection: str
     region: str = ""
@@ -210,8 +208,8 @@ class NodeAccount(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     lacking_ms: int = 0
     """Time since which the launcher's settings lack the connection; 0: they have it."""
     strange: tuple[str, ...] = ()
-    """Machines in the account that have our tag but are not ours: another installation uses the same store, or a copy
-    of it."""
+    """Machines in the account that have our tag but are not in our store: another installation uses a copy of our
+    store."""
     strange_ms: int = 0
     given_up: str = ""
     """The person who gave the account up."""
@@ -221,7 +219,7 @@ class ProviderPlace(Dir):
     """Hold one provider."""
 
     record = place(
-        FlatProvider, "What machines are made there, as the tenant's configuration says it.", by="scheduler", own=True
+        FlatProvider, "The provider with its settings from the tenant's configuration.", by="scheduler", own=True
     )
 
 
@@ -236,14 +234,14 @@ class MadePlace(Dir):
 
     record = place(
         MadeNode,
-        "A machine that was made, written before anything is asked of its cloud; gone once nothing is left of it.",
+        "A machine, written before the first request to its cloud; deleted once nothing of it is left there.",
         by="launcher",
         own=True,
     )
 
 
 class WaitPlace(Dir):
-    """Hold the reason why one request waits."""
+    """Hold why one request waits."""
 
     record = place(NodeWait, "Why it waits, and what was tried.", by="launcher", own=True)
 
@@ -251,7 +249,7 @@ class WaitPlace(Dir):
 class OrderPlace(Dir):
     """Hold the order for one machine."""
 
-    record = place(NodeOrder, "What somebody wants done with it.", by="web, launcher", own=True)
+    record = place(NodeOrder, "What a person wants to be done with it.", by="web, launcher", own=True)
 
 
 class AccountPlace(Dir):
@@ -259,7 +257,7 @@ class AccountPlace(Dir):
 
     record = place(
         NodeAccount,
-        "Where machines were made; gone once neither a provider nor anything of ours is there.",
+        "An account in which machines were made; deleted once no provider uses it and nothing of ours is left there.",
         by="launcher, web",
         own=True,
     )
@@ -270,7 +268,7 @@ class RequestPlace(Dir):
 
     record = place(
         NodeRequest,
-        "Machines a build needs; gone with its executor, and then what was claimed for it is cleaned.",
+        "Machines that a build needs; it ends with its executor, and then launchers clean and release the machines.",
         by="executor",
         node="ephemeral",
         own=True,
@@ -280,20 +278,22 @@ class RequestPlace(Dir):
 class ClaimPlace(Dir):
     """Hold the claim of one machine."""
 
-    record = place(NodeClaim, "For which request the machine is taken.", by="launcher", own=True)
+    record = place(NodeClaim, "The request for which the machine is claimed.", by="launcher", own=True)
 
 
 class AnswerPlace(Dir):
     """Hold the answer to one request."""
 
-    record = place(NodeAnswer, "How to reach the nodes, or why there are none.", by="launcher, scheduler", own=True)
+    record = place(
+        NodeAnswer, "How to connect to the nodes, or why there are none.", by="launcher, scheduler", own=True
+    )
 
 
 class Nodes(Dir):
     """Hold requests, claims and answers for machines of builds."""
 
     installation = place(
-        Installation, "The tag of everything that is ours in clouds, and the terms of our launchers.", by="launcher"
+        Installation, "The tag of all our resources in clouds, and the terms of our launchers.", by="launcher"
     )
     accounts = each(AccountPlace, key="account")
     made = each(MadePlace, key="node uuid")

@@ -1,4 +1,4 @@
-"""Declare the places of the inventory, and of the addresses of services that clients look up."""
+"""Declare the places of the inventory, and of the service registry, where clients look up addresses."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ ORIGINAL_PREFIX = "runm-metadata/"
 CONSTANT = "runm/metadata"
 """Constant part of runm-metadata's keys, after the prefix."""
 REGISTRY_PREFIX = "gsr/"
-"""Default prefix of the keys of services' addresses, byte for byte: there is no slash before it."""
+"""Default prefix of the registry's keys, byte for byte: no slash precedes it."""
 REGISTRY_PREFIX_VARIABLE = "GSR_KEY_PREFIX"
 """Name of the environment variable that overrides it."""
 
 
 def root(prefix: str = PREFIX) -> str:
-    """Return the path of the inventory's root, however many slashes the prefix begins and ends with."""
+    """Return the path of the inventory's root; slashes at the ends of the prefix make no difference."""
     return "/".join(("", *(name for name in prefix.split("/") if name), CONSTANT))
 
 
 class Uuid(msgspec.Struct, frozen=True):
-    """Hold the uuid that an index key stands for."""
+    """Hold the uuid that an index entry refers to."""
 
     uuid: str
 
@@ -58,25 +58,25 @@ class Marker(msgspec.Struct, frozen=True):
     @classmethod
     def from_wire(cls, value: bytes) -> Self:
         if value:
-            raise ValueError("a marker has no value")
+            raise ValueError("a marker must have an empty value")
         return cls()
 
 
 class KindDefinition(Dir):
     """Hold the definitions of one kind."""
 
-    record = place(Uuid, "Which definition applies to objects of one kind.", by="inventory", own=True)
+    record = place(Uuid, "The definition for objects of one kind.", by="inventory", own=True)
 
 
 class TypeDefinitions(Dir):
     """Hold the definitions of one type."""
 
-    default = place(Uuid, "Which definition applies to objects of every other kind.", by="inventory")
-    by_type = each(KindDefinition, key="kind", doc="By kind; of providers: by provider type.")
+    default = place(Uuid, "The definition for objects of all other kinds.", by="inventory")
+    by_type = each(KindDefinition, key="kind", doc="Definitions by kind; for providers, by provider type.")
 
 
 class DefinitionIndex(Dir):
-    """List the definitions that apply in one partition, before those that apply everywhere."""
+    """List the definitions of one partition, which take precedence over those for all partitions."""
 
     by_type = each(TypeDefinitions, key="type")
 
@@ -88,7 +88,7 @@ class DefinitionPlace(Dir):
 
 
 class Definitions(Dir):
-    """Hold definitions, and list those that apply in every partition."""
+    """Hold definitions, and list those for all partitions."""
 
     by_type = each(TypeDefinitions, key="type")
     by_uuid = each(DefinitionPlace, key="definition uuid")
@@ -97,7 +97,9 @@ class Definitions(Dir):
 class ObjectTypePlace(Dir):
     """Hold one type."""
 
-    record = place(ObjectType, "A type of objects, and where their names are unique.", by="inventory", own=True)
+    record = place(
+        ObjectType, "A type of objects, and whether their names are unique per project.", by="inventory", own=True
+    )
 
 
 class ProviderTypePlace(Dir):
@@ -116,7 +118,7 @@ class Types(Dir):
 class NamePlace(Dir):
     """Hold the uuid of one name."""
 
-    record = place(Uuid, "Which object has the name.", by="inventory", own=True)
+    record = place(Uuid, "The object with the name.", by="inventory", own=True)
 
 
 class ProjectNames(Dir):
@@ -128,8 +130,8 @@ class ProjectNames(Dir):
 class TypeObjects(Dir):
     """Hold the names of the objects of one type."""
 
-    by_name = each(NamePlace, key="name", doc="Of types whose names are unique in a partition.")
-    by_project = each(ProjectNames, key="project", doc="Of types whose names are unique in a project.")
+    by_name = each(NamePlace, key="name", doc="Names of types whose names are unique in a partition.")
+    by_project = each(ProjectNames, key="project", doc="Names of types whose names are unique in a project.")
 
 
 class Objects(Dir):
@@ -141,7 +143,7 @@ class Objects(Dir):
 class MarkerPlace(Dir):
     """Mark one object."""
 
-    record = place(Marker, "The object has it.", by="inventory", own=True)
+    record = place(Marker, "The object has this property value or tag.", by="inventory", own=True)
 
 
 class PropertyValue(Dir):
@@ -192,7 +194,7 @@ class PartitionTree(Dir):
 class PartitionName(Dir):
     """Hold the partition of one name."""
 
-    record = place(Uuid, "Which partition has the name.", by="inventory", own=True)
+    record = place(Uuid, "The partition with the name.", by="inventory", own=True)
 
 
 class PartitionPlace(Dir):
@@ -226,7 +228,7 @@ class ChangePlace(Dir):
 
     record = place(
         Recorded,
-        "What one commit changed; the latest are kept, for watchers and for pages of a moment that has passed.",
+        "The changes of one commit; the latest commits are stored, for watchers and for pages of earlier moments.",
         by="inventory",
         own=True,
     )
@@ -236,17 +238,17 @@ class RecentJournal(Dir):
     """Hold recent changes."""
 
     changes = each(ChangePlace, key="commit")
-    revision = place(Marker, "Written with every change: its version is the moment.", by="inventory")
+    revision = place(Marker, "Written with every change: its version identifies the moment.", by="inventory")
 
 
 class HistoryPlace(Dir):
     """Hold the history of one object."""
 
-    record = place(ObjectHistory, "What was done to the object, and by whom.", by="inventory", own=True)
+    record = place(ObjectHistory, "The changes of the object, and who made them.", by="inventory", own=True)
 
 
 class Histories(Dir):
-    """Hold the histories of the objects that exist."""
+    """Hold the histories of existing objects."""
 
     object = each(HistoryPlace, key="object uuid", bare=True)
 
@@ -254,21 +256,21 @@ class Histories(Dir):
 class LeasePlace(Dir):
     """Hold one lease."""
 
-    record = place(ObjectLease, "Who wants an object, or has it, and until when.", by="inventory", own=True)
+    record = place(ObjectLease, "Who waits for an object or has it, and until when.", by="inventory", own=True)
 
 
 class Active(Dir):
     """Hold the leases that wait or are in force."""
 
-    ledger = place(Marker, "Written with every change of a lease, quota or share: nobody gives what was just given.",
-                   by="inventory", own=True)  # fmt: skip
+    ledger = place(Marker, "Written with every change of a lease, quota or share, so that two servers cannot lease the "
+                   "same capacity.", by="inventory", own=True)  # fmt: skip
     lease = each(LeasePlace, key="lease", bare=True)
 
 
 class QuotaPlace(Dir):
     """Hold one quota."""
 
-    record = place(Quota, "How much leases may have together.", by="inventory", own=True)
+    record = place(Quota, "The limit on all matching leases together.", by="inventory", own=True)
 
 
 class PartitionQuotas(Dir):
@@ -278,17 +280,17 @@ class PartitionQuotas(Dir):
 
 
 class ObjectLeases(Dir):
-    """Hold who has leased which object, or how much of its capacity."""
+    """Hold the leases of objects, or of parts of their capacity."""
 
     active = below(Active)
-    past = each(LeasePlace, key="moment and lease", doc="Leases that ended, for quotas over time.")
+    past = each(LeasePlace, key="moment and lease", doc="Ended leases, for quotas over time.")
     quotas = each(PartitionQuotas, key="partition uuid")
 
 
 class HealthPlace(Dir):
     """Hold the health of one object."""
 
-    record = place(ObjectHealth, "When it was last well, and what failed since.", by="inventory", own=True)
+    record = place(ObjectHealth, "When it was last healthy, and the failures since.", by="inventory", own=True)
 
 
 class ObjectHealths(Dir):
@@ -300,11 +302,11 @@ class ObjectHealths(Dir):
 class ProbePlace(Dir):
     """Hold the last probe of one object."""
 
-    record = place(Probed, "Since when probes find it well.", by="inventory", own=True)
+    record = place(Probed, "Since when its probes have succeeded.", by="inventory", own=True)
 
 
 class Probes(Dir):
-    """Hold the objects that are probed and answer."""
+    """Hold the objects whose probes succeed."""
 
     object = each(ProbePlace, key="object uuid", bare=True)
 
@@ -325,15 +327,15 @@ class InventoryMap(Dir):
     health = below(ObjectHealths, seed=False)
     probes = below(Probes, seed=False)
     page_key = place(
-        PageKey, "What page tokens are sealed with: they may name what is hidden from who holds them.", by="inventory",
-        seed=False,
+        PageKey, "The key that encrypts page tokens, which may contain data that their holders may not read.",
+        by="inventory", seed=False,
     )  # fmt: skip
 
 
 class EndpointPlace(Dir):
     """Hold one endpoint, `host:port`."""
 
-    record = place(Empty, "A service answers there.", by="inventory", node="ephemeral", own=True)
+    record = place(Empty, "A running service at this endpoint.", by="inventory", node="ephemeral", own=True)
 
 
 class ServicePlace(Dir):
@@ -349,6 +351,6 @@ class ServiceRegistry(Dir):
 
 
 def endpoint_path(service: str, host: str, port: int) -> str:
-    """Return the path of one endpoint below the prefix. It is not escaped: clients read host and port from it."""
+    """Return the path of one endpoint below the prefix. It is not escaped, as clients parse host and port from it."""
     registry: Each[ServicePlace] = ServiceRegistry("").services
     return f"{registry(service).path}/{host}:{port}"
