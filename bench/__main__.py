@@ -1,4 +1,4 @@
-"""Everything that is measured, as tables: `python -m bench [NAME…]`."""
+"""Print all measurements as tables: `python -m bench [NAME…]`."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from headgate.testing.month import REPOSITORIES as PROJECTS
 from headgate.testing.stores.wire import REFERENCE as STEPS
 
 REFERENCE = {1: 278, 10: 871, 50: 3551, 100: 6901}
-"""Requests of the reference per item, without its executor and event consumption."""
+"""Requests of Zuul per item, without its executor and event consumption."""
 
 PUSHES = 20
-"""Number of pushes of which the latency is measured."""
+"""Number of pushes whose latency is measured."""
 
 
 def items() -> TextTable:

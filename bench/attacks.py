@@ -1,4 +1,5 @@
-"""What neighbours notice of an attack: the time until their changes have landed, quiet and attacked, in one run."""
+"""Measure the effect of an attack on neighbours: the time until their changes have landed, quiet and attacked, in one
+run."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tests.hostile.arena import ATTACKER, Arena
 ROUNDS = 7
 FLOOD = 300
 SETTLE_S = 3.0
-"""Time that an attack has been under way before anybody else proposes something."""
+"""Duration of an attack before anybody else proposes something."""
 
 _CHECKED = "- project: {check: {jobs: [attack]}}\n"
 _JOB = "- job: {name: attack, run: jobs/attack}\n"

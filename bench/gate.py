@@ -1,4 +1,4 @@
-"""A running gate, measured from outside: memory, latency, and how time per change grows."""
+"""Measure a running gate from outside: memory, latency, and how time per change grows."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Running:
         self.root, self.repositories = root, Repositories(root)
         prepare(root, self.repositories, jobs, settings, window, job)
         self.peak_mb = 0.0
-        """Largest value that `look` saw."""
+        """Largest value that `look` returned."""
         command = [HEADGATE, "run", "--config", "headgate.conf"]
         self.log = root / "log"
         with open(self.log, "wb") as out:
@@ -132,7 +132,7 @@ def latency(pushes: int) -> dict[str, float]:
             found = []
             for n in range(pushes):
                 running.repositories.propose("code", f"t{n}", page(n))
-                # Headgate's look at the proposal must not fall into the measured time.
+                # Headgate's poll of the proposal must not fall into the measured time.
                 time.sleep(0.3)
                 begin = time.monotonic()
                 running.repositories.approve("code", f"t{n}")
@@ -146,7 +146,7 @@ def latency(pushes: int) -> dict[str, float]:
 
 
 def gate_of(changes: int, jobs: int = 5) -> dict[str, float]:
-    """Measure a gate of so many changes, all approved at once."""
+    """Measure a gate of this many changes, all approved at once."""
     with tempfile.TemporaryDirectory() as name:
         running = Running(Path(name), jobs)
         try:
@@ -165,7 +165,7 @@ def gate_of(changes: int, jobs: int = 5) -> dict[str, float]:
 
 
 def in_flight(changes: int, jobs: int) -> float:
-    """Return the peak memory in MB while the gate tests so many changes at once, with all jobs of all of them running
+    """Return the peak memory in MB while the gate tests this many changes at once, with all of their jobs running
     together, and until all have landed."""
     # Each job waits for a shared lock of this file until all of them have begun.
     with tempfile.TemporaryDirectory() as name, open(Path(name) / "hold", "w") as hold:
@@ -187,7 +187,7 @@ def in_flight(changes: int, jobs: int) -> float:
 
 
 def apart(changes: int, jobs: int = 5) -> dict[str, float]:
-    """Return the CPU seconds of each component, all separate processes on etcd, for a gate of so many changes."""
+    """Return the CPU seconds of each component, all separate processes on etcd, for a gate of this many changes."""
     with tempfile.TemporaryDirectory() as name, etcd(Path(name) / "etcd") as server:
         root = Path(name)
         repositories = Repositories(root)
@@ -199,7 +199,7 @@ def apart(changes: int, jobs: int = 5) -> dict[str, float]:
                 program.start()
             for n in range(changes):
                 repositories.propose("code", f"t{n}", page(n))
-            # Counted from here: reading the configuration and the proposals is not what is measured.
+            # Counted from here, without the reading of the configuration and the proposals.
             before, used = repositories.head("code"), {kind: _cpu_s(program) for kind, program in programs.items()}
             for n in range(changes):
                 repositories.approve("code", f"t{n}")

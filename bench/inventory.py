@@ -1,4 +1,4 @@
-"""The inventory: what things cost, beside reading everything and filtering, and beside the store's own limit."""
+"""Measure the inventory: costs, compared with reading and filtering everything, and with the store's own limit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def an_object(number: int, size: int) -> Object:
         "rack": f"r{number % 7}",
         "note": "x" * 60,
     }
-    uuid = f"{number * 2_654_435_761 % 2**32:08x}{number:024x}"  # spread, as random ones are
+    uuid = f"{number * 2_654_435_761 % 2**32:08x}{number:024x}"  # spread like random ones
     return Object(PARTITION, TYPE, "blue", uuid, f"name-{number:07}", properties, (f"t{number % 2}",))
 
 
@@ -72,7 +72,7 @@ async def fill(store: Store, places: InventoryMap, size: int) -> None:
                 try:
                     await store.commit([], ops)
                     return
-                except Unavailable:  # a server busy with its garbage; to write it again changes nothing
+                except Unavailable:  # a server that collects garbage; writing it again changes nothing
                     await asyncio.sleep(1)
 
     filling = asyncio.Semaphore(FILLING)
@@ -120,7 +120,7 @@ class Measured:
         return statistics.median(created), statistics.median(raw)
 
     def _raw(self, new: Object) -> list[Op]:
-        """Return as many operations of as many bytes."""
+        """Return this many operations of this many bytes."""
         places = self.inventory.places
         record = Recorded((ObjectChange(JournalKind.CREATED, None, new),), CALLER.user, CALLER.project, 1)
         past = ObjectHistory().and_then(InventoryEvent(JournalKind.CREATED, new, CALLER.user, CALLER.project, 1))
@@ -180,7 +180,8 @@ class Measured:
         return await median_ms(one, 3)
 
     async def watch(self) -> float:
-        """Return the milliseconds from the answer to a change until a watcher gets it; negative if it got it before."""
+        """Return the milliseconds from the answer to a change until a watcher receives it; negative if it receives it
+        earlier."""
         found = []
         for _ in range(ROUNDS):
             event = asyncio.ensure_future(self._next_event_s(await self.inventory.journal.now()))
@@ -234,7 +235,7 @@ async def filled(backend: Backend, size: int) -> AsyncIterator[Measured]:
         await inventory.journal.wait_for(await inventory.journal.now())
         yield Measured(inventory, size)
     finally:
-        # The journal never ends by itself.
+        # The journal never ends on its own.
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
@@ -281,7 +282,7 @@ def measure(sizes: tuple[int, ...] = SIZES) -> list[dict[str, str]]:
 
 
 def apart(name: str, size: int) -> dict[str, str]:
-    """Measure in a process of its own, so that memory which others left behind is not counted."""
+    """Measure in a separate process, so that other measurements' memory is not counted."""
     command = [sys.executable, "-m", "bench.inventory", name, str(size)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, str] = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""What it costs to keep a build apart: an empty executable job, with and without walls."""
+"""Measure the cost of isolating a build: an empty executable job, with and without isolation."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class Alone:
 
 
 def measure() -> dict[str, tuple[float, float]]:
-    """Return isolation -> seconds of a build, elapsed and of CPU; the latter includes what the first makes for all."""
+    """Return isolation -> seconds of a build, elapsed and of CPU; the latter includes the shared preparation of the
+    first build."""
     return {name: asyncio.run(_measured(settings)) for name, settings in WALLS.items()}
 
 
@@ -76,7 +77,7 @@ async def _measured(settings: RunnerSettings) -> tuple[float, float]:
         for _ in range(BUILDS):
             await _build(runner)
         wall_s = time.perf_counter() - begin_s
-        await runner.close()  # only now the processes that ended count
+        await runner.close()  # only now the ended processes are counted
         return wall_s / BUILDS, (_used_s() - used_s) / (BUILDS + 1)
 
 

@@ -1,4 +1,4 @@
-"""What a configuration costs in memory of one process: read cold, after a landing, proposed, frozen."""
+"""Measure the memory of a configuration in one process: read cold, after a landing, proposed, frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Twenty speculative merges: in a bare repository, and as `git merge` in a work tree."""
+"""Measure twenty speculative merges: in a bare repository, and as `git merge` in a work tree."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def measure() -> dict[str, float]:
         repositories, commits = _repository(Path(name))
         mirror = MirrorRepository(Path(name) / "mirror.git", Remote(str(repositories.hub / "own")))
         refs = await mirror.remote.refs()
-        # Fetching is not what is measured.
+        # Fetching is not measured.
         await mirror.bring(refs)
         head = refs["refs/heads/master"]
         begin = time.perf_counter()

@@ -1,6 +1,6 @@
-"""What `reuse` spares in a month of sixty repositories: `python -m bench.month SEED CHANGES`.
+"""Print the savings of `reuse` in a month of sixty repositories: `python -m bench.month SEED CHANGES`.
 
-The repositories have the shapes of `headgate.testing.month`; without `reuse` the policy is that of the reference.
+The repositories have the shapes of `headgate.testing.month`; without `reuse` the policy is Zuul's.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from headgate.testing.month import CHANGES, Month
 FAILING = (0.02, 0.05, 0.10)
 """Fractions of changes that fail."""
 DAYS = (22, 10)
-"""Days in which the changes are approved: at ease, and with a queue that is full most of the day."""
+"""Days in which the changes are approved: relaxed, and with a queue that is full most of the day."""
 
 
 def measure(seed: int = 1, changes: int = CHANGES) -> list[tuple[str, ...]]:
-    """Return a row for each load and each part of failing changes: what `reuse` comes to, as parts of what there is
-    without."""
+    """Return a row for each load and each fraction of failing changes: the results with `reuse`, as fractions of
+    those without."""
     rows = list[tuple[str, ...]]()
     for days, failing in product(DAYS, FAILING):
         without, with_it = (
             Month(seed, failing, reuse=reuse, changes=changes, days=days).run() for reuse in (False, True)
         )
-        # The comparison is worth nothing if reuse lets through or rejects anything else.
+        # The comparison is worthless if reuse lets through or rejects anything else.
         assert not with_it.untested, "what lands was tested"
         assert (len(with_it.landed_s), with_it.rejected) == (len(without.landed_s), without.rejected)
         p50, p95 = ([statistics.quantiles(one.landed_s, n=20)[k] for one in (without, with_it)] for k in (9, 18))

@@ -1,4 +1,4 @@
-"""The inventory beside a plain table of PostgreSQL: pages of many matches, and many objects at once."""
+"""Compare the inventory with a plain table of PostgreSQL: pages of many matches, and many objects at once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ QUESTIONS: dict[str, tuple[Filter, str]] = {
 
 
 def table(url: str, size: int) -> tuple[float, dict[str, tuple[float, float]]]:
-    """Return the seconds of the insertions, and for each question the milliseconds of the first page and a deep one."""
+    """Return the seconds of the insertions, and for each query the milliseconds of the first page and a deep one."""
     with psycopg.connect(url) as connection:
         connection.execute(TABLE)
         connection.commit()

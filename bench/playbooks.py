@@ -1,4 +1,4 @@
-"""What a trivial playbook takes in the sandbox of every build: a copy of a warm process, and a new one, in turn."""
+"""Measure a trivial playbook in the sandbox of every build: a copy of a warm process, and a new one, in turn."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Taken:
 
     @property
     def least(self) -> float:
-        """Return the ratio of the shortest ones, which others on the machine disturbed least."""
+        """Return the ratio of the shortest times, which other load on the machine disturbed least."""
         return min(self.copy_s) / min(self.new_s)
 
     @property
@@ -86,7 +86,7 @@ async def _phases(installed: Environments | None, version: str) -> Taken:
             for number in range(PHASES + 1):
                 for runner in runners:
                     await _build(runner, version)
-                if number == 0:  # which made what all have
+                if number == 0:  # which prepared the shared parts
                     taken.copy_s.clear()
                     taken.new_s.clear()
         # A phase that silently fell back to a new process would make the comparison worthless.

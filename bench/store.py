@@ -1,5 +1,5 @@
-"""ZooKeeper and etcd: how much our layer adds to what the protocol itself costs; what items and single steps cost in
-real requests."""
+"""Measure ZooKeeper and etcd: how much our layer adds to the cost of the protocol itself, and the requests of items
+and single steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ One = Callable[[int], Awaitable[object]]
 
 
 async def rate(one: One, count: int) -> float:
-    """Return operations per second, with so many in flight."""
+    """Return operations per second, with this many in flight."""
     # The workers share one iterator: together they do exactly `count` operations.
     numbers = iter(range(count))
 

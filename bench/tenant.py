@@ -1,4 +1,4 @@
-"""`headgate check` and `headgate freeze --all` on a tenant of many repositories."""
+"""Measure `headgate check` and `headgate freeze --all` on a tenant of many repositories."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def measure(count: int = REPOSITORIES) -> dict[str, tuple[float, float]]:
         for title, command in commands.items():
             start = time.perf_counter()
             process = subprocess.Popen([headgate, *command, *given], stdout=subprocess.DEVNULL)
-            # wait4 tells of this child alone; RUSAGE_CHILDREN has the largest of all so far.
+            # wait4 reports this child alone; RUSAGE_CHILDREN the largest of all so far.
             _, _, used = os.wait4(process.pid, 0)
             found[title] = time.perf_counter() - start, used.ru_maxrss / 1024
     return found

@@ -1,8 +1,8 @@
-"""What it costs a gate that a thousand people look on: the same gate with them and without, in turn.
+"""Measure the cost of a thousand viewers for a gate: the same gate with them and without, in turn.
 
 A processor does less in a second while its neighbour works, whatever the neighbour does: viewers on the same machine
-cost the gate something even where it never hears of them.  So runs beside programs that only keep the machine busy are
-measured, too, and the gate's own account of what it did for pages, which is of this work alone.
+cost the gate something even if it never hears of them. So runs beside programs that only keep the machine busy are
+measured, too, and the gate's own account of its work for pages.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ while True:
     one.send(b"x" * 8000), other.recv(8000)
     sum(i * i for i in range(500))
 """
-"""Program that works as viewers do, but sends to itself alone."""
+"""Program that works like viewers, but sends only to itself."""
 NOISES = 2
 CHANGES, JOBS, ROUNDS = 40, 5, 7
 """Two equal runs differ by up to 15 % of CPU time; so there are several of each."""
@@ -60,7 +60,7 @@ class Cost:
 
 @contextlib.contextmanager
 def kept_busy() -> Iterator[None]:
-    """Keep the machine busy meanwhile, with programs that give way to everybody."""
+    """Keep the machine busy inside the context, with programs of the lowest priority."""
     # nice 19: the gate goes first wherever both want a processor.
     programs = [subprocess.Popen(["nice", "-n", "19", sys.executable, "-c", NOISE]) for _ in range(NOISES)]
     try:
@@ -73,7 +73,7 @@ def kept_busy() -> Iterator[None]:
 
 @contextlib.contextmanager
 def watched(port: int, viewers: int) -> Iterator[None]:
-    """Have so many viewers connected meanwhile, from a program that gives way to everybody."""
+    """Connect this many viewers inside the context, from a program of the lowest priority."""
     words = ["nice", "-n", "19", sys.executable, "-m", "bench.viewers", str(port), str(viewers)]
     program = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
@@ -152,7 +152,7 @@ def look_on(port: int, viewers: int) -> None:
             if key.fileobj.recv(1 << 20):
                 heard.update({key.fd} if key.data == STREAM else ())
             elif key.data == STREAM:
-                # The end of a stream: the measurement would go on with fewer viewers than it names.
+                # The end of a stream: the measurement would continue with fewer viewers than it states.
                 raise SystemExit("a viewer was let go")
             else:
                 selector.unregister(key.fileobj)

@@ -1,4 +1,4 @@
-"""Real servers, started when a test first asks for one, and shared by the tests of one process."""
+"""Provide real servers, started on first use, and shared by the tests of one process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.testing.servers.databases import Etcd, ZooKeeper, chroot, etcd, po
 from headgate.testing.servers.nova import missing, nova
 from tests.tiers import SHARES, SOAK, in_share, is_named, sampled, share, share_of_commit
 
-# how long an example takes, or takes to make, says nothing where many work
+# the time to run or shrink an example says nothing on a busy machine
 settings.register_profile(
     "here",
     max_examples=share(100),
@@ -30,8 +30,8 @@ settings.load_profile("here")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """Collect tests without looking for garbage, and leave out of each later look what stays until the end: thousands
-    of tests, and the modules that they have imported."""
+    """Collect tests without garbage collection, and exclude objects that live until the end from later collections:
+    thousands of tests, and the modules that they have imported."""
     gc.disable()
     try:
         return (yield)
@@ -41,7 +41,7 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what this tier does not run of tests that were not asked for by name."""
+    """Leave out tests that this tier does not run, except those that were named."""
     if not is_named(config):
         chosen = in_share(sampled(items))
         config.hook.pytest_deselected(items=list({*items}.difference(chosen)))
@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Say which of the long tests ran."""
+    """Print which of the long tests ran."""
     now = share_of_commit()
     if now is not None and not is_named(config):
         terminalreporter.write_line(f"of the long tests, share {now} of 0..{SHARES - 1} ran; LONG=all runs every one")
@@ -57,7 +57,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable() -> Generator[None, Any, Any]:
-    """Escapes what is not a text in what a test says: a worker that cannot send it to who gathers the results ends."""
+    """Escape undecodable characters in messages of a test: a worker process that cannot send them ends."""
     return _sendable((yield))
 
 
@@ -75,9 +75,9 @@ def _sendable(value: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    """One that anybody may use without a login.  Take a node of your own: `chroot`."""
+    """Provide a server that anybody may use without a login. Use your own node: `chroot`."""
     with zookeeper(tmp_path_factory.mktemp("zookeeper")) as running:
-        # Its root is ours, whatever others put beside it first.  In a thread: who asks may have a loop.
+        # Its root is ours, whatever others put beside it. In a thread: the caller may have a loop.
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, chroot(running)).result()
         yield running
@@ -85,28 +85,28 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[str]:
-    """One that takes any key, by its URL.  Make a bucket of your own: `bucket`."""
+    """Provide the URL of a server that accepts any key. Use your own bucket: `bucket`."""
     with s3() as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """One that anybody may use.  Take a prefix of your own."""
+    """Provide a server that anybody may use. Use your own prefix."""
     with etcd(tmp_path_factory.mktemp("etcd")) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
-    """One that anybody may use, by its URL.  Make a database of your own: `new_database`."""
+    """Provide the URL of a server that anybody may use. Use your own database: `new_database`."""
     with postgres() as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def nova_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One for all processes of the tests, by its URL.  Be a user of your own."""
+    """Provide the URL of one server for all test processes. Use your own user."""
     if missing():
         pytest.skip(missing())
     base = tmp_path_factory.getbasetemp()

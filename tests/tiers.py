@@ -1,4 +1,4 @@
-"""How much of what is random, or tried in many ways, each tier looks at."""
+"""Define how many random or parametrized cases each tier runs."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from zlib import crc32
 import pytest
 
 SOAK = bool(os.environ.get("SOAK"))
-"""Whether `make soak` runs the tests: random tests then run all their examples, chosen anew each time."""
+"""Whether `make soak` runs the tests: random tests then run all their examples, chosen again each time."""
 
 STRIDE = 1 if SOAK else 3
-"""Of the points at which a process may die, this tier tries every so many."""
+"""Of the points at which a process may die, this tier tries one in this many."""
 MUTANTS = 2
-"""Of the mutants of a module, `make test` runs so many."""
+"""Number of the mutants of a module that `make test` runs."""
 SHARES = 6
-"""Of the tests marked `long`, `make test` runs one of so many shares."""
+"""Number of shares of the tests marked `long`; `make test` runs one of them."""
 LONG = os.environ.get("LONG", "")
 """`all` runs every test marked `long`, a number the share of that number; otherwise the commit decides."""
 
 
 def share(examples: int) -> int:
-    """Return how many of a random test's `examples` this tier runs: all of them in `make soak`, a fifth in `make test`,
-    where a few are enough to find a defect that breaks most of them."""
+    """Return how many of a random test's `examples` this tier runs: all of them in `make soak`, a fifth in `make
+    test`, where a few are enough to find a defect that breaks most of them."""
     return examples if SOAK else max(1, examples // 5)
 
 
 def is_named(config: pytest.Config) -> bool:
-    """Tell whether tests were asked for by name: those run as named."""
+    """Return whether tests were named: these always run."""
     return any("::" in arg for arg in config.args)
 
 
@@ -54,7 +54,7 @@ def sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 
 def _sampling(item: pytest.Item) -> tuple[str, int]:
-    """Return with which others an item is sampled, and how many of them run: 0 where all do."""
+    """Return the other items that an item is sampled with, and how many of them run: 0 where all do."""
     if item.get_closest_marker("mutant"):
         return item.nodeid.partition("::")[0], MUTANTS
     marker = item.get_closest_marker("sampled")
@@ -81,8 +81,8 @@ def _share(item: pytest.Item) -> int:
 def share_of_commit() -> int | None:
     """Return which share of the tests marked `long` runs, or None where all do.
 
-    The files of the commit decide: the same files are tested in the same way wherever that is, also where only the last
-    commit is checked out, and other files draw another share.
+    The files of the commit decide: the same files are tested in the same way everywhere, also where only the last
+    commit is checked out, and other files select another share.
     """
     if SOAK or LONG == "all":
         return None
@@ -94,5 +94,5 @@ def share_of_commit() -> int | None:
 
 
 def turn(name: str, count: int) -> int:
-    """Return which of `count` sets of parameters it is the turn of, for a test of that name; it stays the same."""
+    """Return the indices of the `count` sets of parameters that run for a test of that name; they stay the same."""
     return crc32(name.encode()) % count

@@ -1,4 +1,4 @@
-"""Wait in tests for what is to happen, and say what did not."""
+"""Wait in tests for an event, and report what did not happen."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ T = TypeVar("T")
 async def until(
     what: str, holds: Callable[[], T | Awaitable[T]], within_s: float = DEADLINE_S, every_s: float = 0.02
 ) -> T:
-    """Return the first true answer of `holds`, which may have to be awaited; fail with `what` was waited for and the
-    last answer."""
+    """Return the first true answer of `holds`, which may be awaitable; fail with `what` was waited for and the last
+    answer."""
     found: T | None = None
     try:
         async with asyncio.timeout(within_s) as limit:
@@ -32,7 +32,7 @@ async def until(
 
 
 def wait_for(what: str, holds: Callable[[], T], within_s: float = DEADLINE_S, every_s: float = 0.05) -> T:
-    """Do as `until` does, where no loop runs."""
+    """Wait like `until`, without a loop."""
     end_s = time.monotonic() + within_s
     while not (found := holds()):
         assert time.monotonic() < end_s, _never(what, within_s, found)
@@ -41,7 +41,7 @@ def wait_for(what: str, holds: Callable[[], T], within_s: float = DEADLINE_S, ev
 
 
 async def nothing_happens(happened: Callable[[], T | Awaitable[T]], for_s: float, every_s: float = 0.02) -> None:
-    """Fail as soon as `happened` is true.  Take it only where nothing shows that the moment has passed: `for_s` is lost
+    """Fail as soon as `happened` is true. Use it only if nothing shows that the moment has passed: `for_s` is lost
     whenever nothing is wrong."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + for_s
@@ -54,13 +54,12 @@ async def nothing_happens(happened: Callable[[], T | Awaitable[T]], for_s: float
 
 
 async def slow(seconds: float) -> None:
-    """Take so long on purpose, as a stand-in of what is slow does, and a fault that lasts.  Nobody waits for an event
-    this way."""
+    """Take this long on purpose, to imitate something slow, or a lasting fault. Never wait for an event this way."""
     await asyncio.sleep(seconds)
 
 
 def any_moment(chance: random.Random, within_s: float) -> None:
-    """Let a moment pass that nothing determines, before a fault that may come at any."""
+    """Let an arbitrary moment pass before a fault that may come at any time."""
     time.sleep(chance.uniform(0, within_s))
 
 

@@ -1,1 +1,1 @@
-"""A day at the size of OpenStack: `make bench day`."""
+"""Measure a day at the size of OpenStack: `make bench day`."""

@@ -1,4 +1,4 @@
-"""One run, as a table: `python -m bench.day PROJECTS CHANGES [SCHEDULERS [STORE]]`."""
+"""Print one run as a table: `python -m bench.day PROJECTS CHANGES [SCHEDULERS [STORE]]`."""
 
 from __future__ import annotations
 

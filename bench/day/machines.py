@@ -1,4 +1,4 @@
-"""The process whose builds take their time and run nothing.
+"""Run the process whose builds take their time and execute nothing.
 
 `python -m bench.day.machines URL PROJECTS CHANGES MINUTE_S`
 """
@@ -24,11 +24,11 @@ from headgate.testing.day.people import DayMachines
 from headgate.testing.day.plan import DayPlan
 
 BUILDS_MAX = 2_000
-"""At a time; no build waits for a machine."""
+"""Builds at a time; no build waits for a machine."""
 
 
 async def main(url: str, plan: DayPlan, minute_s: float) -> None:
-    """Work until SIGTERM, then print how many builds there were and how many requests they cost."""
+    """Work until SIGTERM, then print the number of builds and of their requests."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     kind = EtcdBackend if url.startswith("etcd") else ZooKeeperBackend

@@ -1,4 +1,4 @@
-"""One run of a day: its cost per change, and the time for which changes waited for Headgate."""
+"""Measure one run of a day: its cost per change, and the time for which changes waited for Headgate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MINUTE_S = 60 * PACE_S * 2_000 / 86_400
 PATIENCE_S = 20.0
 START_S, DAY_MAX_S = 900.0, 3_600.0
 RESTING_S, BEGUN_MIN = 0.05, 20
-"""CPU seconds in three seconds of each process that rests; store requests of a scheduler that has begun."""
+"""CPU seconds of an idle process in three seconds; store requests of a scheduler that has started."""
 RECONFIGURED_S = 20.0
 """Longest time until the cron line is in force and all processes are idle again."""
 LIVING = ("scheduler", "merger")
@@ -42,7 +42,7 @@ class Day(NamedTuple):
     start: dict[str, Usage]
     """Kind -> its usage until the first change could come."""
     used: dict[str, Usage]
-    """Kind -> its usage from then on."""
+    """Kind -> its usage before the first change."""
     checked_s: Times
     gated_s: Times
     landed_s: Times
@@ -80,7 +80,7 @@ async def _day(plan: DayPlan, hub: DayHub, here: Running, root: Path, periodic: 
     try:
         async with asyncio.timeout(DAY_MAX_S):
             await asyncio.wait({following, coming}, return_when=asyncio.FIRST_COMPLETED)
-            # It never ends by itself, so it has failed: awaiting it raises the error.
+            # It never ends on its own, so it has failed: awaiting it raises the error.
             if following.done():
                 await following
             await coming
@@ -110,7 +110,7 @@ async def _started(here: Running) -> None:
     end_s, before = time.monotonic() + START_S, list[Usage]()
     while time.monotonic() < end_s:
         await asyncio.sleep(3)
-        with suppress(OSError):  # they do not serve their figures yet
+        with suppress(OSError):  # they do not serve their metrics yet
             used = here.used()
             now = [used[kind] for kind in LIVING]
             pairs = zip(now, before, strict=True) if before else ()

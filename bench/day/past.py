@@ -1,4 +1,4 @@
-"""A day as the history records it: results as they come, and the time that Headgate added."""
+"""Read a day from the history: results as they come, and the time that Headgate added."""
 
 from __future__ import annotations
 

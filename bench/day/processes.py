@@ -1,4 +1,4 @@
-"""The processes of a day: a store, schedulers, a merger and machines; what each of them has used."""
+"""Run the processes of a day: a store, schedulers, a merger and machines; return the usage of each."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ MB = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of one kind of process, all of them together."""
+    """Usage of one kind of process, all of them together."""
 
     cpu_s: float = 0.0
     git_s: float = 0.0
-    """CPU of the processes that they started and that have ended."""
+    """CPU of the child processes that have ended."""
     requests: int = 0
     memory_mb: float = 0.0
-    """The most that one of them ever had."""
+    """The maximum of any of them."""
 
     def since(self, before: Usage) -> Usage:
         return Usage(
@@ -64,7 +64,7 @@ class Running:
     ports: dict[str, list[int]] = field(default_factory=dict)
 
     def start(self, kind: str, count: int) -> None:
-        """Start so many components of a kind, each with a directory of its own."""
+        """Start this many components of a kind, each with its own directory."""
         self.ports[kind] = free_ports(count)
         self.programs[kind] = [self._program(f"{kind}{n}", kind, port) for n, port in enumerate(self.ports[kind])]
         for program in self.programs[kind]:
@@ -85,7 +85,7 @@ class Running:
         return Program([HEADGATE, kind, "--config", "headgate.conf"], place)
 
     def used(self) -> dict[str, Usage]:
-        """Return kind -> what its processes have used since they began.  Raises RuntimeError where one has ended."""
+        """Return kind -> usage of its processes since their start. Raise RuntimeError if one has ended."""
         found = {
             kind: _sum(map(_usage, programs, self._request_counts(kind))) for kind, programs in self.programs.items()
         }
@@ -101,7 +101,7 @@ class Running:
 
 @contextmanager
 def running(root: Path, store: str) -> Iterator[Running]:
-    """Provide a store, `etcd` or `zookeeper`, and nothing yet that works on it."""
+    """Provide a store, `etcd` or `zookeeper`, without any component."""
     with ExitStack() as stack:
         if store == "etcd":
             server = stack.enter_context(etcd(root / "store"))
@@ -119,7 +119,7 @@ def _usage(program: Program, requests: int) -> Usage:
         raise RuntimeError(f"{program.command} has ended: {program.log.read_text(errors='replace')[-2000:]}")
     process = psutil.Process(program.process.pid)
     used = process.cpu_times()
-    # The peak, which a look at the current size would miss.
+    # The peak, which a read of the current size would miss.
     peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
     assert peak is not None, "Linux tells of every process"
     git_s = used.children_user + used.children_system

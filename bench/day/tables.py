@@ -1,4 +1,4 @@
-"""What a day costs, as a table: `DAY_PROJECTS`, `DAY_CHANGES`, `DAY_STORE` and `DAY_SHORT` change what is run."""
+"""Print the cost of a day as a table: `DAY_PROJECTS`, `DAY_CHANGES`, `DAY_STORE` and `DAY_SHORT` change the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Size(NamedTuple):
 
 
 def sizes(projects: int, changes: int) -> tuple[Size, ...]:
-    """Return the runs: the whole day with one scheduler and with three, fewer changes, and fewer projects."""
+    """Return the runs: the complete day with one scheduler and with three, fewer changes, and fewer projects."""
     full = tuple(Size(projects, changes, schedulers) for schedulers in (1, 3))
     shorter = tuple(Size(projects, changes * part // 8, 1) for part in (1, 4))
     smaller = tuple(Size(projects * part // 8, changes // 8, 1) for part in (1, 4))

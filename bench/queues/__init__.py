@@ -1,1 +1,1 @@
-"""Queues of messages, side by side with other ways to do it."""
+"""Compare queues of messages with other ways to process them."""

@@ -1,4 +1,4 @@
-"""Other ways to process messages, as their users do it."""
+"""Measure other ways to process messages, as their users do it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def process(body, number, last):
 
 @contextmanager
 def _dramatiq(root: Path, threads: int) -> Iterator[object]:
-    """Provide an actor, with a worker process of so many threads beside a Redis that appends to a file."""
+    """Provide an actor, with a worker process of this many threads beside a Redis that appends to a file."""
     import sys
 
     port = free_port()

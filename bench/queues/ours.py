@@ -1,4 +1,4 @@
-"""Our server and our worker, each a process."""
+"""Measure our server and our worker, each a process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def _warm(port: int, partitions: int) -> None:
 
 
 def latency(database: str, tries: int, partitions: int, size_bytes: int) -> list[float]:
-    """Return the seconds from a post to the beginning of its job, on an idle system."""
+    """Return the seconds from a post to the start of its job, on an idle system."""
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         with server(root, database) as (port, _), worker(root, port, 1):
@@ -70,7 +70,7 @@ async def _latencies(port: int, root: Path, tries: int, partitions: int, body: s
 
 
 def memory(database: str, count: int) -> tuple[float, float, float]:
-    """Return the memory of server and worker in MB, with so many messages stored, and the worker's rate on them."""
+    """Return the memory of server and worker in MB, with this many messages stored, and the worker's rate on them."""
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         with server(root, database) as (port, process):

@@ -1,4 +1,4 @@
-"""Servers for one measurement, each a process of its own."""
+"""Run servers for one measurement, each as a process."""
 
 from __future__ import annotations
 

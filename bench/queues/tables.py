@@ -1,4 +1,4 @@
-"""The tables: throughput, latency, memory."""
+"""Print the tables: throughput, latency, memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory and SQLite, held to the same suite."""
+"""Run the conformance suite on memory and SQLite."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ async def test_an_answer_of_another_form_is_none(
     for call in (driver.advance(wanted, {}), driver.remove(wanted, {})):
         with pytest.raises((CloudUnavailable, LaunchFailed)):
             await call
-    with suppress(CloudUnavailable, LaunchFailed):  # there may be nothing to ask
+    with suppress(CloudUnavailable, LaunchFailed):  # there may be no limits to read
         await driver.uses(wanted)
     with pytest.raises(CloudUnavailable):
         await driver.resources(ground.provider)
@@ -258,7 +258,7 @@ async def test_a_list_that_is_not_whole_is_none(ground: Ground, driver: Cloud, w
 
 @pytest.mark.long
 async def test_what_the_cloud_does_not_let_go_fails_alone(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
-    """If it counted as away, the whole account would be left alone, again and again."""
+    """If it counted as unreachable, the complete account would be left alone, again and again."""
     node = await made(driver, wanted)
     (found,) = [
         one
@@ -301,12 +301,13 @@ async def test_a_call_that_is_given_up_leaves_nothing_that_is_not_found(
 
 
 class Crash(BaseException):
-    """Stand for the death of the process."""
+    """Represent the death of the process."""
 
 
 async def _until_a_crash(ground: Ground, driver: Cloud, wanted: MachineSpec, kept: dict[str, str], number: int) -> str:
     """Make and remove a node until the answer to request `number` would come, and keep the state as a store does.
-    Return what was under way; empty if all was done.  A request that repeats the one before does not count."""
+    Return the phase in progress; empty if everything was done. A request that repeats the previous one does not
+    count."""
     stuck, calls, last, doing = HeldAnswer(), 0, ("", "", b""), "making"
 
     def which(asked: ReceivedRequest) -> bool:
@@ -364,7 +365,10 @@ async def test_limits_are_amounts_and_a_cloud_without_an_answer_is_away(ground: 
     limits = await driver.limits(ground.provider)
     assert all(isinstance(amount, int | float) for amount in limits.values())
     ground.faults.always(unheard)
-    for call in (driver.resources, *([driver.limits] if limits else [])):  # who has no limits asks nobody for them
+    for call in (
+        driver.resources,
+        *([driver.limits] if limits else []),
+    ):  # a cloud without limits sends no request for them
         with pytest.raises(CloudUnavailable):
             await call(ground.provider)
 

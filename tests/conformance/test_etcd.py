@@ -1,4 +1,4 @@
-"""etcd, held to the same suite as memory and SQLite; and what only a store across a network goes through."""
+"""Run the conformance suite of memory and SQLite on etcd, and test what happens only to a store across a network."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ async def test_one_of_three_servers_may_die(tmp_path: Path) -> None:
                     try:
                         await backend.commit([], [Append("/q", str(written).encode())])
                         written += 1
-                    except Unavailable:  # written or not: what is there says so
+                    except Unavailable:  # written or not: the store shows it
                         written = len(await again(backend))
                 seen = 0
                 while seen < 10:
@@ -204,7 +204,7 @@ def _leader(servers: Sequence[Etcd]) -> Etcd:
 
 
 def _hand_over(servers: Sequence[Etcd]) -> None:
-    """Move the lead to another server, even if the servers elect leaders by themselves meanwhile."""
+    """Move the lead to another server, even if the servers elect leaders on their own meanwhile."""
     wait_for("the lead is handed over", lambda: _handed_over(servers))
 
 

@@ -1,4 +1,4 @@
-"""etcd when an answer does not come in time: what it was about never takes effect once it was looked for in vain."""
+"""Test etcd with late answers: a request never takes effect after it was looked for in vain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from tests.waiting import slow, until
 
 BRIEF_S = 0.1
 APART_S = 0.02
-"""Between the pieces of what was held up: etcd has done the one when it hears that nobody waits for it any more."""
+"""Pause between the pieces of delayed data: etcd has performed a request when it learns that nobody waits for it any
+more."""
 SENT_S = 1.0
 SILENCES = 10
 DEADLINE_S = 120.0
@@ -70,8 +71,8 @@ async def _written(backend: EtcdBackend, parent: str) -> Sequence[bytes]:
 
 
 async def _weathered(backend: EtcdBackend, recording: EtcdBackend, line: Proxy, seed: int) -> None:
-    """Append through a network that delays requests and answers, until so many went unanswered.  Look for each entry
-    whose commit was not confirmed, and make it again if it is absent.  Raise AssertionError if an entry is there twice,
+    """Append through a network that delays requests and answers, until this many went unanswered. Look for each entry
+    whose commit was not confirmed, and make it again if it is absent. Raise AssertionError if an entry exists twice,
     or in another order."""
     chance, silences, values = random.Random(seed), 0, list[bytes]()
 
@@ -137,10 +138,8 @@ async def test_without_its_fence_it_would_not(
 async def test_what_is_on_its_way_as_a_process_ends_is_void(
     etcd_server: Etcd, monkeypatch: pytest.MonkeyPatch, kind: type[EtcdCommits], late: list[bytes]
 ) -> None:
-    """A late commit lies in a network that nobody uses any more.
-
-    It is sent before it is given up, and etcd has done it before it hears of that, however busy the machine is.
-    """
+    """A late commit is in a network that nobody uses any more. It was sent before it was given up, and etcd performs
+    it before it learns of that, however busy the machine is."""
     monkeypatch.setattr(patience, "SHORT_S", SENT_S)
     async with proxy(etcd_server.port) as one, proxy(etcd_server.port) as other:
         backend = await EtcdBackend.open(f"etcd://127.0.0.1:{one.port},127.0.0.1:{other.port}/{fresh()}")

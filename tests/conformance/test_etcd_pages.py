@@ -1,4 +1,4 @@
-"""Pages of a large directory: all of it, in order, and etcd is not made to count the rest for each."""
+"""Test pages of a large directory: complete, in order, and without a count of the rest by etcd for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check how long a watch of etcd tries to continue once its connection is broken, whatever it did before."""
+"""Test how long a watch of etcd tries to continue after its connection breaks, whatever it did before."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Call:
 
 
 class Link:
-    """Imitate the way to the servers; `call` says what becomes of the watch at a time."""
+    """Imitate the connection to the servers; `call` decides the fate of the watch at a time."""
 
     address = "etcd://h"
 

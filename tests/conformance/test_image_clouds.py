@@ -65,8 +65,8 @@ class Ground(Protocol):
         ...
 
     async def everything(self) -> dict[str, tuple[Mapping[str, str], str]]:
-        """Return all that exists of ours in the cloud: id -> its tags and the sha256 of its content; an image and the
-        snapshot that it is made of count as one."""
+        """Return everything of ours in the cloud: id -> its tags and the sha256 of its content; an image and its
+        snapshot count as one."""
         ...
 
     async def theirs(self) -> bool:
@@ -191,7 +191,7 @@ async def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
             yield AwsGround(account, method)
         return
     entry = {"openstack": _openstack, "podman": _podman}[name]
-    async with entry(tmp_path_factory.mktemp("g")) as found:  # podman takes short paths alone
+    async with entry(tmp_path_factory.mktemp("g")) as found:  # podman accepts only short paths
         yield found
 
 
@@ -205,7 +205,7 @@ class Upload:
     doing: str = "sending"
 
     async def send(self, images: Images) -> str:
-        """Continue until the image exists; return the id that machines are made of."""
+        """Continue until the image exists; return the id that machines are made from."""
         async with asyncio.timeout(DEADLINE_S):
             while isinstance(step := await images.send(self.wanted, dict(self.state), self.file), Sending):
                 self.state = dict(step.state)

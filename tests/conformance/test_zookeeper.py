@@ -1,4 +1,5 @@
-"""ZooKeeper, held to the same suite as memory and SQLite; and what only a store across a network goes through."""
+"""Run the conformance suite of memory and SQLite on ZooKeeper, and test what happens only to a store across a
+network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test who may log in, and where: credentials, certificates, places that belong to somebody else."""
+"""Test who may log in, and where: credentials, certificates, foreign data."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def strict_server(tmp_path_factory: pytest.TempPathFactory, files: GeneratedCert
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the waiting for servers that never answer; others have their usual time."""
+    """Shorten the wait for servers that never answer; others have their usual time."""
     monkeypatch.setattr(sessions, "START_S", 0.5)
 
 
@@ -169,7 +169,8 @@ def test_an_address_is_read() -> None:
 
 
 def test_the_answer_to_a_challenge_is_that_of_the_standard() -> None:
-    """This is the example of RFC 2831, except for its digest-uri."""
+    """The expected response is an example from the specification of the DIGEST-MD5 mechanism, except for its
+    digest-uri."""
     challenge = b'realm="elwood.innosoft.com",nonce="OA6MG9tEQGm2hh",qop="auth",algorithm=md5-sess,charset=utf-8'
     told = connection.digest_answer(challenge, "chris", "secret", "OA6MHXh6VqTrRk", uri="imap/elwood.innosoft.com")
     assert b"response=d388dad90d4bbd760a152321f2143af7" in told

@@ -1,4 +1,4 @@
-"""Check what a process forgets of ZooKeeper's nodes when it comes back after others wrote, and what that costs."""
+"""Test what a process forgets about ZooKeeper's nodes when it returns after writes of others, and the cost of that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test what happens only to a store across a network: it is cut off, refused, overtaken."""
+"""Test what happens only to a store across a network: interruptions, refusals, late requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scan of ZooKeeper's nodes is what a sorted list says, and reads no more of them than it must."""
+"""Test that a scan of ZooKeeper's nodes equals a sorted list, and reads no more of them than necessary."""
 
 from __future__ import annotations
 

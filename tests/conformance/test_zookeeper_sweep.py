@@ -1,4 +1,4 @@
-"""Check which nodes the sweeper of ZooKeeper deletes when, while others use them."""
+"""Test which nodes the sweeper of ZooKeeper deletes, and when, while others use them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOT_TRIED = -2
 
 
 class Nodes:
-    """Imitate a server with empty nodes; `then` runs between the sweeper's look at them and its deletion."""
+    """Imitate a server with empty nodes; `then` runs between the sweeper's read of them and its deletion."""
 
     def __init__(self, *paths: str) -> None:
         self.zxids = dict.fromkeys(paths, 1)

@@ -1,4 +1,4 @@
-"""The real Ansible 9, fetched once for all runs of the tests on this machine: without its collections, or with one."""
+"""Provide the real Ansible 9, fetched once for all test runs on this machine: without its collections, or with one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POSIX = "ansible_collections/ansible/posix"
 
 
 def _blocks() -> list[str]:
-    """Packages of the list, each with its hashes."""
+    """Return the packages of the list, each with its hashes."""
     return re.split(r"^(?=[a-z])", (LOCKS / "9.txt").read_text(), flags=re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""Chromium, and as much patience with it as with anything else."""
+"""Provide Chromium with the timeouts of other tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHROMIUM: dict[str, Any] = {
     "args": ["--no-sandbox"],
     "timeout": DEADLINE_MS,
 }
-"""How it is started."""
+"""Its command-line options."""
 P = TypeVar("P", sync_api.Page, async_api.Page)
 
 sync_api.expect.set_options(timeout=DEADLINE_MS)
@@ -23,6 +23,6 @@ async_api.expect.set_options(timeout=DEADLINE_MS)
 
 
 def patient(page: P) -> P:
-    """Return the page; what is not there yet is waited for."""
+    """Return the page; elements that do not exist yet are awaited."""
     page.set_default_timeout(DEADLINE_MS)
     return page

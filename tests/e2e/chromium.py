@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
-"""Run Chromium so that it does not see networks come and go: it drops all that it is loading whenever one does.
-
-Other tests, whose jobs have networks, make and remove interfaces of this machine all the time.  Where sockets of
-netlink cannot be had, Chromium takes the network to be there for good.  The filter of system calls does nothing else.
-"""
+"""Run Chromium so that it does not notice network changes: it drops everything that it is loading whenever an
+interface appears or disappears. Other tests, whose jobs have networks, add and remove interfaces of this machine all
+the time. Without netlink sockets, Chromium assumes a permanent network. The system call filter does nothing else."""
 
 from __future__ import annotations
 
@@ -18,13 +16,13 @@ import sys
 
 CHROMIUM = shutil.which("chromium-headless-shell") or "/usr/bin/chromium"
 SOCKET = {"x86_64": (0xC000_003E, 41), "aarch64": (0xC000_00B7, 198)}
-"""Machine -> its architecture, and the number of the call, as filters have them."""
+"""Machine -> its architecture, and the number of the system call, for filters."""
 LOAD, JUMP_EQUAL, RETURN, ALLOW, ERRNO = 0x20, 0x15, 0x06, 0x7FFF_0000, 0x0005_0000
 SET_NO_NEW_PRIVS, SET_SECCOMP, FILTER = 38, 22, 2
 
 
 def refuse_netlink(architecture: int, call: int) -> None:
-    """Give this process, and what it becomes, no more sockets of netlink."""
+    """Deny netlink sockets to this process and its successors."""
     program = b"".join(
         struct.pack("=HBBI", *line)
         for line in (

@@ -26,7 +26,7 @@ test ! -e BROKEN
 
 @pytest.fixture
 def store(request: pytest.FixtureRequest) -> str:
-    """Its URL; a file unless the test asks for something else."""
+    """Return its URL; a file unless the test requests something else."""
     if getattr(request, "param", "sqlite") == "sqlite":
         return ""
     if request.param == "etcd":

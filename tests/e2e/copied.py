@@ -1,4 +1,4 @@
-"""Pages of how-tos, run as they stand: in a network of its own, where their ports are free."""
+"""Run the examples of how-to pages unchanged: in a separate network, where their ports are free."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ until_said() { for _ in $(seq 999); do grep -q "$2" "$1" && return; sleep 0.1; d
 
 
 class Page:
-    """What is in its blocks of code."""
+    """Its blocks of code."""
 
     def __init__(self, name: str, test: str) -> None:
         """`test`: the file of the tests that run it."""
@@ -26,27 +26,25 @@ class Page:
         self._test = Path(test).read_text()
 
     def block(self, begins: str) -> str:
-        """Return the one block that begins so."""
+        """Return the one block that begins with this text."""
         (found,) = (text for _, text in self.blocks if text.startswith(begins))
         return str(found)
 
     def lines(self, begins: str) -> list[str]:
-        """Return its commands, without what is said beside them."""
+        """Return its commands, without the comments beside them."""
         return [re.split(r"\s+#", line)[0] for line in self.block(begins).splitlines()]
 
     @property
     def left_out(self) -> list[str]:
-        """Return the blocks that the file of the tests does not name."""
+        """Return the blocks that the test file does not name."""
         taken = re.findall(r'(?:block|lines)\("(.+?)"\)', self._test)
         named = tuple(text.encode().decode("unicode_escape") for text in taken)
         return [text for _, text in self.blocks if not text.startswith(named)]
 
 
 def run(script: str, root: Path, *, hosts: str = "", **environment: str) -> str:
-    """Return what it said, in a network without anything else, all of it gone at the end.
-
-    `hosts`: what else are names of the machine itself.
-    """
+    """Return the output, in a network without anything else; all processes end afterwards. `hosts`: further names of
+    the machine itself."""
     names = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1", **environment}
     cell = ["bwrap", "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc", "--unshare-net"]
     if hosts:

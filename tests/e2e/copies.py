@@ -1,8 +1,8 @@
-"""Start commands of Headgate as copies of a process that has imported it, which saves most of what a start costs.
+"""Start commands of Headgate as copies of a process that has imported it, which saves most of the start time.
 
-A copy is as a new process is: it has words, directory, environment, output, session and randomness of its own, and none
-but the three standard descriptors.  Only /proc shows the words and the environment of what it is a copy of.  It ends
-with the process that asked for it at the latest.
+A copy behaves like a new process: it has its own arguments, directory, environment, output, session and random
+numbers, and only the three standard descriptors. Only /proc shows the arguments and the environment of the original.
+It ends with the process that requested it at the latest.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MODULES = (
     "headgate.cli.main", "headgate.cli.launch.run", "headgate.store.sqlite", "anyio._backends._asyncio", "attrs",
     "httpcore", "sqlalchemy.dialects.sqlite",
 )  # fmt: skip
-"""What a gate has imported once it serves its pages."""
+"""Modules that a gate has imported once it serves its pages."""
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
-"""How its command lines begin."""
+"""Beginning of their command lines."""
 ROOT = Path(__file__).parents[2]
 REQUEST_MAX_BYTES = 100_000
 PR_SET_PDEATHSIG = 1
@@ -41,7 +41,7 @@ class Copy:
     """Represent a copy as `subprocess.Popen` represents a process."""
 
     def __init__(self, words: Sequence[str], cwd: Path, environment: Mapping[str, str], out: IO[bytes]) -> None:
-        """`words`: those of the command line, its name first; `out`: what it writes to."""
+        """`words`: the command line, beginning with its name; `out`: its output."""
         request = json.dumps([list(words), str(cwd), dict(environment)]).encode()
         assert len(request) <= REQUEST_MAX_BYTES, "an environment has limits"
         self._told, its = socket.socketpair()
@@ -76,7 +76,7 @@ class Copy:
         return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
 
     def _line(self) -> str:
-        """Return the next line that is told.  Byte by byte: the line after it is told later."""
+        """Return the next reported line. It is read byte by byte, because the following line comes later."""
         found = b""
         while not found.endswith(b"\n"):
             byte = self._told.recv(1)
@@ -96,8 +96,8 @@ _originals: dict[int, tuple[socket.socket, subprocess.Popen[bytes]]] = {}
 
 
 def _original(asker: int) -> socket.socket:
-    """Return where copies are asked for.  Each process that asks has an original of its own, and another one when that
-    was killed."""
+    """Return the socket for requests of copies. Each process that requests copies has an original of its own, and a
+    new one if that was killed."""
     mine, made = _originals.get(asker, (None, None))
     if mine is None or made is None or made.poll() is not None:
         mine, _ = _originals[asker] = _begin()
@@ -115,7 +115,7 @@ def _begin() -> tuple[socket.socket, subprocess.Popen[bytes]]:
 
 
 def serve(fd: int) -> None:
-    """Make copies until nobody is there who may ask for one."""
+    """Make copies until no process is left that may request one."""
     gc.disable()
     for name in MODULES:
         importlib.import_module(name)
@@ -136,7 +136,7 @@ def serve(fd: int) -> None:
 
 
 def _watch(request: Any, told: int, out: int) -> None:
-    """Start the copy, and tell its number, and how it has ended once it has."""
+    """Start the copy, and report its process id and, after its end, its exit status."""
     _end_with_parent()
     pid = os.fork()
     if pid == 0:
@@ -159,7 +159,7 @@ def _end_with_parent() -> None:
 
 
 def _become(words: Sequence[str], cwd: str, environment: Mapping[str, str]) -> None:
-    """Run the command as its own program does, and end."""
+    """Run the command like its own program, and end."""
     from headgate.cli.main import main
 
     os.chdir(cwd)

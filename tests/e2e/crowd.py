@@ -1,4 +1,4 @@
-"""A tenant whose queues are full: 180 changes of five jobs each, in every state there is."""
+"""Provide a tenant with full queues: 180 changes of five jobs each, in every possible state."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SUBJECTS = (
 
 @dataclass(slots=True)
 class Fixed:
-    """A configuration that does not change."""
+    """Provide a configuration that does not change."""
 
     tenant: Tenant
     layouts: TenantLayouts
@@ -100,7 +100,7 @@ def crowd() -> dict[str, State]:
 async def crowded(
     root: Path, access: Access | None = None, tenants: str = TENANTS, observer: Observer | None = None
 ) -> AsyncIterator[tuple[Site, str]]:
-    """The site, and the address it is served at."""
+    """Provide the site, and its address."""
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, "/zuul"), lambda: NOW_MS, observer=observer or Nobody())
     tenant = parse_tenants(tenants, "tenants.yaml", {"local": Connection("local", "git.example")})["example"]
@@ -132,7 +132,7 @@ async def crowded(
 
 
 def running(context: Context, one: Item) -> list[Op]:
-    """Requests of the builds that are under way."""
+    """Requests of the running builds."""
     found: list[Op] = []
     for build in one.buildset.builds.values() if one.buildset else ():
         if build.result is None and not build.id.endswith("b3"):

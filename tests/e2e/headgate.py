@@ -1,4 +1,4 @@
-"""`headgate run` as a process of its own, on real repositories."""
+"""Run `headgate run` as a separate process, on real repositories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.e2e.copies import HEADGATE, Copy
 from tests.waiting import wait_for
 
 MAIN = "from headgate.cli.main import main; main()"
-"""Wherever this Python has its packages from: tests run as another user, too."""
+"""Directory of this Python's packages: tests run as another user, too."""
 
 SETTINGS = """
 [scheduler]
@@ -46,8 +46,8 @@ class Headgate:
         *,
         copied: bool = True,
     ) -> None:
-        """`store`: its URL; by default a file.  `settings`: all but that.  `copied`: start as a copy of a process that
-        has imported everything."""
+        """`store`: its URL; by default a file. `settings`: everything else. `copied`: start as a copy of a process
+        that has imported everything."""
         self.root, self.repositories = repositories.root, repositories
         self.store = store or f"sqlite:///{self.root / 'state' / 'headgate.sqlite'}"
         (self.root / "headgate.conf").write_text(f"[store]\nurl = {self.store}\n{settings}")
@@ -80,14 +80,14 @@ class Headgate:
         self.process.wait()
 
     def stop(self) -> int:
-        """Exit status after a polite request."""
+        """Return the exit status after a graceful stop."""
         if self.process is None or self.process.poll() is not None:
             return -1
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(DEADLINE_S)
 
     def get(self, path: str) -> Any:
-        """Return what is answered; who is told to ask again does."""
+        """Return the answer; if it asks for a retry, try again."""
 
         def answered() -> list[Any]:
             try:

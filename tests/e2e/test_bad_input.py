@@ -1,4 +1,4 @@
-"""What goes wrong around a gate is told where people look, and the gate goes on."""
+"""Test that errors around a gate are reported on its pages, and the gate continues."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def headgate(tmp_path: Path) -> Iterator[Headgate]:
 
 
 def told(headgate: Headgate, project: str, commit: str, pipeline: str) -> str:
-    """What the pipeline says on the commit, once it does."""
+    """Return the pipeline's section of the note, once it exists."""
 
     def section() -> str:
         note = headgate.repositories.note(project, commit)

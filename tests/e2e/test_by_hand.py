@@ -1,4 +1,4 @@
-"""Commands that people give a running Headgate: what they do, and what they say when it cannot be done."""
+"""Test commands of people to a running Headgate: their effects, and their messages if they cannot be performed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Said = tuple[int, str]
 
 
 def say(headgate: Headgate, *words: str) -> Said:
-    """Exit status, and all that the command says."""
+    """Return the exit status, and the output."""
     done = subprocess.run(
         [HEADGATE, *words], cwd=headgate.root, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
@@ -31,7 +31,7 @@ def say(headgate: Headgate, *words: str) -> Said:
 
 
 def proposed(headgate: Headgate, topic: str, *files: str) -> str:
-    """Its commit, once `check` has told of it."""
+    """Propose a change; return its commit, after `check` has reported on it."""
     commit = headgate.repositories.propose("code/api", topic, dict.fromkeys(files, "x\n"))
     wait_for(f"{topic} is checked", lambda: headgate.repositories.note("code/api", commit))
     return commit

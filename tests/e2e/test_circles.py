@@ -1,4 +1,4 @@
-"""Changes of two repositories that need each other: real pushes, a server that refuses, a gate that is killed."""
+"""Test changes of two repositories that need each other: real pushes, a server that refuses, a gate that is killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ test -e "$ZUUL_SRC_ROOT/git.example/code/api/api" && test -e "$ZUUL_SRC_ROOT/git
 
 
 def allowed(headgate: Headgate) -> None:
-    """From now on, and every job wants both changes."""
+    """Every job needs both changes."""
     repositories = headgate.repositories
     repositories.write("config", {"zuul.yaml": PIPELINES + QUEUE, "jobs/unit": SEES_BOTH})
     run_git("commit", "-q", "-m", "Allow circles", at=repositories.work("config"))
@@ -30,7 +30,7 @@ def allowed(headgate: Headgate) -> None:
 
 
 def refusing_the_second(headgate: Headgate) -> Path:
-    """Neither branch moves once the other has, as long as the file is there."""
+    """While the file exists, neither branch moves after the other has moved."""
     hub, block = headgate.repositories.hub, headgate.root / "block"
     block.touch()
     for name, other in ((API, LIB), (LIB, API)):
@@ -74,7 +74,7 @@ def test_what_goes_together_lands_although_a_server_refuses_and_the_gate_is_kill
 
 @pytest.mark.long
 def test_a_part_that_landed_alone_is_an_alarm_until_somebody_says_that_it_is_dealt_with(headgate: Headgate) -> None:
-    """On the status page's feed, in the API and in a terminal; whoever is killed meanwhile."""
+    """On the status page's feed, in the API and in a terminal, even if processes are killed meanwhile."""
     repositories = headgate.repositories
     allowed(headgate)
     refusing_the_second(headgate)

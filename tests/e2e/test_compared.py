@@ -1,4 +1,5 @@
-"""The log of a failed build beside that of the last success: what differs is shown, whatever always differs is not."""
+"""Test the log of a failed build beside that of the last success: differences are shown, except for those that always
+differ."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ LINES = 60_000
 
 
 def log(root: Path, build: str, *said: str) -> None:
-    """Write the log of a build, of which no two print the same line at the same moment."""
+    """Write the log of a build; no two builds print the same line at the same moment."""
     (root / build).mkdir(parents=True)
     minute = int(build[4]) + 10
     lines = (f"2027-01-15 08:{minute}:{n // 1000:02}.{n % 1000:03} | {text}\n" for n, text in enumerate(said))
@@ -26,7 +27,7 @@ def log(root: Path, build: str, *said: str) -> None:
 
 
 def printed(build: str, end: str, version: str) -> list[str]:
-    """Return what a job prints, with an id, a duration, a process and a place that are others each time."""
+    """Return the output of a job, with an id, a duration, a process and a path that differ each time."""
     own = f"{int(build[4]) * 7919:08x}cafe"
     head = [
         f"Build {own} began",
@@ -83,7 +84,7 @@ COMPARED = """async ({ there, here }) => {
   const { parts, rough } = differences(a, b);
   return { parts: [...parts], rough, sizes: [a.length, b.length] };
 }"""
-"""In pieces of seven bytes, as a network may bring them."""
+"""Read it in pieces of seven bytes, as a network may deliver them."""
 
 
 @pytest.mark.long
@@ -156,4 +157,4 @@ MANY = """async () => {
   const [there, here] = [1, 2].map((of) => Int32Array.from({ length: 600_000 }, (_, n) => (n % 2 ? of * 1e7 + n : n)));
   return differences(there, here).parts.length;
 }"""
-"""More parts than a function has arguments."""
+"""Use more parts than a function can have arguments."""

@@ -1,4 +1,5 @@
-"""Configuration pushed past the gate for real: what is broken changes nothing, and what is gone leaves nothing."""
+"""Test configuration pushed past the gate with real pushes: a broken one changes nothing, and removed objects leave
+nothing behind."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ RENAMED = PIPELINES.replace("name: gate\n", "name: integrate\n").replace("    ga
 
 
 def pushed(headgate: Headgate, text: str) -> str:
-    """To the config project; the commit."""
+    """Push to the config project; return the commit."""
     work = headgate.repositories.work("config")
     headgate.repositories.write("config", {"zuul.yaml": text})
     run_git("commit", "-q", "-m", "Configure", at=work)

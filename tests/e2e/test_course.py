@@ -1,4 +1,4 @@
-"""Show what builds wait for, have and say in a real browser: the timeline of a buildset, comments of jobs on lines."""
+"""Test in a real browser what builds wait for, have and say: the timeline of a buildset, comments of jobs on lines."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_buildset_tells_what_its_builds_waited_for_and_a_change_what_jobs_say_
 
 
 def looked_at(page: Page, name: str) -> None:
-    """By axe, and by who asked for pictures: wide, and on a phone in the dark."""
+    """Check it with axe, and for pictures: wide, and on a phone in dark mode."""
     for size, scheme in ((1280, "light"), (768, "dark"), (390, "dark")):
         page.set_viewport_size({"width": size, "height": 900})
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # light or dark

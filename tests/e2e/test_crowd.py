@@ -1,4 +1,4 @@
-"""The pages with 180 changes in the queues: readable, quick, quiet, and usable without a mouse."""
+"""Test the pages with 180 changes in the queues: readable, quick, quiet, and usable without a mouse."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_the_crowd_is_readable_and_can_be_filtered(served: Served, page: P
     await page.goto(f"{url}/")
     await expect(page.locator(".item")).to_have_count(180)
     await shoot(page, "crowd-closed")
-    if AXE.exists():  # items without jobs, and what fails, are on no page of a small gate
+    if AXE.exists():  # items without jobs, and failures, are on no page of a small gate
         await page.evaluate(AXE.read_text())
         assert await page.evaluate(ASKED) == []
     await page.locator(".item button").first.focus()

@@ -1,5 +1,5 @@
-"""The reference's dashboard logs in by the implicit flow: a small client of ours does what that does, in a browser, of
-another origin than the API, with a real provider."""
+"""Test the login of Zuul's dashboard with the implicit flow: a small client does the same, in a browser, from another
+origin than the API, with a real provider."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ pytestmark = pytest.mark.skipif(not INSTALLED, reason="oidc-provider is not inst
 
 
 class Dashboard(ThreadingHTTPServer):
-    """One page at every address, as that of the reference is served."""
+    """Serve one page at every address, like Zuul's dashboard."""
 
     page = b""
 
@@ -82,7 +82,7 @@ class Dashboard(ThreadingHTTPServer):
 
 
 class Served(BaseHTTPRequestHandler):
-    """Answers whatever is asked for."""
+    """Answer every request."""
 
     def do_GET(self) -> None:
         assert isinstance(self.server, Dashboard)
@@ -93,12 +93,12 @@ class Served(BaseHTTPRequestHandler):
         self.wfile.write(self.server.page)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def there() -> Iterator[Dashboard]:
-    """The dashboard, at an origin of its own."""
+    """Serve the dashboard from its own origin."""
     with Dashboard(("127.0.0.1", 0), Served) as server:
         serving = threading.Thread(target=server.serve_forever)
         serving.start()
@@ -111,7 +111,7 @@ def there() -> Iterator[Dashboard]:
 def gate(tmp_path: Path, there: Dashboard) -> Iterator[Headgate]:
     client = {
         "client_id": "gate",
-        "application_type": "native",  # whose addresses may be of this machine without TLS
+        "application_type": "native",  # which accepts addresses of this machine without TLS
         "redirect_uris": [f"{there.url}/auth_callback"],
         "response_types": ["id_token token"],
         "grant_types": ["implicit"],
@@ -138,7 +138,7 @@ def test_a_dashboard_of_another_origin_logs_in_by_the_implicit_flow(
     page.locator("input[name=login]").fill("ann")
     page.locator("input[name=password]").fill("any")
     page.locator("button[type=submit]").click()
-    page.locator("button[type=submit]").click()  # what the dashboard may be told
+    page.locator("button[type=submit]").click()  # the claims that the dashboard may receive
     page.wait_for_url(f"{there.url}/auth_callback**")
     page.wait_for_function("window.said")
     said = page.evaluate("window.said")

@@ -1,4 +1,4 @@
-"""The demonstration, as somebody sees it who has just got Headgate."""
+"""Test the demonstration as a new user sees it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVENTS = "a worker is told: "
 LINES_MAX, COLUMNS_MAX = 20, 80
 RECORDING = Path(__file__).parents[2] / "docs/how-to/images/demo.svg"
 SLEPT_S = 8.0
-"""How long the jobs of the changes that are tested one by one only sleep."""
+"""Time for which the jobs of changes that are tested one by one sleep."""
 
 
 def test_the_demo_tells_its_story_and_then_it_is_your_turn(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_the_recording_shows_what_a_run_prints_on_one_screen(tmp_path: Path) -> 
 
 
 def recorded() -> list[str]:
-    """Return the lines that the recording in the README shows, but for the command."""
+    """Return the lines of the recording in the README, without the command."""
     texts = ElementTree.parse(RECORDING).getroot().findall("{http://www.w3.org/2000/svg}text")
     command, *lines = ("".join(text.itertext()) for text in texts)
     assert command == "$ make demo"
@@ -74,7 +74,7 @@ def recorded() -> list[str]:
 
 
 def normal(lines: list[str]) -> list[str]:
-    """Return the lines without what differs from run to run: ports, seconds, and how many were tested at once."""
+    """Return the lines without parts that differ from run to run: ports, seconds, and how many were tested at once."""
     return [re.sub(r":\d{4,5}/|\d+\.\d s|up to \d", "…", line) for line in lines]
 
 
@@ -89,7 +89,7 @@ def test_a_machine_is_burned_in_before_builds_are_given_it(tmp_path: Path) -> No
 
 @contextmanager
 def kept(directory: Path, forge: str, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """Provide a demonstration that was played and stays, and what it printed."""
+    """Provide a demonstration that has ended and stays, and its output."""
     said = directory / "said"
     with open(said, "wb") as out:
         command = [HEADGATE, "demo", "--forge", forge, "--keep", *options, "--directory", str(directory / "demo")]
@@ -130,7 +130,7 @@ def found(text: str, pattern: str) -> str:
 
 
 def by_hand(page: Page, at: Path, clone: str, home: str) -> None:
-    """Propose a change with git and the pages, and have it approved: it lands."""
+    """Propose a change with git and the pages, and approve it: it lands."""
     run_git("clone", "-q", clone, str(at), at=at.parent)
     run_git("checkout", "-q", "-b", "greet", at=at)
     (at / "HELLO").write_text("hello\n")

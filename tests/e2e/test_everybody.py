@@ -1,4 +1,4 @@
-"""Everybody can use the pages: what axe finds of WCAG 2.2 AA on each of them, in the dark, in the light, on a phone."""
+"""Test that the pages are accessible, with axe and WCAG 2.2 AA: in dark and light mode, and on a phone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ JOBS = """
 
 
 def test_axe_finds_nothing_on_any_page(headgate: Headgate, page: Page) -> None:
-    """`make test` looks at each page in one size, `make soak` in all."""
+    """`make test` checks each page in one size, `make soak` in all."""
     repositories = headgate.repositories
     text = run_git("show", "HEAD:zuul.yaml", at=repositories.work("config"))
     broken = "#!/bin/sh\nprintf '\\033[1;31mred\\033[0m\\n'\nexit 3\n"

@@ -1,4 +1,4 @@
-"""A project without a configuration proposes its first one: it is checked, enqueued by hand, and lands."""
+"""Test a project without a configuration that proposes its first one: it is checked, enqueued by hand, and lands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages draw how flaky jobs are and how quickly changes land over time, and say the same in words."""
+"""Test that pages draw how flaky jobs are and how quickly changes land over time, and say the same in words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAY_S, ENDING_S = 86_400, 300
 
 
 def a_month(today_s: int) -> list[Finished]:
-    """Return what ended in a month: each day n trees, of which every third day's first failed before it passed."""
+    """Return the builds of a month: each day n trees; on every third day, the first one failed before it passed."""
     found = []
     for day in range(30):
         noon_s = today_s - day * DAY_S
@@ -102,8 +102,8 @@ def test_pipelines_and_projects_say_how_flaky_their_jobs_are(headgate: Headgate,
 
 
 def days_of(today_s: int) -> list[Finished]:
-    """Return what ended today and yesterday: of today two that passed after 100 and 300 s, one that was tested anew; of
-    yesterday one that failed."""
+    """Return the builds of two days: today, two passed after 100 and 300 s, one of them on a second try; yesterday,
+    one failed."""
     change = replace(ENDED.change, project="git.example/code/api", branch="master")
     now: dict[str, Any] = {"tenant": "example", "change": change}
     before_s = today_s - DAY_S
@@ -118,7 +118,7 @@ def days_of(today_s: int) -> list[Finished]:
 
 
 def point_at_last(page: Page, chart: Locator) -> Locator:
-    """Point at the last bar; return what is said of it."""
+    """Point at the last bar, and return its description."""
     box = chart.locator(".u-over").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)

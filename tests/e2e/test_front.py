@@ -1,4 +1,5 @@
-"""`headgate run` alone serves the gate, the queues and the inventory, and one token is good for all of them."""
+"""Test that `headgate run` alone serves the gate, the queues and the inventory, and that one token is valid for all
+of them."""
 
 from __future__ import annotations
 
@@ -87,7 +88,7 @@ def token(secret: str = SECRET, **claims: Any) -> str:
 
 
 class Caller:
-    """Whoever brings one token, to whatever is there."""
+    """Use one token with every service."""
 
     def __init__(self, headgate: Headgate, token: str) -> None:
         self._headgate, self.token = headgate, token
@@ -168,7 +169,7 @@ def test_one_process_one_port_and_one_token_for_gate_queues_and_inventory(headga
 
 
 def a_job_of_a_queue_holds_a_machine(headgate: Headgate, ann: Caller, inventory: str) -> None:
-    """As the page has it."""
+    """Use the example of the page."""
     where = {"Headgate-Partition": "site1"}
     step = {"create": {"type": "runm.machine", "name": "b1", "tags": ["board"]}}
     assert ann("POST", "/inventory/v1/objects/apply", {"steps": [step]}, **where)[0] == 200
@@ -195,7 +196,7 @@ def a_job_of_a_queue_holds_a_machine(headgate: Headgate, ann: Caller, inventory:
 
 @pytest.mark.long
 def test_keys_are_replaced_while_everything_runs(headgate: Headgate) -> None:
-    """On SIGHUP, though nothing else tells of a change: the file is as large and as old as before."""
+    """On SIGHUP, although nothing else shows a change: size and time of the file are the same."""
     file = headgate.root / "headgate.conf"
     file.write_text(file.read_text() + "[application_keys]\nqueuey = old-key\n")
     kept = wait_for("the file is followed", lambda: _status(headgate, "Application old-key") == 200) and file.stat()
@@ -215,5 +216,5 @@ def test_keys_are_replaced_while_everything_runs(headgate: Headgate) -> None:
 
 
 def _status(headgate: Headgate, who: str) -> int:
-    """What one is answered who asks for the queues of the application."""
+    """Return the status of a request for the queues of the application."""
     return Caller(headgate, "")("GET", "/v1/queuey", Authorization=who)[0]

@@ -1,5 +1,5 @@
-"""`headgate run` on Gitea, with the pipelines of the how-to page: proposed, checked, approved, gated with two others of
-which one fails, landed."""
+"""Test `headgate run` on Gitea, with the pipelines of the how-to page: a change is proposed, checked, approved, and
+gated with two others; one of them fails, the others land."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def statuses(rocket: FakeGiteaRepository, number: int) -> dict[str, str]:
 async def test_a_change_lands_at_gitea(tmp_path: Path) -> None:
     async with gitea(tmp_path / "gitea") as hub:
         hub.server.judge = judge
-        hub.world.mergeability_asks = 0  # what is put off is tried again after some seconds
+        hub.world.mergeability_asks = 0  # deferred requests are retried after some seconds
         pipelines = next(part for part in PAGE.read_text().split("```") if part.startswith("yaml\n- pipeline"))
         config = pipelines.removeprefix("yaml\n") + CONFIG
         hub.repository("acme/config", {"zuul.yaml": config, "jobs/base": "#!/bin/sh\n"})

@@ -1,5 +1,5 @@
-"""`headgate run` on GitHub, with the pipelines of the how-to page: proposed, checked, approved, gated with two others
-of which one fails, landed."""
+"""Test `headgate run` on GitHub, with the pipelines of the how-to page: a change is proposed, checked, approved, and
+gated with two others; one of them fails, the others land."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def checks(rocket: FakeGitHubRepository, number: int) -> dict[str, str | None]:
 
 
 async def test_a_change_lands_at_github(hub: GitHub, tmp_path: Path) -> None:
-    hub.world.mergeability_asks = 0  # what is put off is tried again after some seconds
+    hub.world.mergeability_asks = 0  # deferred requests are retried after some seconds
     app = hub.app(hook_secret=SECRET)
     pipelines = next(part for part in PAGE.read_text().split("```") if part.startswith("yaml\n- pipeline"))
     config = pipelines.removeprefix("yaml\n") + CONFIG

@@ -1,5 +1,5 @@
-"""`headgate run` on GitLab, with the pipelines of the how-to page: proposed, checked, approved, gated with two others
-of which one fails, landed."""
+"""Test `headgate run` on GitLab, with the pipelines of the how-to page: a change is proposed, checked, approved, and
+gated with two others; one of them fails, the others land."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_a_change_lands_at_gitlab(tmp_path: Path) -> None:
                 lambda: all(jobs(one).get("example/check") in ("success", "failed") for one in found.values()),
             )
             assert [jobs(found[name])["example/check"] for name in ("good", "bad")] == ["success", "failed"]
-            ada.status(found["bad"], "example/check")  # somebody says that it is good all the same
+            ada.status(found["bad"], "example/check")  # somebody reports it as good nevertheless
             for one in found.values():
                 bob.approve(one)
             await until("the good ones land", lambda: found["good"].state == found["late"].state == "merged")

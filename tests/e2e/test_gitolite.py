@@ -1,4 +1,4 @@
-"""Plain git behind gitolite and a real sshd, with the rules and hooks that the how-to ships."""
+"""Test plain git behind gitolite and a real sshd, with the rules and hooks of the how-to page."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ pytestmark = pytest.mark.skipif(
 
 @dataclass(slots=True)
 class Gitolite:
-    """A server of this user, with a home of its own."""
+    """Run a server of this user, with a separate home."""
 
     root: Path
     port: int = 0
@@ -73,12 +73,12 @@ class Gitolite:
         return f"ssh://{getpass.getuser()}@127.0.0.1:{self.port}"
 
     def run(self, *words: str) -> None:
-        """As whoever runs the server, on its machine."""
+        """Act as the server's administrator, on its machine."""
         environment = {**os.environ, "HOME": str(self.home)}
         subprocess.run(["gitolite", *words], cwd=self.home, env=environment, capture_output=True, check=True)
 
     def git(self, who: str, *words: str, at: Path) -> str:
-        """As somebody elsewhere, over ssh.  Raise RuntimeError with what the server says."""
+        """Act as a remote user, over ssh. Raise RuntimeError with the server's message."""
         hosts = self.root / "hosts"
         ssh = f"ssh -F none -o IdentitiesOnly=yes -o UserKnownHostsFile={hosts} -i {self.root / who}"
         return run_git("-c", f"core.sshCommand={ssh}", *words, at=at)
@@ -107,7 +107,7 @@ def server(tmp_path: Path) -> Iterator[Gitolite]:
 
 
 def configured(server: Gitolite, work: Path) -> None:
-    """With the rules of the how-to, pushed as gitolite wants it."""
+    """Use the rules of the how-to page, pushed as gitolite requires."""
     rules, names = re.findall(r"^```\n((?:@gated|repo @gated).*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     assert names.startswith("repo") and "VREF" in names
     server.git("headgate", "clone", "-q", f"{server.url}/gitolite-admin", str(work), at=server.root)
@@ -121,7 +121,7 @@ def configured(server: Gitolite, work: Path) -> None:
 
 
 def begun(server: Gitolite, name: str, files: dict[str, str]) -> Path:
-    """A clone, whose repository has these files."""
+    """Make a clone whose repository has these files."""
     work = server.root / "work" / name
     work.mkdir(parents=True)
     run_git("init", "-q", "-b", "master", at=work)
@@ -137,7 +137,7 @@ def begun(server: Gitolite, name: str, files: dict[str, str]) -> Path:
 
 
 def hooked(server: Gitolite, settings: Path, page: str) -> None:
-    """With the hooks, as the how-to prints them."""
+    """Install the hooks, as the how-to page prints them."""
     local = server.home / "local"
     for place, *words in (
         ("VREF/headgate",),
@@ -181,7 +181,7 @@ approvals = bound
 
 
 def play(server: Gitolite, work: Path) -> None:
-    """No poll is due for two hours."""
+    """The next poll is two hours away."""
     bare = server.home / "repositories/code/api.git"
 
     def there(ref: str) -> str:

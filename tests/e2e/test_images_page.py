@@ -1,4 +1,4 @@
-"""The page of images: what was built of each, where it is, how old it is, what went wrong; and what may be done."""
+"""Test the page of images: builds of each image, their places, ages and errors, and permitted actions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["page"]
 
 HOUR_MS = 3_600_000
 NOW_MS = int(time.time() * 1000)
-"""As browsers have it."""
+"""Open it as browsers do."""
 NAME, FAR = "git.example%2Fconfig/debian", "local//d1"
 EVIL = "</td><script>document.title = 'taken'</script>"
 FILE = ImageFile(
@@ -77,7 +77,8 @@ async def furnished(tmp_path: Path) -> AsyncIterator[Furnished]:
 
 
 async def furnish(site: Site, url: str) -> Furnished:
-    """Two builds of an image, one of them nowhere but failed; an image that is bought, and one that nobody built."""
+    """Provide two builds of an image, one of them only failed; an image that the cloud provides, and one that nobody
+    built."""
     found, map = Furnished(site, url), site.context.map
     landed, source = site.tenant("example").layouts.landed, Source(FILE.project, "local", "master", "z.yaml", True, "")
     said = {"debian": {"type": "zuul"}, "bought": {"type": "cloud"}, "coming": {"type": "zuul"}}

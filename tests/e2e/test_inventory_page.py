@@ -1,4 +1,4 @@
-"""The inventory in a browser: searched, an object with its history, and only what the token opens."""
+"""Test the inventory in a browser: search, an object with its history, and only what the token permits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVIL = "<img src=x onerror=document.title='taken'>"
 
 
 def bearer(who: str, partition: str) -> str:
-    """Return a token made now: it holds for a minute."""
+    """Return a new token, which is valid for a minute."""
     return token(sub=who, projects=["blue"], partitions=[partition])["authorization"].removeprefix("Bearer ")
 
 

@@ -1,4 +1,4 @@
-"""Every line of docs/how-to/use-the-inventory.md runs as it stands, where its ports are free."""
+"""Test that every line of docs/how-to/use-the-inventory.md runs unchanged, where its ports are free."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = Page("use-the-inventory.md", __file__)
 block, lines = PAGE.block, PAGE.lines
 NODE = shutil.which("node")
 PACKAGES = Path(__file__).parents[1] / "node" / "node_modules"
-"""Those of tests/node/package-lock.json, which `make test` installs where there is npm."""
+"""The packages of tests/node/package-lock.json, which `make test` installs if npm exists."""
 
 
 def written(root: Path) -> None:
@@ -27,7 +27,8 @@ def written(root: Path) -> None:
 
 @pytest.mark.long
 def test_from_nothing_to_machines_that_are_leased_and_searched(tmp_path: Path) -> None:
-    """Its own definition does not lock its own machine, and `fsck` looks beside the server, or says what to do."""
+    """The example definition does not lock the example machine, and `fsck` runs beside the server, or says what to
+    do."""
     written(tmp_path)
     serve, _ = lines("headgate inventory serve   ")
     export, *fill, watch = lines("export RUNM_USER")
@@ -70,7 +71,7 @@ headgate inventory lease list --json; headgate inventory fsck
 
 
 def client_in_node(root: Path) -> str:
-    """Return the command of the generated client; none where its packages are not installed."""
+    """Return the command of the generated client; None if its packages are not installed."""
     (command,) = lines("TOKEN=$(cat state/token) node")
     (root / "client.mjs").write_text(block("// client.mjs"))
     if not PACKAGES.is_dir():
@@ -101,7 +102,7 @@ for _ in $(seq 1800); do etcdctl get --prefix gsr/ --keys-only | tee keys; test 
 
 @pytest.mark.long
 def test_labels_of_a_tenant_and_a_job_that_wants_them(tmp_path: Path) -> None:
-    """They are checked with the example of `headgate init`."""
+    """They are checked together with the example of `headgate init`."""
     (tmp_path / "labels.yaml").write_text(block("# tenants.yaml"))
     (tmp_path / "job.yaml").write_text(block("# zuul.yaml"))
     (tmp_path / "merge.py").write_text(

@@ -1,4 +1,4 @@
-"""A process that is killed at any moment and started again loses nothing and does nothing twice."""
+"""Test that a process that is killed at any moment and started again loses nothing and does nothing twice."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SEED = int(os.environ.get("KILL_SEED", "7"))
 PROJECTS = ("code/api", "code/lib")
 BROKEN = {3, 7}
 MOMENTS = (0, 0, 1, 2, 4)
-"""One kill each: once so many builds have begun since the start before it, and a moment more."""
+"""One kill each: after so many builds have begun since the previous start, and a moment more."""
 RELEASED = (0, 2, 4, 6, 8)
-"""At that kill: so many changes have a job that may end.  Those behind hold theirs, so that the gate is at work.
-The last is killed more often than a job has attempts: a kill is none."""
+"""At that kill, so many changes have a job that may end. The jobs behind wait, so that the gate is at work. The last
+change is killed more often than a job has attempts: a kill is not an attempt."""
 
 UNIT = """#!/bin/sh
 umask 0  # every build has a user of its own, and all of them write here
@@ -39,7 +39,7 @@ EXECUTOR = "builds = 16\ntrusted_rw_paths = {outside}\nuntrusted_rw_paths = {out
 
 
 class Ten:
-    """Changes that one queue tests together, on what their jobs tell and wait for outside."""
+    """Propose changes that one queue tests together, whose jobs report and wait outside."""
 
     def __init__(self, headgate: Headgate, outside: Path) -> None:
         self.headgate, self.outside = headgate, outside
@@ -59,12 +59,12 @@ class Ten:
             (self.outside / f"release-t{number}").touch()
 
     def told(self, name: str) -> list[str]:
-        """`<topic> <commit>` of each job that has `begun` or `passed`."""
+        """Return `<topic> <commit>` of each job that has `begun` or `passed`."""
         file = self.outside / name
         return file.read_text().splitlines() if file.exists() else []
 
     def notes(self) -> dict[str, str]:
-        """Topic -> what the gate wrote on it, if it did."""
+        """Return topic -> the gate's note on it, if there is one."""
         note = self.headgate.repositories.note
         found = {
             topic: note(project, c).partition("Headgate (gate):")[2] for (project, topic), c in self.commits.items()

@@ -1,4 +1,4 @@
-"""Pages stay true by themselves: they say how old they are, try again, and can be used from the keyboard."""
+"""Test that pages stay current: they show how fresh they are, retry, and can be used from the keyboard."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_every_page_says_since_when_it_hears_nothing_and_comes_back(served
 
 @dataclass
 class Reach:
-    """A store that cannot be reached."""
+    """Imitate a store that cannot be reached."""
 
     away_since_ms: int | None = NOW_MS - 12_000
     away_why: str = "connection refused"

@@ -1,4 +1,4 @@
-"""Logging in with a real OpenID provider, in a real browser, and taking part."""
+"""Test logins with a real OpenID provider, in a real browser, and the actions of people."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(not INSTALLED, reason="oidc-provider is not inst
 
 @pytest.fixture
 def protected(tmp_path: Path) -> Iterator[Headgate]:
-    """A gate whose one tenant is shown to members, and administered by operators."""
+    """Provide a gate whose one tenant is visible to members, and administered by operators."""
     (port,) = free_ports(1)
     here = f"http://127.0.0.1:{port}"
     with openid(tmp_path, [pages(here)], PEOPLE) as issuer:
@@ -46,17 +46,17 @@ def protected(tmp_path: Path) -> Iterator[Headgate]:
 
 
 def log_in(page: Page, who: str) -> None:
-    """From a page that has the login menu, by way of the provider's own pages."""
+    """Log in from a page with the login menu, through the provider's own pages."""
     page.locator("details.login summary").click()
     page.locator("details.login").get_by_role("link", name="Log in with us").click()
     page.locator("input[name=login]").fill(who)
     page.locator("input[name=password]").fill("any")
     page.locator("button[type=submit]").click()
-    page.locator("button[type=submit]").click()  # what the gate may be told
+    page.locator("button[type=submit]").click()  # the claims that the gate may receive
 
 
 def log_in_again(page: Page, who: str) -> None:
-    """As somebody else, whom the provider asks anew."""
+    """Log in as somebody else, whom the provider asks again."""
     provider = [one for one in page.context.cookies() if one["name"].startswith("_")]
     assert provider, "the provider knows who logged in before"
     page.context.clear_cookies()
@@ -65,7 +65,7 @@ def log_in_again(page: Page, who: str) -> None:
 
 
 def takes_part(gate: Headgate, page: Page) -> None:
-    """By buttons, each of which asks once, and says what follows."""
+    """Use buttons, each of which asks for confirmation and states the consequences."""
     gate.repositories.propose("code/api", "17", {"HOLD": "1\n"}, "Wait for ever")  # as forges name them
     gate.repositories.approve("code/api", "17")
     pipeline = page.locator(".pipeline", has=page.locator("h2", has_text="gate"))
@@ -128,7 +128,7 @@ ELSEWHERE = """async (url) => {
 
 
 def is_elsewhere(gate: Headgate, page: Page) -> None:
-    """A page of another port of the same host, for whom the browser sends the cookie, as it does for the same site."""
+    """Open a page on another port of the same host, for which the browser sends the cookie, as for the same site."""
     (port,) = free_ports(1)
     there = f"http://127.0.0.1:{port}/"
     page.route(there, lambda route: route.fulfill(body="<p>Elsewhere</p>", content_type="text/html"))

@@ -1,4 +1,4 @@
-"""Jobs on machines that a cluster makes, whole: from labels to real containers, and to nothing that is left of them."""
+"""Test jobs on machines that a cluster makes: from labels to real containers, without any remains."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ done
 
 @contextmanager
 def beside(place: Path, engine: ContainerEngine) -> Iterator[FakeKubernetesServer]:
-    """Serve a cluster from a thread of its own, since the test waits for processes."""
+    """Serve a cluster from a separate thread, because the test waits for processes."""
     loop, found = asyncio.new_event_loop(), dict[str, Any]()
     ready, over = threading.Event(), asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""What a configuration says is meant, or is said to have no effect: real pushes to a running Headgate."""
+"""Test that configuration has an effect, or a warning that it has none: real pushes to a running Headgate."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ZUUL = """
 
 @pytest.mark.long
 def test_what_a_job_says_of_its_output_and_its_projects_holds(headgate: Headgate) -> None:
-    """It exits with success; its output says otherwise, and that counts."""
+    """It exits with success, but its output contradicts that, and the output counts."""
     repositories = headgate.repositories
     repositories.propose("code/lib", "base", {"base": "x\n"})
     before = repositories.head("code/api")

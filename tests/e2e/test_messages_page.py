@@ -1,4 +1,4 @@
-"""Queues of messages in a browser: what they keep, how far workers are, dead letters, and replaying them."""
+"""Test queues of messages in a browser: their contents, progress of workers, dead letters, and replay."""
 
 from __future__ import annotations
 

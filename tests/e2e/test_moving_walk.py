@@ -1,4 +1,4 @@
-"""docs/how-to/move-from-zuul.md, step by step: at a ZooKeeper that others use, with keys that they exported."""
+"""Test docs/how-to/move-from-zuul.md step by step: on a ZooKeeper that others use, with exported keys."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ access_key_id = x
 
 
 def headgate(command: str, root: Path, status: int = 0) -> str:
-    """Return what a line of the page says."""
+    """Return the output of a line of the page."""
     words = [str(BIN / "headgate"), *command.split()[1:]]
     done = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == status, done.stdout + done.stderr
@@ -101,6 +101,6 @@ def test_an_installation_is_moved(tmp_path: Path, zookeeper_server: ZooKeeper) -
 
 
 def test_every_block_is_run_but_what_needs_a_zuul() -> None:
-    """The comparison with a running one is tested against a stand-in, in tests/integration/test_against.py."""
+    """tests/integration/test_against.py tests the comparison with a running server against a stand-in."""
     compared, exported = PAGE.left_out
     assert "--against" in compared and "export-keys" in exported

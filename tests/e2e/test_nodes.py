@@ -1,4 +1,4 @@
-"""A job on two machines of the inventory, reached over ssh: from the label to the clean machine."""
+"""Test a job on two machines of the inventory, reached over ssh: from the label to the clean machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start what docs/operations.md prints, as it is there but for hosts, ports and directories."""
+"""Test the examples of docs/operations.md, with only hosts, ports and directories replaced."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ QUORUM = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 
 def block(begins: str) -> str:
-    """The one block of the page that begins so."""
+    """Return the one block of the page that begins with this text."""
     (found,) = (text for text in BLOCKS if text.startswith(begins))
     return found
 
 
 def put(text: str, changes: dict[str, str]) -> str:
-    """Each of them is there to be replaced."""
+    """Each old text must occur."""
     for old, new in changes.items():
         assert old in text, f"the page says {old!r} no longer"
         text = text.replace(old, new)
@@ -48,7 +48,7 @@ def put(text: str, changes: dict[str, str]) -> str:
 
 @contextmanager
 def keepers(root: Path) -> Iterator[list[int]]:
-    """Three servers of ZooKeeper with the page's settings; the ports of their clients."""
+    """Run three servers of ZooKeeper with the page's settings; return the ports for clients."""
     ports = free_ports(9)
     peers = {f"{n}:2888:3888": f"127.0.0.1:{ports[3 + i]}:{ports[6 + i]}" for i, n in enumerate(NAMES)}
     with ExitStack() as stack:
@@ -82,7 +82,7 @@ def serves(port: int) -> bool:
 
 
 def settings(root: Path, ports: list[int], dburi: str) -> str:
-    """The page's headgate.conf; the first four of `ports` are ours, the others those of the store."""
+    """Return the page's headgate.conf; the first four of `ports` are ours, the others those of the store."""
     own = ("prometheus_port = 9101", "prometheus_port = 9102", "prometheus_port = 9103", "port = 9000")
     return put(
         block("[scheduler]"),
@@ -99,7 +99,7 @@ def settings(root: Path, ports: list[int], dburi: str) -> str:
 
 
 def unit(root: Path) -> configparser.RawConfigParser:
-    """The unit of systemd that the page installs, which has looked at it if it is here."""
+    """Return the systemd unit that the page installs, checked by systemd if it is installed."""
     assert "packaging/systemd/headgate@.service" in block("install -D -m 644 -t /etc/systemd/system packaging")
     file = Path(__file__).parents[2] / "packaging/systemd/headgate@.service"
     text = put(file.read_text(), {"/opt/headgate/bin": str(BIN), "/etc/headgate": str(root), "User=headgate\n": ""})

@@ -1,4 +1,4 @@
-"""The pages, in a real browser, of a real gate at work."""
+"""Test the pages in a real browser with a real gate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .headgate import Headgate
 from .test_by_hand import say
 
 SHOTS = os.environ.get("HEADGATE_SCREENSHOTS", "")
-"""A directory to leave pictures of the pages in, for people to look at."""
+"""A directory for screenshots of the pages, for people to look at."""
 
 
 def shoot(page: Page, name: str) -> None:
@@ -89,7 +89,8 @@ exit 3
 
 @pytest.mark.long
 def test_a_long_log_is_read_where_one_looks(headgate: Headgate, page: Page) -> None:
-    """Check that what is in sight is drawn, that all of the log is searched, and that an address names a line."""
+    """Check that only visible lines are drawn, that the search covers the complete log, and that an address names a
+    line."""
     repositories = headgate.repositories
     passed = repositories.propose("code/api", "short", {"b": "1\n"}, "Say little")
     wait_for("it has passed", lambda: "Build succeeded" in repositories.note("code/api", passed))

@@ -1,5 +1,5 @@
-"""`headgate run` on Pagure, with the pipelines of the how-to page: proposed, checked, approved, gated with two others
-of which one fails, landed."""
+"""Test `headgate run` on Pagure, with the pipelines of the how-to page: a change is proposed, checked, approved, and
+gated with two others; one of them fails, the others land."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several people approve on plain git, against `headgate run`, with real pushes to a server that binds names."""
+"""Test approvals of several people on plain git with `headgate run`, with real pushes to a server that binds names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def headgate(tmp_path: Path) -> Iterator[Headgate]:
 
 
 def push(headgate: Headgate, who: str, spec: str) -> str:
-    """What the server says to somebody whom it knows by this name."""
+    """Return the server's message to the person with this name."""
     work = headgate.repositories.work("code/api")
     command = ["git", "push", "-q", "-f", "origin", spec]
     environment = {**os.environ, "GL_USER": who}

@@ -1,4 +1,4 @@
-"""Every component a process of its own, over ZooKeeper or etcd: work moves when one dies, is paused, or stops."""
+"""Test every component as a separate process, on ZooKeeper or etcd: work moves when one dies, is paused, or stops."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ format = json
 
 
 class Cluster:
-    """Processes of one Headgate, by name."""
+    """The processes of one Headgate, by name."""
 
     def __init__(self, root: Path, store: str) -> None:
         self.root, self.store = root, store
@@ -86,7 +86,7 @@ class Cluster:
         return program
 
     def url(self, name: str) -> str:
-        """Of the pages, or of health and figures."""
+        """Return the address of the pages, or of health and metrics."""
 
         def found() -> str:
             match = re.search(r"(?:pages|figures) are at (http://[^/\s]+)/", self.log(name))
@@ -115,7 +115,7 @@ class Cluster:
         return done.stdout
 
     def token(self, name: str) -> str:
-        """The operator's, of one process: each has a state directory of its own here."""
+        """Return the operator's token of one process: each has its own state directory here."""
         return (self.root / name / "state" / "token").read_text().strip()
 
     def approve(self, topic: str, *, hold: bool = False) -> None:
@@ -124,7 +124,7 @@ class Cluster:
         self.repositories.approve("code/api", topic)
 
     def log_of(self, build: str) -> str:
-        """The output of a build, as the web shows it to a browser; empty: it has none."""
+        """Return the output of a build, as the web shows it to a browser; empty: it has none."""
         try:
             with urllib.request.urlopen(
                 f"{self.url('web')}/t/example/logs/{build}/job-output.txt", timeout=DEADLINE_S
@@ -135,7 +135,7 @@ class Cluster:
             return ""
 
     def running_at(self, kind: str) -> dict[str, int]:
-        """Component -> pieces of work it does."""
+        """Return component -> number of its works."""
         return {one["name"]: one["running"] for one in self.get("web", "/api/components").get(kind, [])}
 
     def landed(self, topic: str) -> Any:
@@ -145,7 +145,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Of the store."""
+    """Entries of the store."""
 
     url: str
     program: Program
@@ -204,7 +204,7 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
         "another executor runs it",
         lambda: [n for n, c in cluster.running_at("executor").items() if c and n not in busy],
     )
-    cluster.programs["s1"].kill()  # whichever pipeline it had moves to the other
+    cluster.programs["s1"].kill()  # the pipelines that it had move to the other
     cluster.release.touch()
     wait_for("it lands nevertheless", lambda: cluster.landed("held"))
     wait_for("its log is of who ran it again", lambda: "RESULT: SUCCESS" in cluster.log_of(cut_off).splitlines()[-1])
@@ -332,7 +332,7 @@ def test_one_process_for_everything_shows_the_logs_of_executors_elsewhere(tmp_pa
 
 
 def _finger(cluster: Cluster, name: str, build: str) -> socket.socket:
-    """A client that has asked for the log of a build."""
+    """Run a client that has requested the log of a build."""
     found = wait_for("finger is served", lambda: re.search(r"over finger at port (\d+)", cluster.log(name)))
     asked = socket.create_connection(("127.0.0.1", int(found[1])), timeout=DEADLINE_S)
     asked.sendall(f"{build}\n".encode())

@@ -1,4 +1,4 @@
-"""Worker processes on three servers of a store, and everything that may happen to them."""
+"""Test worker processes on three servers of a store, and every possible failure of them."""
 
 from __future__ import annotations
 

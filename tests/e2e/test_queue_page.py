@@ -1,4 +1,4 @@
-"""Every line of docs/how-to/use-queues.md runs as it stands, in a network of its own where its ports are free."""
+"""Test that every line of docs/how-to/use-queues.md runs unchanged, in a separate network where its ports are free."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ kill $node $parcels; wait $node; wait $parcels
 
 @pytest.mark.long
 def test_a_server_for_more_than_one_machine(tmp_path: Path, postgres_server: str) -> None:
-    """Not in a network of its own: the database is outside."""
+    """Without a separate network, because the database is outside."""
     (serve,) = lines("headgate queue serve --database")
     url = new_database(postgres_server)
     line = serve.replace("postgresql://queues@database/queues", url).replace("0.0.0.0:5000", "127.0.0.1:0")
@@ -107,7 +107,7 @@ def test_several_workers_share_what_they_find_in_zookeeper(tmp_path: Path) -> No
 
 
 def test_workers_share_what_the_server_keeps(tmp_path: Path) -> None:
-    """That it works is seen in test_worker_beside_gate.py; here that the page's file is one, with its job."""
+    """test_worker_beside_gate.py tests that it works; here the page's file must be valid, with its job."""
     written(tmp_path)
     (tmp_path / "shared.conf").write_text(block("# shared.conf"))
     found = read_worker_file(tmp_path / "shared.conf", {"KEY": "x"})
@@ -123,7 +123,7 @@ def test_two_keys_are_good_and_one_of_them_for_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_what_a_gate_and_its_pipelines_are_told(tmp_path: Path) -> None:
-    """The settings and the pipeline are checked with the example of `headgate init`."""
+    """The settings and the pipeline are checked together with the example of `headgate init`."""
     both = block("# in headgate.conf\n[published_events]") + block("# in headgate.conf\n[connection bus]")
     (tmp_path / "more.conf").write_text(both)
     (tmp_path / "pipeline.yaml").write_text(block("- pipeline"))

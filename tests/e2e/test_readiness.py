@@ -1,4 +1,4 @@
-"""What may land is asked until it has landed: played with real pushes."""
+"""Test with real pushes that permission to land is checked until the change has landed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ API = "code/api"
 
 
 def note(headgate: Headgate, commit: str, *words: str) -> str:
-    """Of the commit, once all of this is in it."""
+    """Return the note of the commit, once all of this is in it."""
 
     def told() -> str:
         found = headgate.repositories.note(API, commit)
@@ -32,7 +32,7 @@ def push(headgate: Headgate, *specs: str) -> None:
 
 
 def held(headgate: Headgate, topic: str) -> str:
-    """An approved change whose job in the gate does not end; its commit."""
+    """Approve a change whose job in the gate does not end; return its commit."""
     commit = headgate.repositories.propose(API, topic, {"HOLD": "x\n", topic: "x\n"})
     note(headgate, commit, "Headgate (check)")
     headgate.repositories.approve(API, topic)
@@ -41,7 +41,7 @@ def held(headgate: Headgate, topic: str) -> str:
 
 
 def running(headgate: Headgate, topic: str, pipeline: str = "gate") -> list[str]:
-    """Ids of its builds that have begun."""
+    """Return the ids of its builds that have begun."""
     jobs = [j for i in headgate.items(pipeline) if i["refs"][0]["id"].startswith(f"{topic},") for j in i["jobs"]]
     return [job["uuid"] for job in jobs if job["uuid"] and job["result"] is None]
 

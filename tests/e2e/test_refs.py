@@ -1,4 +1,4 @@
-"""Tags, branches and other refs start pipelines, are started again and stopped by hand: played with real pushes."""
+"""Test with real pushes that tags, branches and other refs start pipelines, and are restarted and stopped by hand."""
 
 from __future__ import annotations
 
@@ -137,10 +137,10 @@ def test_tags_start_a_pipeline_and_are_told_how_it_ended(headgate: Headgate) -> 
     assert "\nv1\n" in told or "| v1" in told, told
 
     second = commit(headgate, {"more": "x\n"})
-    tag(repositories, "light")  # of a commit that no branch has
+    tag(repositories, "light")  # of a commit that is in no branch
     said = note(headgate, second, "Headgate (release, refs/tags/light):", "Build succeeded")
     assert "- stable" not in said.partition("refs/tags/light")[2]
-    tag(repositories, "v1")  # moved, and light now
+    tag(repositories, "v1")  # moved, and lightweight now
     said = note(headgate, second, "Headgate (release, refs/tags/v1):")
     two = wait_for("it ran again", lambda: ended(headgate, "release", "refs/tags/v1")[1:])
     assert f"new={second} old={annotated}" in log(headgate, two[0])

@@ -1,4 +1,4 @@
-"""Reviewing a change of plain git in a real browser: what it changes, remarks on lines, approving it."""
+"""Test the review of a change of plain git in a real browser: its differences, remarks on lines, the approval."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.skipif(not INSTALLED, reason="oidc-provider is not inst
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[Headgate]:
-    """A gate that everybody may look at, where some may speak, and some may approve."""
+    """Provide a gate that everybody may read, where some may comment, and some may approve."""
     (port,) = free_ports(1)
     here = f"http://127.0.0.1:{port}"
     with openid(tmp_path, [pages(here)], PEOPLE) as issuer:
@@ -59,7 +59,7 @@ def gate(tmp_path: Path) -> Iterator[Headgate]:
 
 
 def propose(gate: Headgate, topic: str) -> str:
-    """A change of two commits with everything that a difference may be, by an author who means harm."""
+    """Propose a change of two commits with every kind of difference, by a hostile author."""
     repositories = gate.repositories
     work = repositories.work("code/api")
     run_git("fetch", "-q", "origin", at=work)
@@ -117,7 +117,7 @@ def test_files_of_later_pages_are_asked_for_one_page_after_the_other(gate: Headg
     whole = gate.get("/api/tenant/example/review?project=code/api&change=look")
 
     def few(route: Route) -> None:
-        """Answer four files a page."""
+        """Answer four files per page."""
         number = int(parse_qs(urlsplit(route.request.url).query).get("page", ["0"])[0])
         route.fulfill(json={**whole, "files": whole["files"][4 * number : 4 * number + 4]})
 
@@ -193,7 +193,7 @@ def approves(gate: Headgate, page: Page, commit: str) -> None:
 
 
 def looks_good(page: Page, gate: Headgate) -> None:
-    """Everywhere, as far as axe knows."""
+    """Check all pages with axe."""
     wrong = {}
     sizes: dict[str, Any] = {**SIZES, "middle": ({"width": 820, "height": 1000}, "light")}
     for size, (viewport, scheme) in sizes.items():

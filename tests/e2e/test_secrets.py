@@ -1,4 +1,4 @@
-"""A secret on its way from a person's terminal to the job that may use it, and nowhere else."""
+"""Test the path of a secret from a person's terminal to the job that may use it, and nowhere else."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def told(repositories: Repositories, commit: str, pipeline: str, project: str = 
 
 
 def with_keys(repositories: Repositories) -> Headgate:
-    """Not started; `code/api` has the key of `exported.json`."""
+    """Provide one that is not started; `code/api` has the key of `exported.json`."""
     headgate = Headgate(repositories, TENANTS)
     with open(headgate.root / "headgate.conf", "a") as settings:
         settings.write(f"[keystore]\npassword = {PASSWORD}\n")
@@ -108,14 +108,14 @@ def with_keys(repositories: Repositories) -> Headgate:
 
 
 def encrypted(headgate: Headgate) -> str:
-    """The token as a secret, with the newest key."""
+    """Return the token as a secret, encrypted with the newest key."""
     (headgate.root / "api.pub").write_text(command(headgate, "keys", "show", "code/api"))
     words = ["--public-key", "api.pub", "--secret-name", "pypi", "--field-name", "token"]
     return command(headgate, "encrypt", *words, given=TOKEN)
 
 
 def lands(repositories: Repositories, headgate: Headgate, topic: str, files: dict[str, str]) -> None:
-    """The job that needs the secret runs for it."""
+    """Run the job that needs the secret."""
     commit = repositories.propose("code/api", topic, files)
     repositories.approve("code/api", topic)
     note = wait_for(f"{topic} has an end", lambda: told(repositories, commit, "gate"))

@@ -1,4 +1,4 @@
-"""Start processes whose store is wrong: they say why, wait if that may pass, and write nothing."""
+"""Test processes with a wrong store: they name the reason, wait if it may pass, and write nothing."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ USER, PASSWORD = "gate", "pass-word"
 
 @dataclass(frozen=True, slots=True)
 class StoreAddresses:
-    """Addresses, each of which is wrong in one way -> what is said of it."""
+    """Addresses, each of which is wrong in one way -> the error message."""
 
     waited_for: Mapping[str, str]
     refused: Mapping[str, str]
     newer: str
-    """Of `refused`: records that a newer Headgate wrote.  They can be exported as they are."""
+    """Of `refused`: records that a newer Headgate wrote. They can be exported unchanged."""
     taken: str
-    """Of `refused`: somebody else's."""
+    """Of `refused`: foreign data."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ async def _put(backend: Backend, *puts: Put) -> None:
 
 
 async def _theirs(url: str, path: str) -> str:
-    """A place below, where somebody else's tree is."""
+    """A path below, which contains a foreign tree."""
     kind = ZooKeeperBackend if url.startswith("zookeeper") else EtcdBackend
     place = f"/{fresh()}"
     await _put(await kind.open(url), Put(place, b""), Put(f"{place}{path}", b"theirs"))
@@ -127,10 +127,8 @@ def _etcd(server: Etcd, strict: Etcd, files: GeneratedCertificates) -> StoreAddr
 def addresses(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, files: GeneratedCertificates
 ) -> Iterator[StoreAddresses]:
-    """Of a server that is open, and of one that wants TLS, client certificates and passwords.
-
-    Nobody else uses either: leases that other tests leave behind end at any time, and a tree that is compared changes.
-    """
+    """Addresses of an open server, and of one that requires TLS, client certificates and passwords. No other test
+    uses either, because leases of other tests end at any time and would change the tree that is compared."""
     root, open_root = tmp_path_factory.mktemp("strict"), tmp_path_factory.mktemp("open")
     if request.param == "zookeeper":
         with zookeeper(root, ZooKeeperKind(files, ((USER, PASSWORD),))) as strict, zookeeper(open_root) as anyone:
@@ -184,7 +182,7 @@ def test_what_may_pass_is_waited_for(tmp_path: Path, addresses: StoreAddresses) 
 
 
 async def _everything(url: str) -> Sequence[Entry]:
-    """Of the whole store."""
+    """Entries of the complete store."""
     scheme, _, rest = url.partition("://")
     where = f"{scheme}://{rest.partition('/')[0]}"
     backend = EtcdBackend.beside(where, "") if scheme == "etcd" else await ZooKeeperBackend.open(f"{where}?adopt=yes")

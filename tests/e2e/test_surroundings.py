@@ -1,4 +1,4 @@
-"""Test what a machine can have wrong: said clearly before anything is written over, waited for where it may pass."""
+"""Test errors of the machine: they are reported before anything is overwritten, and awaited if they may pass."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STORE_SIZE_BYTES = 2_000_000
 
 
 def run(root: Path, settings: str) -> tuple[int, str]:
-    """`headgate run`, which is to end by itself: its exit status, and what it says."""
+    """Run `headgate run` until it ends on its own; return its exit status and output."""
     (root / "headgate.conf").write_text(settings)
     (root / "tenants.yaml").write_text(TENANTS)
     (root / "hub").mkdir(exist_ok=True)

@@ -1,4 +1,5 @@
-"""A running Headgate tells people: by mail and by webhook, also those who were away, and of whom nobody takes."""
+"""Test reports of a running Headgate by mail and webhook, also to receivers that were away, and reports that nobody
+accepts."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ Hook = tuple[str, list[tuple[dict[str, str], bytes]], list[Any]]
 
 @pytest.fixture
 def hook() -> Iterator[Hook]:
-    """The address of a webhook, its calls, and the lines of what is sent in bulk to Elasticsearch there."""
+    """Provide the address of a webhook, its calls, and the lines sent in bulk to Elasticsearch there."""
     calls, lines = list[tuple[dict[str, str], bytes]](), list[Any]()
 
     class Taker(BaseHTTPRequestHandler):
@@ -88,7 +89,7 @@ def hook() -> Iterator[Hook]:
             self.end_headers()
 
         def log_message(self, *_: Any) -> None:
-            """Nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Taker)
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -1,4 +1,4 @@
-"""Jobs of one change run on the versions of Ansible that they ask for, on a running Headgate."""
+"""Test that jobs of one change run on the Ansible versions that they request, on a running Headgate."""
 
 from __future__ import annotations
 

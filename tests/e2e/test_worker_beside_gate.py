@@ -1,4 +1,5 @@
-"""`headgate worker` beside `headgate run` on one SQLite store: refused with what to write instead, then served."""
+"""Test `headgate worker` beside `headgate run` on one SQLite store: refused with the right setting in the message,
+then working."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.faults.fleet import KINDS, fleet
 
 CHANGES = 30
 SWEPT_S = 10.0
-"""What is left for longer than this was removed only by the safety net."""
+"""Remains that are older than this were removed only by the safety net."""
 
 
 def table(engine: str, outcomes: Sequence[Outcome]) -> TextTable:

@@ -1,4 +1,4 @@
-"""The kinds of stores on which the faults are tried: three real servers each."""
+"""Run the kinds of stores on which the faults are tried: three real servers each."""
 
 from __future__ import annotations
 

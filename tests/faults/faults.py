@@ -1,4 +1,4 @@
-"""The faults of a fleet at work, and what must hold after any of them."""
+"""Define the faults of a fleet at work, and what must hold after any of them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ SHORT = {
     "zookeeper": ("kill -9 of the store's leader", "full disk on an executor"),
     "etcd": ("kill -9 of the store's leader", "scheduler stopped past its session"),
 }
-"""What `make test` tries on each kind of store, beside the kills of `tests/e2e/test_kill.py`; `make soak` tries all."""
+"""Faults that `make test` tries on each kind of store, besides the kills of `tests/e2e/test_kill.py`; `make soak`
+tries all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Outcome:
     ended_s: float
     """Seconds from the last approval until the last change ended."""
     rest_s: float
-    """Seconds from then on until nothing was left of the work."""
+    """Seconds from then on until no remains of the work were left."""
     left: tuple[str, ...]
     """Entries that were left last."""
     tried: str = ""
@@ -113,7 +114,8 @@ class Outcome:
 
 
 async def suffer(fleet: Fleet, name: str, count: int) -> Outcome:
-    """Run a gate of so many changes, with the fault in the middle.  Raise AssertionError for what must not happen."""
+    """Run a gate of this many changes, with the fault in the middle. Raise AssertionError if an invariant is
+    violated."""
     if fleet.no_disk and FAULTS[name] is _full_disk:
         return Outcome(name, 0, 0, 0, 0.0, 0.0, (), untried=fleet.no_disk)
     merged = {project: len(fleet.merges(project)) for project in PROJECTS}

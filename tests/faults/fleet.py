@@ -1,4 +1,4 @@
-"""Headgate as several processes on one store, with a network between them that can be cut."""
+"""Run Headgate as several processes on one store, with a network between them that can be cut."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class Fleet:
             self.repositories.approve(project, change.topic)
 
     async def ended(self, changes: Sequence[Change], count: int | None = None) -> None:
-        """Wait until results are reported for so many changes, or for all."""
+        """Wait until results are reported for this many changes, or for all."""
         noted: dict[str, bytes] = {}
         wanted = len(changes) if count is None else count
 
@@ -226,7 +226,7 @@ class Fleet:
         return next((one for one in self.of(kind) if one.pid in pids), self.of(kind)[0])
 
     async def at_rest(self) -> None:
-        """Wait until nothing is left of the work: no request, lock, item, holder, event, directory."""
+        """Wait until no remains of the work are left: no request, lock, item, holder, event, directory."""
         self.left = []
         backend = await self.engine.open()
         try:

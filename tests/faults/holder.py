@@ -1,6 +1,6 @@
-"""A process that writes under a lock as fast as it can, until it learns that the lock is no longer its own.
+"""Write under a lock as fast as possible, until the process learns that it has lost the lock.
 
-`python -m tests.faults.holder URL TTL_S guarded|unguarded` (the latter is what must not be).
+`python -m tests.faults.holder URL TTL_S guarded|unguarded` (the latter shows the defect that guards prevent).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ async def open_store(url: str) -> Backend:
 
 
 async def write(store: Store, *, guarded: bool) -> None:
-    """Write under the lock without end.  Raise GuardLost, SessionLost."""
+    """Write under the lock endlessly. Raise GuardLost, SessionLost."""
     async with store.session("old") as session, lock(store, session, LOCK).hold() as guard:
         print(HELD, flush=True)
         guards: list[At] = [guard] if guarded else []

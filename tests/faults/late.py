@@ -1,4 +1,5 @@
-"""Stop a process in the middle of a commit until its session is over: what it sent, and what it does first."""
+"""Stop a process in the middle of a commit until its session is over, and check its late request and its first
+actions."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ WORK = {"scheduler": b"/item/", "merger": b"/zuul/merger/", "executor": b"/zuul/
 
 
 async def freeze(kind: str, fleet: Fleet) -> str:
-    """Freeze a component; return what was tried, for people.  Nothing that it sent before, and nothing that it does
-    until it has joined anew, may change the store: all others are stopped meanwhile, so every change is its own."""
+    """Freeze a component; return what was tried, for people. Neither its earlier requests nor its actions until it
+    has joined again may change the store: all others are stopped meanwhile, so every change is its own."""
     backend = await fleet.engine.open()
     try:
         victim = await fleet.busy(kind)
@@ -77,7 +78,7 @@ async def _caught(victim: Component, work: bytes) -> bool:
 
 
 async def _late(backend: Backend, victim: Component) -> list[str]:
-    """Return the changes from the arrival of its commit until it has joined anew."""
+    """Return the changes from the arrival of its commit until it has joined again."""
     before: Sequence[Entry] = ()
 
     async def still() -> bool:

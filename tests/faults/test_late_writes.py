@@ -1,4 +1,4 @@
-"""Test a process that is stopped while its commit is in the network, until its lock is somebody else's."""
+"""Test a process that is stopped while its commit is in the network, until another process has its lock."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_what_was_on_its_way_when_the_session_ended_is_refused(
         victim.start()
         try:
             await until("the lock is held", lambda: HELD in victim.log.read_text())
-            while b"old " not in line.withheld:  # but what a connection says of itself
+            while b"old " not in line.withheld:  # except what a connection says of itself
                 line.restore()
                 await slow(0.01)
                 line.mute()

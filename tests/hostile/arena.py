@@ -1,4 +1,4 @@
-"""A gate with an attacker in it, and neighbours who want nothing but to land their changes."""
+"""Provide a gate with an attacker, and neighbours who only want to land their changes."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ UNIT = """#!/bin/sh
 test ! -e BROKEN
 """
 LAND_S = 300.0
-"""How long a neighbour waits at the most, on a busy machine."""
+"""Longest wait of a neighbour, on a busy machine."""
 
 
 def _is_known(url: str, token: str) -> bool:
-    """Tell whether a change that is none is known to be none."""
+    """Return whether an invalid ref is reported as invalid."""
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     asked = urllib.request.Request(url, b'{"pipeline": "check", "change": "none"}', headers)
     try:
@@ -75,10 +75,8 @@ def _is_known(url: str, token: str) -> bool:
 
 
 class Arena:
-    """`headgate run` on three projects: the attacker's, a neighbour's in the same tenant, and one in another tenant.
-
-    Every project has a queue of its own and runs the job `unit` in the pipelines `check` and `gate`.
-    """
+    """Run `headgate run` on three projects: the attacker's, a neighbour's in the same tenant, and one in another
+    tenant. Every project has its own queue and runs the job `unit` in the pipelines `check` and `gate`."""
 
     def __init__(
         self,
@@ -91,8 +89,8 @@ class Arena:
         config: str = "",
         others: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """`files` begin the attacker's project, and those of `others` the projects named there; `settings`, options
-        of its section `scheduler`, and `config` (YAML) are added to what stands above."""
+        """`files` are the initial files of the attacker's project, and `others` those of the named projects;
+        `settings`, options of its section `scheduler`, and `config` (YAML) are appended to the above."""
         self.repositories, others = Repositories(root), others or {}
         begins = {"zuul.yaml": PIPELINES + config, "jobs/unit": UNIT}
         self.repositories.create("config", {**begins, **others.get("config", {})})
@@ -115,7 +113,7 @@ class Arena:
         self.headgate.stop()
 
     def looked_at(self) -> Arena:
-        """Wait until each project was looked at: what is asked before is to be asked again."""
+        """Wait until each project was polled: requests before that answer with a retry."""
         token = (self.headgate.root / "state" / "token").read_text().strip()
         for tenant, project in (("example", ATTACKER), *zip(("example", "other"), NEIGHBOURS, strict=True)):
             url = f"{self.headgate.url}/api/tenant/{tenant}/project/{project}/enqueue"
@@ -124,20 +122,18 @@ class Arena:
 
     @property
     def log(self) -> str:
-        """What the gate has said so far."""
+        """Return the gate's output so far."""
         return self.headgate.log.read_text(errors="replace")
 
     def propose(self, project: str, topic: str, files: Mapping[str, str], message: str = "") -> str:
-        """Answers with the commit."""
+        """Propose a change and return the commit."""
         return self.repositories.propose(project, topic, files, message)
 
     def attack(
         self, topic: str, script: str, files: Mapping[str, str] | None = None, *, pipeline: str = "check"
     ) -> str:
-        """Proposes a change of the attacker whose own job `attack` runs `script`; answers with the commit.
-
-        The job is in the change itself: nobody has approved anything.
-        """
+        """Propose a change of the attacker whose own job `attack` runs `script`; return the commit. The job is in the
+        change itself: nobody has approved anything."""
         own = f"- job: {{name: attack, run: jobs/attack}}\n- project: {{{pipeline}: {{jobs: [attack]}}}}\n"
         return self.propose(ATTACKER, topic, {"zuul.yaml": own, "jobs/attack": script, **(files or {})})
 
@@ -145,7 +141,7 @@ class Arena:
         self.repositories.approve(project, topic)
 
     def told(self, project: str, commit: str, pipeline: str, deadline_s: float = LAND_S) -> str:
-        """What the pipeline says on the commit, once it does."""
+        """Return the pipeline's section of the note, once it exists."""
 
         def section() -> str:
             note = self.repositories.note(project, commit)
@@ -156,8 +152,8 @@ class Arena:
         return str(wait_for(f"{pipeline} has told of {commit} of {project}", looks, deadline_s))
 
     def _once_moved(self, project: str, ref: str, look: Callable[[], T]) -> Callable[[], T | None]:
-        """`look`, only when the ref may have moved since it was called last: most of these processes of git would find
-        what they found before, and they take the processors from the gate that is waited for."""
+        """Call `look` only if the ref may have moved since the last call: otherwise git processes would repeat the
+        same result and take the processors from the gate under test."""
         files, before = [self.repositories.hub / project / name for name in (ref, "packed-refs")], None
 
         def looked() -> T | None:
@@ -171,7 +167,7 @@ class Arena:
         return looked
 
     def landed(self, project: str, path: str) -> bool:
-        """Tells whether a file is on the branch."""
+        """Return whether a file is on the branch."""
         try:
             self.repositories.show(project, path)
         except RuntimeError:
@@ -179,13 +175,13 @@ class Arena:
         return True
 
     def job_log(self, tenant: str, job: str, deadline_s: float = LAND_S) -> str:
-        """The log of the newest ended build of a job."""
+        """Return the log of the newest ended build of a job."""
         place = f"/api/tenant/{tenant}/builds?complete=true&job_name={job}&limit=1"
         (build,) = wait_for(f"a build of {job} has ended", lambda: self.headgate.get(place), deadline_s)
         return (self.headgate.root / "state/logs" / build["uuid"] / "job-output.txt").read_text(errors="replace")
 
     def neighbours_land(self, deadline_s: float = LAND_S) -> float:
-        """Asserts that a change of each neighbour is checked, approved and lands; answers with the seconds it took."""
+        """Assert that a change of each neighbour is checked, approved and lands; return the seconds it took."""
         self._count += 1
         topic, began = f"neighbour{self._count}", time.monotonic()
         for project in NEIGHBOURS:

@@ -1,4 +1,4 @@
-"""Two tenants in one process with virtual time, and a store in which any entry may turn into something else."""
+"""Run two tenants in one process with virtual time, on a store in which any entry may turn into garbage."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TENANTS = """
     semaphores: [one]
     source: {sim: {config-projects: [beside], untrusted-projects: [b]}}
 """
-"""They share the connection, the semaphore and all that is of no one tenant."""
+"""The tenants share the connection, the semaphore and all data that belongs to no single tenant."""
 CONFIG = SERVED.replace("- semaphore: {name: one, max: 2}\n", "") + CHECK
 NEIGHBOURS = frozenset({"v", f"{HOST}/beside", f"{HOST}/b"})
 LANDS_WITHIN_S = 300.0
@@ -67,15 +67,15 @@ GARBAGE: Mapping[str, Spoil] = {
 
 
 class SpoiledBackend(WrappedBackend):
-    """The first entry at a template that is not the neighbour's is replaced in the moment it is there."""
+    """Replace the first entry of a template that is not the neighbour's at the moment when it appears."""
 
     def __init__(self, inner: MemoryBackend, template: str, spoil: Callable[[Entry], bytes]) -> None:
         super().__init__(inner)
         self._template, self._spoil = template, spoil
         self.templates: dict[str, Entry] = {}
-        """All that were written, with one entry of each."""
+        """All written templates, with one entry of each."""
         self.spoiled: Entry | None = None
-        """As it was made."""
+        """The original entry."""
         self.done = asyncio.Event()
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
@@ -96,20 +96,20 @@ class SpoiledBackend(WrappedBackend):
 
 @dataclass(slots=True)
 class Town:
-    """The two tenants and the one process that serves them."""
+    """Run the two tenants and the one process that serves them."""
 
     backend: SpoiledBackend
     config: str = CONFIG
     """Of both tenants."""
     more: str = ""
-    """What the tenant t has besides."""
+    """Further projects of the tenant t."""
     builds_max: int = 4
     """At a time."""
     world: SimWorld = field(init=False)
     history: Remembered = field(default_factory=Remembered)
     life: asyncio.Task[None] | None = None
     context: Context = field(init=False)
-    """Of the process as it lives now."""
+    """Tasks of the running process."""
 
     def __post_init__(self) -> None:
         self.world = SimWorld(
@@ -156,11 +156,11 @@ class Town:
         return change
 
     async def waiting(self) -> int:
-        """Items in pipelines."""
+        """Return the items in pipelines."""
         return sum([await self.begun(pipeline, begun=False) for pipeline in ("check", "gate", "release")])
 
     async def begun(self, pipeline: str, *, begun: bool = True) -> int:
-        """Items in a pipeline of t; those that are worked on alone."""
+        """Return the items in a pipeline of t, by name."""
         place = Map().tenant("t").pipeline(pipeline)
         items = [item for _, item in load(place, await self.backend.list(place.path)).state.items()]
         return sum(item.buildset is not None or not begun for item in items)

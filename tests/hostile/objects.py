@@ -1,4 +1,4 @@
-"""Objects and refs that git would not make, put into a repository past git's checks, as a hostile client can."""
+"""Put objects and refs that git would not make into a repository, past git's checks, as a hostile client can."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AUTHOR = b"Eve <eve@example.org> 1700000000 +0000"
 
 
 def put(bare: Path, kind: str, content: bytes) -> str:
-    """Writes an object as it is; answers with its name."""
+    """Write an object unchanged; return its name."""
     raw = f"{kind} {len(content)}\0".encode() + content
     name = hashlib.sha1(raw).hexdigest()
     file = bare / "objects" / name[:2] / name[2:]
@@ -40,7 +40,7 @@ def tree_of(*entries: tuple[bytes, bytes, str]) -> bytes:
 
 
 def point(bare: Path, ref: str, name: str) -> None:
-    """Makes the ref name the object, without git."""
+    """Make the ref name the object, without git."""
     file = bare / ref
     file.parent.mkdir(parents=True, exist_ok=True)
     file.with_name(f"{file.name}.lock").write_text(f"{name}\n")
@@ -48,6 +48,6 @@ def point(bare: Path, ref: str, name: str) -> None:
 
 
 def based_on(repositories: Repositories, project: str) -> tuple[str, str]:
-    """The head of the master branch, and its tree."""
+    """Return the head of the master branch, and its tree."""
     bare = repositories.hub / project
     return repositories.head(project), run_git("rev-parse", "refs/heads/master^{tree}", at=bare)

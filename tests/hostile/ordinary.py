@@ -1,4 +1,4 @@
-"""The same plays with a Headgate that an ordinary user runs."""
+"""Run the same attacks against a Headgate of an ordinary user."""
 
 from __future__ import annotations
 
@@ -24,19 +24,17 @@ WITH_TUNNELS = """
 mount -t tmpfs -o mode=755 tunnels /dev/net && mknod -m {mode} /dev/net/tun c 10 200 || exit 99
 exec "$@"
 """
-"""In a mount namespace of its own: whether other users may open the device differs from machine to machine."""
+"""In a separate mount namespace: whether other users may open the device differs from machine to machine."""
 
 
 def may_tunnel() -> bool:
-    """Tell whether this process can give its jobs a network."""
+    """Return whether this process can give its jobs a network."""
     return os.geteuid() == 0 or os.access(TUNNELS, os.R_OK | os.W_OK)
 
 
 def play_as_ordinary_user(test: str, *, tunnels: bool = True, **environment: str) -> None:
-    """Run one test of this directory, `file.py::test`, as a user with subordinate users.
-
-    `tunnels` tells whether that user may open /dev/net/tun.
-    """
+    """Run one test of this directory, `file.py::test`, as a user with subordinate users. `tunnels` says whether that
+    user may open /dev/net/tun."""
     if os.geteuid() != 0:
         pytest.skip("who runs this is an ordinary user already")
     missing = [name for name in NEEDED if shutil.which(name) is None]
@@ -66,7 +64,7 @@ def play_as_ordinary_user(test: str, *, tunnels: bool = True, **environment: str
 
 
 def _usable(python: str) -> bool:
-    """By other users, with the packages of this one."""
+    """Run as other users, with the packages of this one."""
     version = "import sys; print(sys.version_info[:2])"
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     asked = [*nobody, "sh", "-c", 'exec "$@"', "sh", python, "-I", "-c", version]  # setpriv itself may still read it
@@ -75,7 +73,7 @@ def _usable(python: str) -> bool:
 
 
 def _person() -> pwd.struct_passwd:
-    """Made if need be, and left."""
+    """It is made if necessary, and kept."""
     with open(Path(tempfile.gettempdir()) / f"{USER}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:

@@ -1,4 +1,4 @@
-"""An OpenID provider that says whatever a test has it say."""
+"""Provide an OpenID provider that answers whatever a test chooses."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 KEY, OTHER_KEY = (rsa.generate_private_key(65_537, 2_048) for _ in range(2))
 PEM = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 GATE = "gate"
-"""The client that a gate under test is."""
+"""The client registration of the gate under test."""
 
 
 def jwk(key: rsa.RSAPrivateKey, kid: str) -> dict[str, Any]:
-    """Return the public half, as a provider publishes it."""
+    """Return the public key, as a provider publishes it."""
     return {**jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": kid, "use": "sig"}
 
 
 @dataclass
 class Pretender:
-    """`answers`: path -> what it says there, in place of what it would."""
+    """`answers`: path -> answer there, in place of the usual one."""
 
     issuer: str = ""
     nonce: str = ""
@@ -38,10 +38,10 @@ class Pretender:
     answers: dict[str, bytes] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     going: threading.Event = field(default_factory=threading.Event)
-    """While it is not set, nothing is answered."""
+    """While it is not set, requests get no answer."""
 
     def said(self, **more: Any) -> dict[str, Any]:
-        """Return the claims of a good token, and `more`."""
+        """Return the claims of a valid token, and `more`."""
         now = int(time.time())
         good = {"iss": self.issuer, "aud": GATE, "sub": "ann", "iat": now, "exp": now + 600, "nonce": self.nonce}
         return {**good, "groups": ["ops"], **more}
@@ -50,7 +50,7 @@ class Pretender:
         return jwt.encode(self.said(**more), key, algorithm, {"kid": kid})
 
     def answer(self, path: str) -> bytes:
-        """Return what it says, as JSON or not."""
+        """Return its answer, as JSON or not."""
         if path in self.answers:
             return self.answers[path]
         here = {
@@ -88,7 +88,7 @@ def pretending() -> Iterator[Pretender]:
         do_POST = do_GET
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
     server.daemon_threads = True

@@ -1,4 +1,4 @@
-"""Servers of git that misbehave, each on a port of its own on this machine."""
+"""Provide misbehaving git servers, each on a port of this machine."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ STEP_S = 0.2
 
 @contextmanager
 def serving(talk: Talk) -> Iterator[int]:
-    """The port where `talk` is spoken with everybody who comes; until its event is set."""
+    """Provide the port where `talk` is called for every client, until its event is set."""
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(STEP_S)
 
         def one(peer: socket.socket) -> None:
-            with peer, suppress(OSError):  # it had enough
+            with peer, suppress(OSError):  # the client has gone
                 talk(peer, over)
 
         def accept() -> None:
@@ -40,12 +40,12 @@ def serving(talk: Talk) -> Iterator[int]:
 
 
 def silent(peer: socket.socket, over: threading.Event) -> None:
-    """Takes the connection, and never says anything."""
+    """Accept the connection, and never send anything."""
     over.wait()
 
 
 def trickling(peer: socket.socket, over: threading.Event) -> None:
-    """Begins an answer and goes on byte by byte, for ever."""
+    """Begin an answer and continue byte by byte, for ever."""
     peer.recv(65_536)
     peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/x-git-upload-pack-advertisement\r\n\r\n")
     while not over.wait(STEP_S):
@@ -53,7 +53,7 @@ def trickling(peer: socket.socket, over: threading.Event) -> None:
 
 
 def endless(peer: socket.socket, over: threading.Event) -> None:
-    """Lists refs without an end, as fast as they are read."""
+    """List refs endlessly, as fast as they are read."""
     peer.recv(65_536)
     number = 0
     while not over.is_set():
@@ -63,7 +63,7 @@ def endless(peer: socket.socket, over: threading.Event) -> None:
 
 
 def shouting(peer: socket.socket, over: threading.Event) -> None:
-    """Refuses with words that move cursors, and very many of them."""
+    """Refuse with a very long message that moves cursors."""
     peer.recv(65_536)
     line = b"ERR \x1b]0;owned\x07\x1b[2J\xe2\x80\xaeowned\r" + b"very " * 12_000
     peer.sendall(b"%04x" % (len(line) + 4) + line)

@@ -1,4 +1,4 @@
-"""The arena itself: an attack that is none lands as everybody's changes do."""
+"""Test the arena itself: a harmless change lands like everybody's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever only reads the pages, however much and however dear, takes no more than a share of what the gate runs on."""
+"""Test that readers of the pages, however many and expensive, use no more than a share of the gate's processor time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def many_jobs() -> str:
 
 @contextlib.contextmanager
 def asking(peer: Peer, path: str) -> Iterator[None]:
-    """Many at once ask the same again and again; go on once each has asked."""
+    """Send the same request from many clients, again and again; continue after each has sent one."""
     stop, request = threading.Event(), f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
 
     def ask(number: int) -> None:
@@ -69,7 +69,7 @@ def asking(peer: Peer, path: str) -> Iterator[None]:
 
 @pytest.mark.long
 def test_dear_questions_without_number_keep_nobody_waiting(tmp_path: Path) -> None:
-    """What a project of hundreds of jobs runs takes a fifth of a second to say, and anybody may ask."""
+    """Computing the jobs of a project with hundreds of jobs takes a fifth of a second, and anybody may request it."""
     with Arena(tmp_path, config=many_jobs()) as arena:
         peer = Peer(arena)
         wait_for("the pipelines are known", lambda: arena.headgate.get("/api/tenant/example/pipelines"))
@@ -81,7 +81,7 @@ def test_dear_questions_without_number_keep_nobody_waiting(tmp_path: Path) -> No
 
 
 def running(arena: Arena) -> str:
-    """The id of the attacker's build, once it is under way."""
+    """Return the id of the attacker's build, once it runs."""
 
     def found() -> list[Any]:  # JSON
         jobs = [job for item in arena.headgate.items("check") for job in item["jobs"]]
@@ -93,7 +93,7 @@ def running(arena: Arena) -> str:
 
 @pytest.mark.long
 def test_readers_of_a_log_without_number_keep_nobody_waiting(tmp_path: Path) -> None:
-    """The more of them there are, the less often each is told what is new."""
+    """The more followers there are, the less often each is updated."""
     with Arena(tmp_path) as arena, contextlib.ExitStack() as stack:
         peer = Peer(arena)
         arena.attack("talks", TALKS)
@@ -117,7 +117,7 @@ def test_readers_of_a_log_without_number_keep_nobody_waiting(tmp_path: Path) -> 
 
 
 def told(readers: list[socket.socket]) -> list[socket.socket]:
-    """Those of them that have something to read, which is read."""
+    """Read from those that have data."""
     found = []
     for one in readers:
         with contextlib.suppress(BlockingIOError):

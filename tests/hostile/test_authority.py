@@ -1,4 +1,4 @@
-"""Nothing is written by whoever merely is on this machine: not by a job, a local user, a page elsewhere or a proxy."""
+"""Test that access to this machine permits no writes: not for a job, a local user, a foreign page or a proxy."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ for headers in DISGUISES:
 
 
 def asked(url: str, body: Any, headers: dict[str, str] | None = None, method: str = "POST") -> int:
-    """The status of the answer."""
+    """Return the status of the answer."""
     told = {"Content-Type": "application/json", **(headers or {})}
     request = urllib.request.Request(url, json.dumps(body).encode(), told, method=method)
     try:

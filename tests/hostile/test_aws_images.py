@@ -1,4 +1,4 @@
-"""Images in AWS that lie: those of other accounts, copies, names and tags that say another thing, foreign buckets."""
+"""Test misleading images on AWS: of other accounts, copies, wrong names and tags, foreign buckets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["clock", "file", "ground", "images"]
 async def test_images_of_other_accounts_and_copies_are_neither_taken_nor_deleted(
     ground: AwsImagesGround, images: AwsImages, file: Path, method: str
 ) -> None:
-    """Another account shares images with the tags, and the name, of ours; somebody here copies one with its tags."""
+    """Another account shares images with our tags and name; somebody in ours copies one with its tags."""
     one = wanted(ground, import_method=method)
     tags = [{"Key": name, "Value": value} for name, value in one.tags.items()]
     ec2 = ground.ec2
@@ -48,7 +48,9 @@ async def test_images_of_other_accounts_and_copies_are_neither_taken_nor_deleted
         try:
             await gone(images, one, state)
         except LaunchFailed as error:
-            assert "AuthFailure" in str(error)  # whoever wrote that into the state: AWS does not let us, either
+            assert "AuthFailure" in str(
+                error
+            )  # whoever wrote that into the state: AWS does not permit it to us, either
     assert set(ec2.images) == foreign | theirs and shared in ec2.snapshots
 
 
@@ -112,7 +114,7 @@ async def test_tags_say_whose_it_is_whatever_else_they_say(
 async def test_an_object_that_is_not_what_was_built_is_sent_anew(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
-    """It lies where the upload's would lie, and whoever put it there did not know the digest, or is another build."""
+    """An object is at the upload's place, written without knowledge of the digest, or for another build."""
     one, bad = wanted(ground), wanted(ground, b"bad")
     path = file.with_name("bad")
     path.write_bytes(b"bad")
@@ -139,7 +141,7 @@ async def test_an_object_that_is_not_what_was_built_is_sent_anew(
 async def test_an_answer_of_the_bucket_that_makes_no_sense_is_no_answer(
     ground: AwsImagesGround, images: AwsImages, file: Path, body: bytes
 ) -> None:
-    """S3 also says 200 before it knows that it cannot make one object of all parts."""
+    """S3 answers 200 even before it knows that it cannot join all parts into one object."""
     one = wanted(ground)
     ground.faults.always(answers(200, body), lambda asked: asked.method == "POST" and asked.path != "/")
     await images.send(one, {}, file)

@@ -1,4 +1,4 @@
-"""Whatever a proposal says, and however much: it is told so, and the others go on meanwhile."""
+"""Test that excessive proposals are refused with a reason, and others continue meanwhile."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from headgate.testing.clock import DEADLINE_S
 from .arena import ATTACKER, Arena
 
 STANDSTILL_MAX_S = 60.0
-"""The loop that serves everybody may not answer for so long, on a busy machine; one of these attacks took 16 s and more
-where nobody else was busy, and others never ended."""
+"""The main loop may be unresponsive for at most this long on a busy machine; one of these attacks took 16 s and more
+on an idle one, and others never ended."""
 JOB = "#!/bin/sh\nexit 0\n"
 
 
@@ -28,7 +28,7 @@ def many_jobs(count: int) -> str:
 
 
 def chain(links: int, ends: int) -> str:
-    """A line of jobs each of which inherits from the one before, and many that inherit from the last."""
+    """A chain of jobs, each inheriting from the previous one, and many that inherit from the last."""
     vars = ", ".join(f"k{n}: v" for n in range(40))
     made = [
         f"- job: {{name: c{n}, run: jobs/unit{f', parent: c{n - 1}' if n else ''}, vars: {{a{n}: {{{vars}}}}}}}\n"
@@ -48,7 +48,7 @@ def indented(text: str) -> str:
 
 
 def dense(count: int) -> str:
-    """Every job depends on all before it."""
+    """Every job depends on all previous ones."""
     soft = [f"{{name: j{n}, soft: true}}" for n in range(count)]
     made = [f"- job: {{name: j{n}, run: jobs/unit, dependencies: [{', '.join(soft[:n])}]}}\n" for n in range(count)]
     return "".join(made) + f"- project: {{check: {{jobs: [{', '.join(f'j{n}' for n in range(count))}]}}}}\n"
@@ -75,7 +75,7 @@ ATTACKS = {
 
 
 class Pulse(threading.Thread):
-    """Asks the gate for a small page all the time; remembers how long it ever took."""
+    """Request a small page continuously, and remember the longest answer time."""
 
     def __init__(self, arena: Arena) -> None:
         super().__init__(daemon=True)
@@ -100,7 +100,7 @@ class Pulse(threading.Thread):
 
 @pytest.fixture(scope="module")
 def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    settings = "config_reading_max_s = 3\n"  # of a processor; a busy one is slower, too
+    settings = "config_reading_max_s = 3\n"  # seconds of processor time; a busy machine is slower, too
     with Arena(tmp_path_factory.mktemp("arena"), scheduler=settings, files={"jobs/unit": JOB}) as made:
         yield made
 

@@ -1,4 +1,5 @@
-"""Images that jobs build: nobody chooses what others' machines are made of, or what the launcher asks and unpacks."""
+"""Test images that jobs build: nobody chooses the images of other people's machines, or what the launcher requests
+and unpacks."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ TENANT = """
 
 @contextmanager
 def served(answers: dict[str, tuple[int, bytes, dict[str, str]]]) -> Iterator[tuple[str, list[str]]]:
-    """Provide a server's address, and what it was asked for."""
+    """Provide a server's address, and the requests that it received."""
     asked = list[str]()
 
     class Handler(BaseHTTPRequestHandler):
@@ -121,7 +122,7 @@ async def test_a_file_without_end_and_one_that_unpacks_without_end_are_given_up(
 
 
 def holes(size: int) -> bytes:
-    """Return an archive of one file that has nothing but holes."""
+    """Return an archive of one file that consists only of holes."""
     content, packed = f"1\n{size}\n0\n".encode().ljust(512, b"\0"), BytesIO()
     said = {"major": "1", "minor": "0", "name": "hole", "realsize": str(size)}
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -136,7 +137,7 @@ def entry(size: int, headers: dict[str, str] | None = None, kind: bytes = tarfil
 
 
 def both() -> bytes:
-    """Return a packed archive whose packer's header has what an archive is known by."""
+    """Return a compressed archive whose header contains the magic bytes of an archive."""
     inside = entry(10**7).tobuf() + bytes(10**7) + bytes(1024)
     packed, extra = gzip.compress(inside), bytearray(500)
     extra[257 - 12 : 262 - 12] = b"ustar"
@@ -144,7 +145,7 @@ def both() -> bytes:
 
 
 def doubled(*sizes: str) -> bytes:
-    """Return an archive in which several headers say the size of one file."""
+    """Return an archive in which several headers state the size of one file."""
     return b"".join(entry(0, {"size": size}).tobuf(tarfile.PAX_FORMAT)[:1024] for size in sizes)
 
 
@@ -191,7 +192,7 @@ def test_an_archive_of_every_kind_of_file_that_a_system_has_is_taken(tmp_path: P
             tar.addfile(one, BytesIO(content))
         tar.addfile(tarfile.TarInfo("last"))
     check_archive(tmp_path / "x")
-    with (tmp_path / "x").open("r+b") as file:  # the last one is looked at
+    with (tmp_path / "x").open("r+b") as file:  # the last one is checked
         file.seek(-tarfile.RECORDSIZE, os.SEEK_END)
         rest = file.read()
         file.seek(-len(rest) + rest.index(b"last\0") + 156, os.SEEK_END)
@@ -213,7 +214,7 @@ OPS = """
 
 
 def refused(made: Layout, project: str, job: str) -> bool:
-    """Return whether the jobs of a project cannot be frozen because of an image that is not its own."""
+    """Return whether the jobs of a project cannot be frozen because of a foreign image."""
     graph = made.freeze("build", f"git.acme/{project}", "master")
     return any(f"job {job} references an unknown image 'debian'" in one.text for one in graph.errors)
 

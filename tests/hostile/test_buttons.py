@@ -1,4 +1,5 @@
-"""The button of a check run: who may write takes the item out that the run is of, and nobody takes out another one."""
+"""Test the button of a check run: people with write access remove exactly the item of the run, and nobody removes
+another."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
 
 @asynccontextmanager
 async def gated(here: Ground, root: Path) -> AsyncIterator[Gate]:
-    """Provide a gate whose builds do not end, and to which deliveries come as the web takes them."""
+    """Run a gate whose builds do not end, and which receives deliveries as the web passes them on."""
     Repositories(root).create("ops", {"zuul.yaml": CONFIG, "jobs/unit": "#!/bin/sh\n"})
     account, tokens = here.account, here.forge._tokens
 
@@ -80,7 +81,7 @@ async def gated(here: Ground, root: Path) -> AsyncIterator[Gate]:
 
 
 def queued(made: Gate) -> list[str]:
-    """Return the events of what is in the pipeline."""
+    """Return the events of the items in the pipeline."""
     place, mirror = made.context.map.tenant("example").pipeline("check"), made.context.mirror
     return [item.event for _, item in load(place, mirror.under(place.path)).state.items()]
 

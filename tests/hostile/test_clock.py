@@ -1,4 +1,4 @@
-"""A clock that leaps, by hours and by years, forwards and back, while the gate runs."""
+"""Test a clock that leaps, by hours and by years, forwards and back, while the gate runs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from headgate.testing.repositories import run_git
 from .arena import NEIGHBOURS, Arena
 
 LEAPS = ("+5h", "+9y", "-20y")
-"""Against the real time, one after the other."""
+"""Offsets from the real time, one after the other."""
 SLEEP = """
 import select, time
 def sleep(seconds):
     select.select((), (), (), seconds)
 time.sleep = sleep
 """
-"""The library that fakes the clock takes sleeps until a moment of the monotonic clock, which it leaves alone, for ones
-on the clock that it fakes: the kernel refuses what it makes of them.  A real clock that leaps does nothing to them."""
+"""The library that fakes the clock also converts sleeps until a moment of the monotonic clock, which it does not
+fake, into sleeps on the faked clock, and the kernel refuses the result. A leap of a real clock does not affect such
+sleeps."""
 
 
 @pytest.mark.long
@@ -54,6 +55,6 @@ def test_a_clock_that_leaps_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.
 
 
 def leap_to(root: Path, offset: str) -> None:
-    """At once: whoever reads the clock meanwhile reads the old file or the new one."""
+    """Replace it atomically: a concurrent reader sees the old file or the new one."""
     (root / "next").write_text(offset)
     (root / "next").replace(root / "now")

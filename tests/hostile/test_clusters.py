@@ -1,4 +1,4 @@
-"""Nodes in a cluster of Kubernetes: what a job does with what opens them, and what a cluster says."""
+"""Test nodes in a Kubernetes cluster: how jobs may use their credentials, and messages of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits and trees that git would not write, each a proposal: each is answered, and keeps nobody from landing."""
+"""Test commits and trees that git would not write, as proposals: each is answered, and prevents no other landing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HUGE_BYTES = 10 * 2**20
 
 
 def flawed(bare: Path, head: str, tree: str) -> Iterator[tuple[str, str]]:
-    """Topic and commit of changes that must be refused in words."""
+    """Topic and commit of changes that must be refused with a reason."""
 
     def by(author: bytes, **more: bytes) -> str:
         return put(bare, "commit", commit_of(tree, (head,), b"author " + author, **more))
@@ -44,7 +44,7 @@ def flawed(bare: Path, head: str, tree: str) -> Iterator[tuple[str, str]]:
 
 
 def evil_trees(bare: Path, head: str) -> Iterator[tuple[str, str]]:
-    """The same, of changes whose files cannot be."""
+    """The same, for changes with invalid files."""
     blob, link = put(bare, "blob", b"x\n"), put(bare, "blob", b"/etc/passwd")
     below = put(bare, "tree", tree_of((b"100644", b"config", blob)))
 
@@ -73,7 +73,7 @@ def evil_trees(bare: Path, head: str) -> Iterator[tuple[str, str]]:
 
 
 def strange(bare: Path, head: str, tree: str) -> Iterator[tuple[str, str]]:
-    """The same, of changes that are strange and may pass."""
+    """The same, for changes that are strange and may pass."""
 
     def saying(more: bytes = b"", message: bytes = b"Strange\n", author: bytes = AUTHOR) -> str:
         return put(bare, "commit", commit_of(tree, (head,), b"author " + author, more=more, message=message))

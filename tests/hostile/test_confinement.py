@@ -1,4 +1,4 @@
-"""Jobs that reach for other processes: the executor's, the neighbours' and their own sandbox's."""
+"""Test jobs that attack other processes: the executor's, the neighbours' and their own sandbox's."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ os.kill(-1, signal.SIGKILL)  # whom it may, but itself
 
 @pytest.mark.long
 def test_a_job_reaches_no_process_but_its_own(tmp_path: Path) -> None:
-    """Not by number, and not if it got out of its process namespace, either: users differ."""
+    """Neither by number nor after an escape from its process namespace: the users differ."""
     with Arena(tmp_path) as arena:
         assert arena.headgate.process is not None
         executor = psutil.Process(arena.headgate.process.pid)
@@ -101,7 +101,7 @@ def test_a_job_reaches_no_process_but_its_own(tmp_path: Path) -> None:
 
 
 def _out_of_its_namespace(uid: int, *processes: psutil.Process) -> None:
-    """What the user of the attack's build could do if nothing but its number kept it."""
+    """The rights of the user of the attack's build, if only its user id confined it."""
     assert uid != processes[0].uids().real
     user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--no-new-privs", "sh", "-c"]
     for process in processes:

@@ -1,4 +1,4 @@
-"""Playbooks whose host is a container, whose image, commands or playbooks somebody wrote who means no good."""
+"""Test playbooks whose host is a container with a hostile image, commands or playbooks."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ SHELLS = {
     "loud": ('case "$2" in *WORK*) exec busybox cat /dev/zero;; esac', "FAILURE", "exit status 2"),
     "large": (
         'case "$2" in *WORK*) for n in 1 2 3; do busybox dd if=/dev/zero of=/large$n bs=1M count=40; done;'
-        " exec busybox sleep 600;; esac",  # no file alone is too large, and it ends by the limit or not at all
+        " exec busybox sleep 600;; esac",  # no single file is too large, and it ends by the limit or not at all
         "FAILURE",
         "disk limit",
     ),

@@ -1,4 +1,4 @@
-"""Machines that are containers, whose jobs are root there."""
+"""Test machines that are containers whose jobs are root there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.integration.podman.ground import NEEDS, Site, machine, site
 
 pytestmark = NEEDS
 PATIENCE_S = 2, 5, 10, 20, 40
-"""How long it waits for each answer."""
+"""Longest wait for each answer."""
 ATTACK = """
 tried() { name=$1; shift; if out=$("$@" 2>&1); then echo "REACHED $name: $out"; fi; }
 for where in ADDRESSES; do
@@ -64,7 +64,7 @@ async def test_no_machine_reaches_this_one_another_one_or_more_than_its_own(here
         assert status == 0 and text.splitlines()[-1] == "DONE" and "REACHED" not in text, text
         assert int(text.split()[-2]) < 12, text
         here.opens()
-        for patience_s in PATIENCE_S:  # the attack is one: without the rules it comes through, late on a busy machine
+        for patience_s in PATIENCE_S:  # the attack is real: without the rules it succeeds, late on a busy machine
             text = (await attack(patience_s))[1]
             if "SSH-2.0" in text:
                 break

@@ -1,4 +1,4 @@
-"""Jobs in containers, whose images somebody chose who means no good."""
+"""Test jobs in containers with hostile images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.integration.builds.bench import Bench
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who has user namespaces for containers")
 SECRET = "what-only-the-neighbour-has"
 SOUGHT = SECRET.replace("has", "ha[s]")
-"""A pattern that does not fit itself."""
+"""A pattern that does not match itself."""
 VICTIM = f"umask 077; echo {SECRET} > private; echo {SECRET} > /private; export MINE={SECRET}; echo WAITING; sleep 300"
 ATTACK = """
 tried() { name=$1; shift; if out=$("$@" 2>&1); then echo "REACHED $name: $out"; fi; }
@@ -130,7 +130,7 @@ async def test_links_that_a_job_leaves_for_the_next_lead_nowhere(tmp_path: Path,
 
 @pytest.mark.long
 async def test_what_a_layer_replaces_is_gone(tmp_path: Path, registry: ImageRegistry) -> None:
-    """Check that what an image removed, as a key that it was built with, is in none of its containers."""
+    """Check that files that an image removed, such as a key used in its build, are in none of its containers."""
     above: dict[str, Entry] = {"d/.wh..wh..opq": (0o644, b""), "d/new": b"", "e/.wh.old": (0o644, b"")}
     image = registry.put("team/replaced", shell(d__old=b"x", e__old=b"x"), above)
     bench = bench_of(tmp_path)
@@ -177,7 +177,7 @@ async def test_a_shell_of_an_image_is_held_to_limits_and_keeps_nobody_waiting(
 
 
 class Unheard:
-    """Take what a command says, and say it to nobody."""
+    """Discard the output of a command."""
 
     def write(self, chunk: bytes) -> None: ...
 
@@ -261,7 +261,7 @@ async def test_a_file_of_a_proposal_builds_with_no_more_rights_than_a_job(
 
 
 def test_half_a_layer_is_never_one_that_was_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The executor dies while it removes what it has too much of."""
+    """The executor dies while it removes surplus layers."""
     layers = Layers(tmp_path, 50_000)
     layers.begin()
 
@@ -311,7 +311,7 @@ async def test_an_image_that_a_build_has_stays_whatever_others_fetch(
 
 
 def test_what_podman_wrote_leads_nowhere(tmp_path: Path) -> None:
-    """Act as if a flaw in podman had been found: it is nobody's, and who tidies after it is root."""
+    """Act as if podman had a flaw: files have no owner, and root cleans up."""
     root, mine = tmp_path / "store/root", tmp_path / "mine"
     for name in ("overlay-images", "overlay-layers", "overlay/l", f"overlay/{'a' * 64}"):
         (root / name).mkdir(parents=True)

@@ -1,4 +1,5 @@
-"""What an untrusted playbook leaves is found by no playbook that has more rights: real Ansible, a real secret."""
+"""Test that a playbook with more rights finds nothing that an untrusted playbook leaves: real Ansible, a real
+secret."""
 
 from __future__ import annotations
 
@@ -128,7 +129,7 @@ OWN = """
 
 
 def stolen(arena: Arena, job: str) -> str:
-    """All that the newest build of the job has left: its log, and what was stolen."""
+    """Return everything that the newest build of the job left: its log, and stolen data."""
     log = arena.job_log("example", job)
     (build,) = arena.headgate.get(f"/api/tenant/example/builds?complete=true&job_name={job}&limit=1")
     place = arena.headgate.root / "state/logs" / build["uuid"]

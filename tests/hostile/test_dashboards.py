@@ -1,4 +1,5 @@
-"""Pages of other servers read with a token; those of dashboards that the settings name also write with one."""
+"""Test that pages of other servers can read with a token, and dashboards named in the settings can write with one,
+too."""
 
 from __future__ import annotations
 

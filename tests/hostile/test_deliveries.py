@@ -1,4 +1,4 @@
-"""Whoever can reach the web can send deliveries: what is not signed is refused, and what is signed is not believed."""
+"""Test deliveries from the network: unsigned ones are refused, and signed ones are only hints."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ async def test_what_is_signed_and_odd_is_refused_or_looked_at_in_vain(tmp_path: 
 
 
 async def test_large_deliveries_that_never_end_take_little_memory_and_keep_no_genuine_one_out(tmp_path: Path) -> None:
-    """Who sends a delivery is known only once all of it is there."""
+    """The sender of a delivery is verified only after all of it has arrived."""
     async with town(tmp_path) as here, web(here, tmp_path) as client:
         large, goes_on, begun = b"x" * (SMALL_BYTES + 1), asyncio.Event(), asyncio.Semaphore(0)
 
         async def slow() -> AsyncIterator[bytes]:
             yield large
-            begun.release()  # what was sent has been taken, and more is asked for
+            begun.release()  # the sent data was read, and more is expected
             await goes_on.wait()
             yield b"x"
 

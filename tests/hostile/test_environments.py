@@ -1,4 +1,4 @@
-"""A job that would change the Ansible which runs the playbooks of others."""
+"""Test a job that tries to change the Ansible that runs the playbooks of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts that an untrusted playbook leaves, by Ansible and past it, run and decide nothing in a trusted one."""
+"""Test that facts of an untrusted playbook, set with Ansible or directly, run and decide nothing in a trusted one."""
 
 from __future__ import annotations
 

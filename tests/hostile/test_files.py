@@ -1,4 +1,4 @@
-"""Jobs that look for credentials on the machine, and that reach for the kernel's more dangerous calls."""
+"""Test jobs that search the machine for credentials, and that use dangerous system calls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ tr '\\0' '\\n' </proc/1/environ | sed 's/^/ENVIRON /'
 
 
 def test_no_credential_can_be_found_by_a_job(tmp_path: Path) -> None:
-    """Settings, state, keys, sockets of services and of ssh agents, other users' homes, other builds."""
+    """Search settings, state, keys, sockets of services and of ssh agents, other users' homes, other builds."""
     keys = tmp_path / "home/.ssh"
     keys.mkdir(parents=True)
     (keys / "id_ed25519").write_text(f"{TREASURE}\n")
@@ -79,7 +79,7 @@ secret_key_file = {bucket}
     said = [line.partition(" | ")[2] for line in log.splitlines()]
     assert "AGENT none" in said
     assert not [line for line in said if line.startswith(("FOUND", "READ", "SOCKET", "PLANTED"))], log
-    own = {str(path) for path in (root / "state",)}  # the way to the build's own directory
+    own = {str(path) for path in (root / "state",)}  # the path to the build's own directory
     assert {line.removeprefix("SEEN ") for line in said if line.startswith("SEEN")} <= own | {"/proc/kcore"}
     way = {path.parts[1] for path in (root, Path(sys.prefix), Path(sys.base_prefix))}
     assert {line.removeprefix("ROOT ") for line in said if line.startswith("ROOT")} <= ALLOWED_BELOW_ROOT | way
@@ -162,8 +162,8 @@ print("through all")
 
 @pytest.mark.long
 def test_the_kernel_refuses_what_no_build_needs(tmp_path: Path) -> None:
-    """Keyrings, namespaces, mounts, eBPF, io_uring, sockets that no network namespace has, a terminal's input, and the
-    ways around a filter of calls."""
+    """Try keyrings, namespaces, mounts, eBPF, io_uring, sockets outside network namespaces, terminal input, and ways
+    around a system call filter."""
     with Arena(tmp_path) as arena:
         commit = arena.attack("calls", CALLS)
         arena.told(ATTACKER, commit, "check")
@@ -180,7 +180,7 @@ def test_the_kernel_refuses_what_no_build_needs(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_another_user_of_the_machine_reads_nothing(tmp_path: Path) -> None:
-    """State, history, logs and git copies that were open to all are closed to them at the start, and that is said."""
+    """State, history, logs and git copies that were readable for all are restricted at the start, with a message."""
     os.chmod(tmp_path, 0o755)
     state = tmp_path / "state"
     for name in ("", "logs", "builds", "git"):
@@ -224,7 +224,7 @@ sleep 3
 @pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
 def test_what_a_job_without_a_umask_leaves_is_open_to_nobody(tmp_path: Path) -> None:
-    """While it runs, and among the kept logs, which everybody of the machine may read here."""
+    """Check while it runs, and among the stored logs, which everybody on the machine may read here."""
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     tmp_path.chmod(0o755)
     for parent in tmp_path.parents[:2]:

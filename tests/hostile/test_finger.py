@@ -1,4 +1,4 @@
-"""Who asks for logs over finger keeps nobody out and fills no memory, whatever is sent, or left unread."""
+"""Test that requests for logs over finger block nobody and fill no memory, whatever is sent, or left unread."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.waiting import until
 
 PIECE = b"x" * 1_000_000
 UNREAD_MAX_BYTES = 30_000_000
-"""What the kernel keeps of a connection on both of its ends, and a piece."""
+"""Buffers of the kernel on both ends of a connection, and a piece."""
 
 
 class Log:
-    """One that is written faster than anybody reads."""
+    """A log that is written faster than anybody reads."""
 
     def __init__(self) -> None:
         self.taken_bytes = 0

@@ -1,4 +1,4 @@
-"""A flood of one is not a wait of another, and no number that somebody chooses makes a commit too large."""
+"""Test that a flood of one user does not delay others, and no number that a user chooses makes a commit too large."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLAIN = (kinds.CONFIG + kinds.CHECK).replace(kinds.SEMAPHORE, "").replace(", sem
 FLOOD = 250
 BRANCHES = 400
 MANY = 60
-"""Pipelines that each proposal goes to."""
+"""Pipelines that each proposal enters."""
 
 
 def _town(config: str = "", builds_max: int = 4) -> Town:
@@ -37,8 +37,8 @@ async def _latency_s(town: Town, project: str, topic: str) -> float:
 @pytest.mark.sampled
 @pytest.mark.parametrize("builds_max", [1, 4])
 def test_a_flood_of_one_project_delays_others_by_seconds(builds_max: int) -> None:
-    """Both the tenant beside, and another project of the same tenant; of the flood itself so many are worked on as
-    there is room for."""
+    """Neither another tenant nor another project of the same tenant waits; as many changes of the flood are processed
+    as there is room for."""
 
     async def play() -> None:
         town = _town(builds_max=builds_max)
@@ -60,7 +60,7 @@ def test_a_flood_of_one_project_delays_others_by_seconds(builds_max: int) -> Non
 
 @pytest.mark.long
 def test_a_push_of_many_tags_delays_others_by_seconds() -> None:
-    """Each of them starts a pipeline of its own project."""
+    """Each tag starts a pipeline of its own project."""
 
     async def play() -> None:
         town = _town(kinds.TAGGED)
@@ -82,7 +82,7 @@ def test_a_push_of_many_tags_delays_others_by_seconds() -> None:
 
 @pytest.mark.long
 def test_many_pipelines_and_proposals_make_no_commit_too_large() -> None:
-    """Each event goes to every pipeline; more of them than a commit may append to."""
+    """Each event goes to every pipeline; there are more than a commit can append to."""
     pipelines = "".join(
         f"- pipeline: {{name: more{n}, manager: independent, trigger: {{sim: [{{event: change-proposed}}]}}}}\n"
         for n in range(MANY)
@@ -102,7 +102,7 @@ def test_many_pipelines_and_proposals_make_no_commit_too_large() -> None:
 
 @pytest.mark.long
 def test_a_push_of_many_branches_is_read_in_a_few_readings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them may bring configuration, and what comes behind them waits until that is read."""
+    """Each branch may contain configuration, and later events wait until it is read."""
     readings, real = list[list[str]](), TenantRunner._reconfigure
 
     async def counted(self: TenantRunner, projects: list[str], session: Session) -> None:

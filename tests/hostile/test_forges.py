@@ -1,4 +1,4 @@
-"""Whoever may only propose at a forge, or say something of a proposal, and a forge that answers nonsense."""
+"""Test people who may only propose or comment on a forge, and a forge that answers nonsense."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_who_names_changes_that_are_not_there_keeps_no_other_need_from_bei
             return None
 
     far = Counted()
-    needed = object.__new__(Needed)  # all but what it reads of the store
+    needed = object.__new__(Needed)  # everything except reads of the store
     needed._context = cast(Context, type("Only", (), {"forges": {"far": far}}))
     needed._connection, needed._projects = "far", frozenset()
     needed._owners, needed._turns = {}, {}
@@ -194,7 +194,7 @@ async def test_what_cannot_be_looked_at_costs_fewer_and_fewer_calls(
         await gate.until(lambda: gate.problems.get(PROJECT))
         await here.settled()
         before = asked[1]
-        for n in range(6):  # all of it is looked at, again and again
+        for n in range(6):  # all of it is polled, again and again
             here.ada.propose(here.repository, f"more{n}", {f"b{n}": "1\n"}, "More")
             here.forge.stir(Hint(f"rules{n}", PROJECT))
             here.forge.stir(Hint(f"all{n}", ""))
@@ -246,7 +246,7 @@ async def test_an_answer_that_trickles_is_not_waited_for(here: Ground, monkeypat
 
 
 async def test_a_gerrit_that_sends_git_elsewhere_sends_no_password_there(tmp_path: Path) -> None:
-    """Git leaves the password out when it follows, and sends it with the next request to the same place."""
+    """Git omits the password in the redirected request, and sends it with the next request to the same place."""
     at_gerrit, elsewhere = list[web.Request](), list[web.Request]()
 
     async def other(request: web.Request) -> web.Response:
@@ -280,7 +280,8 @@ async def test_a_gerrit_that_sends_git_elsewhere_sends_no_password_there(tmp_pat
 
 
 async def test_what_a_forge_says_of_a_push_that_it_refuses_tells_no_token(here: Ground, tmp_path: Path) -> None:
-    """Its words stand on the change; here they come from its git server, with all that git knows of the address."""
+    """Its message appears on the change; here it comes from the git server, with everything that git knows of the
+    address."""
     said = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": "app.pem", "land": "push"}
     (tmp_path / "app.pem").write_text(here.hub.keys[here.app.id])
     connected = connect(DriverOptions("hub", said, tmp_path, lambda: engine, lambda: int(time.time() * 1000)))

@@ -1,4 +1,4 @@
-"""Whoever may only propose at a Gitea, or say something of a proposal, and jobs that name odd lines."""
+"""Test people who may only propose or comment on a Gitea, and jobs that name odd lines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Ground]:
 
 
 async def test_what_strangers_say_starts_nothing_and_approves_nothing(here: Ground) -> None:
-    """They copy every word of who may."""
+    """They copy every comment of authorised people."""
     recheck = {"event": "pull_request", "action": "comment", "comment": "recheck", "permission": "write"}
     approved = {"event": "pull_request_review", "action": "submitted", "state": "approved", "permission": "write"}
     wanted = {"review": [{"type": "approved", "permission": "write"}]}
@@ -105,7 +105,7 @@ async def test_long_comments_of_strangers_hold_up_nothing(here: Ground, monkeypa
 
 
 async def test_a_list_with_holes_holds_up_no_other(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gitea shows nothing of what it cannot read."""
+    """Gitea shows holes for what it cannot read."""
     whole = here.client.get
 
     async def get(key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> ForgeResponse:

@@ -1,4 +1,4 @@
-"""Whoever may only comment at a GitLab, or send things in its name, and what jobs print there."""
+"""Test people who may only comment on a GitLab, forged deliveries, and output of jobs there."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ async def test_nonsense_of_one_merge_request_holds_up_no_other(here: Ground, mon
 async def test_merge_requests_that_cannot_be_had_hold_up_no_other(
     here: Ground, monkeypatch: pytest.MonkeyPatch, empty: bool
 ) -> None:
-    """Without commits, as they stay when their branches go at once, or such as GitLab breaks at."""
+    """Merge requests without commits, because their branches are deleted at once, or that make GitLab fail."""
     whole, odd = here.client.get, [f"/merge_requests/{number}" for number in range(1, 6)]
 
     async def get(key: ForgeKey, path: str, query: Query = {}, *, urgent: bool = True) -> ForgeResponse:  # noqa: B006

@@ -1,4 +1,4 @@
-"""Images in Glance that lie: files that name others, tags that say another thing, images that look like ours."""
+"""Test misleading images in Glance: files that name others, wrong tags, images that look like ours."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_tag_says_nothing_that_glance_says_itself(images: GlanceImages, 
 async def test_what_others_publish_and_snapshots_of_machines_are_not_taken_for_ours(
     images: GlanceImages, glance: Glance
 ) -> None:
-    """Nova gives a snapshot the properties of the image that its server was made of."""
+    """Nova gives a snapshot the properties of the image that its server was made from."""
     theirs = [
         glance.add(status="active", visibility="public", **TAGS),
         glance.add(status="active", visibility="shared", **TAGS),

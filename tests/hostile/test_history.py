@@ -1,4 +1,4 @@
-"""Texts of proposals and jobs that a database refuses keep nobody's builds out of the history."""
+"""Test that strings of proposals and jobs that a database refuses keep no builds out of the history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds that are held: only who runs the executor looks into them, and nobody makes or ends holds who may not."""
+"""Test held builds: only the executor's user can read them, and only authorised people create or end holds."""
 
 from __future__ import annotations
 

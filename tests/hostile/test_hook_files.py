@@ -1,4 +1,4 @@
-"""Who may write in a repository in which the operator installs a hook, as root."""
+"""Test people who can write in a repository in which the operator installs a hook, as root."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_no_link_that_is_planted_in_a_repository_is_written_through(
     victim.write_text(SAID)
     victim.chmod(0o644)
     hooks = at / "hooks"
-    for name in NAMES:  # as they were, by name
+    for name in NAMES:  # the former files, by name
         (hooks / f".{name}.new").symlink_to(victim)
     made = install(at)
     assert victim.read_text() == SAID and victim.stat().st_mode & 0o777 == 0o644

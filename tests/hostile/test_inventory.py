@@ -1,4 +1,4 @@
-"""What callers of the inventory try with what is not theirs: machines, partitions, and properties that are hidden."""
+"""Test attempts of inventory users on foreign machines, partitions, and hidden properties."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COUNT = 1_500
 
 @pytest.mark.long
 async def test_who_searches_for_everything_holds_nobody_up() -> None:
-    """Six at once, with the broadest questions there are, again and again; meanwhile others come after each portion."""
+    """Six clients repeat the broadest queries; meanwhile other requests get their turn after each portion."""
     backend = Counting()
     async with served(Verifying([issuer()]), backend=backend) as client:
         root = client.like(token(sub="root", roles=["admin"]), user="root", project="blue", partition="site")
@@ -79,7 +79,7 @@ async def test_who_searches_for_everything_holds_nobody_up() -> None:
 
 
 async def test_a_page_token_tells_nothing_to_who_holds_it() -> None:
-    """A page ends at an object of another project, whose name is where the next one begins."""
+    """A page ends at an object of another project, whose name is the start of the next page."""
     names = ["the-merger-with-initech", "of-the-blue-team"]
     async with served(Verifying([issuer()])) as client:
         root = client.like(token(sub="root", roles=["admin"]), user="root", project="red", partition="site")
@@ -115,7 +115,7 @@ async def test_a_page_token_tells_nothing_to_who_holds_it() -> None:
 
 
 async def test_who_leases_gets_nothing_that_is_not_theirs_and_keeps_nobody_out() -> None:
-    """A flood of requests, a precedence before everybody's, machines of others, and their leases."""
+    """A flood of requests, a precedence before everybody else's, foreign machines, and foreign leases."""
     async with a_site() as (root, _):
         machine = v1.Object(type=MACHINE, project="red", name="theirs", properties={"code": SECRET})
         public = v1.Object(type=PROVIDER, name="shared", properties={"space": "10"})
@@ -148,7 +148,7 @@ async def test_who_leases_gets_nothing_that_is_not_theirs_and_keeps_nobody_out()
 
 @asynccontextmanager
 async def a_site() -> AsyncIterator[tuple[Client, Client]]:
-    """Serve one with a provider and a machine of the project blue: to its operator, and to a member of blue."""
+    """Serve an inventory with a provider and a machine of the project blue, to its operator and to a member of blue."""
     async with served(Verifying([issuer()])) as client:
         root = client.like(token(sub="root", roles=["admin"]), user="root", project="blue", partition="site")
         for name in ("site", "vault"):
@@ -161,7 +161,7 @@ async def a_site() -> AsyncIterator[tuple[Client, Client]]:
 
 
 async def refusal(call: Any) -> tuple[str, str]:
-    """Return the status and what is said."""
+    """Return the status and the message."""
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         if hasattr(call, "__aiter__"):
             async for _ in call:
@@ -172,7 +172,7 @@ async def refusal(call: Any) -> tuple[str, str]:
 
 
 async def everything(client: Client) -> list[str]:
-    """Return all objects, as they are."""
+    """Return all objects unchanged."""
     found = (await client.Search()).objects
     return sorted(str(one) for one in found)
 
@@ -209,7 +209,7 @@ async def test_only_operators_decide_what_machines_run_and_where_they_are() -> N
 
 
 async def test_a_machine_that_another_project_offers_is_given_to_no_build() -> None:
-    """Also one that was put there when anybody could say how it is reached."""
+    """Also for a property that was set when anybody could say how a machine is reached."""
     async with a_world() as world:
         root = Caller("root", "lab", PARTITIONS[0], frozenset({ADMIN}))
         racks = Object(PARTITIONS[0], PROVIDER, "", "6" * 32, "racks", {"kind": "static"})
@@ -266,7 +266,7 @@ async def test_a_credential_opens_no_partition_that_it_does_not_name() -> None:
 
 
 async def test_a_hidden_property_is_neither_named_nor_guessed() -> None:
-    """No answer depends on what it holds, or on whether it is there."""
+    """No answer depends on its value, or on its existence."""
     async with a_site() as (root, mallory):
         shape = {"properties": {"bmc_password": {"minLength": 5}, "rack": {}}, "required": ["bmc_password"]}
         document = {"properties": {"properties": shape}, "dependentRequired": {"bmc_password": ["rack"]}}

@@ -1,4 +1,4 @@
-"""What jobs leave for the log store and its readers: links, names, floods, and pages that would like to act."""
+"""Test what jobs leave for the log store and its readers: links, names, floods, and active pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECRET = "of another build"
 
 
 def left(root: Path, secret: Path) -> None:
-    """What nobody leaves who means well."""
+    """Files that no honest job leaves."""
     root.mkdir(parents=True)
     (root / "job-output.txt").write_text("all is well\n")
     (root / "link").symlink_to(secret)
@@ -83,7 +83,7 @@ async def test_nothing_that_a_job_leaves_leads_out_of_its_logs_or_keeps_others_w
     "kind", ["text/html; charset=utf-8", "image/svg+xml", "application/xml", "text/javascript; charset=utf-8", "x/y"]
 )
 async def test_a_page_that_a_job_made_is_shown_and_does_nothing(kind: str) -> None:
-    """It runs no script, is of no origin, and no page of ours can be made to run it."""
+    """It runs no script, has no origin, and no page of ours can be made to run it."""
     name = 'a"\r\nSet-Cookie: x=1/..;evil\u202e.html'
     content = Content(4, kind, "tag", lambda start, end: pieces(b"evil"[start:end]))
     headers = (await served(content, name, {})).headers
@@ -97,7 +97,8 @@ async def test_a_page_that_a_job_made_is_shown_and_does_nothing(kind: str) -> No
 
 
 async def test_a_piece_of_a_store_takes_the_memory_that_its_record_says(tmp_path: Path) -> None:
-    """Whoever may write to the store, or a disk that fails, puts there what unpacks to a thousand times as much."""
+    """Anybody who can write to the store, or a failing disk, can store data that unpacks to a thousand times its
+    size."""
     store, bomb = LogDirectory(tmp_path), gzip.compress(bytes(50_000_000), 9, mtime=0)
     kept = KeptLogs(store)
     parts = Manifest("b1", 1, parts=(OutputPart(10, len(bomb)),))

@@ -1,4 +1,4 @@
-"""The key that opens a build's machines is used by its playbooks and read by none, nor by another build."""
+"""Test that a build's playbooks can use the key of its machines, but neither they nor another build can read it."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_a_key_of_a_playbook_with_secrets_goes_also_where_its_public_part_
 async def test_the_agent_loads_no_library_that_a_job_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with TemporaryDirectory() as reached:
         place, there = Path(reached), Agent._in_place
-        place.chmod(0o777)  # what loads libraries runs as the build's user
+        place.chmod(0o777)  # anything that loads libraries runs as the build's user
         helper, loaded = place / "helper", place / "loaded"
         helper.write_text(f"#!/bin/sh\n: > {loaded}\n")
         helper.chmod(0o755)

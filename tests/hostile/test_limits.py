@@ -1,4 +1,4 @@
-"""Jobs that take all they can get: processes, memory, disk, descriptors, output, time."""
+"""Test jobs that use as much as they can: processes, memory, disk, descriptors, output, time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PYTHON = "#!/usr/bin/env python3\nimport mmap, os, resource, signal, socket, sub
 WAIT = "sleep 600\n"
 
 Attack = tuple[str, str]
-"""What the job does, and what its log must say, a pattern."""
+"""The job's action, and a pattern for its log."""
 
 MEMORY, DISK, PROCESSES = (
     "memory limit of 300 MB reached",
@@ -35,7 +35,7 @@ MEMORY, DISK, PROCESSES = (
 )
 ATTACKS: dict[str, dict[str, Attack]] = {
     "processes": {
-        "bomb": (  # a shell that may not fork ends itself: it dies out, and what began it waits
+        "bomb": (  # a shell that may not fork ends itself: it dies out, and its parent waits
             "#!/bin/sh\nb() { b | b & }\nb\n" + WAIT,
             r"\| limit of 80 processes reached: .*\n(.*\n)*.*RESULT: FAILURE: run: jobs/bomb: " + PROCESSES,
         ),
@@ -142,7 +142,7 @@ def test_a_job_that_takes_all_fails_alone_and_says_why(tmp_path: Path, kind: str
 
 
 def left(root: Path) -> list[psutil.Process]:
-    """Processes that work below the directory, or were begun by the job `left`."""
+    """Return processes that work below the directory, or were started by the job `left`."""
     found = []
     for process in psutil.process_iter():
         try:

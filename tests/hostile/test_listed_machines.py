@@ -1,4 +1,4 @@
-"""Machines that are listed: nobody lists those of others, however they write them."""
+"""Test that nobody can list foreign machines, in any notation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nobody is taken for somebody else who logs in to the pages, and no page elsewhere acts for who is logged in."""
+"""Test that nobody can log in as somebody else, and no foreign page can act for people who are logged in."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ STATE = "/api/tenant/example/state"
 
 
 class AheadClock:
-    """The clock of this machine, which a test puts ahead."""
+    """The clock of this machine, which a test advances."""
 
     ahead_ms = 0
 
@@ -56,7 +56,7 @@ class AheadClock:
 
 
 class Visitor:
-    """A browser at the pages, whose provider is a pretender."""
+    """Open the pages in a browser, with a pretender as provider."""
 
     def __init__(self, site: Site, provider: Pretender, clock: AheadClock) -> None:
         self.site, self.provider, self.clock = site, provider, clock
@@ -68,7 +68,7 @@ class Visitor:
         return httpx.AsyncClient(transport=transport, base_url=HERE, timeout=DEADLINE_S)
 
     async def begins(self, next: str = "/t/example/status", browser: httpx.AsyncClient | None = None) -> str:
-        """Return the state with which somebody goes to the provider."""
+        """Return the state with which a person goes to the provider."""
         answer = await (browser or self.browser).get("/login", params={"next": next})
         assert answer.status_code == 303, answer.text
         asked = {name: value[0] for name, value in parse_qs(urlsplit(answer.headers["location"]).query).items()}
@@ -133,13 +133,13 @@ async def visitor(tmp_path: Path) -> AsyncIterator[Visitor]:
 
 
 def unsigned(claims: dict[str, Any]) -> str:
-    """Return a token that nobody signed, as it says."""
+    """Return a token that claims to be unsigned."""
     parts = (json.dumps(one).encode() for one in ({"alg": "none", "kid": "k1"}, claims))
     return ".".join([*(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts), ""])
 
 
 def by_secret(claims: dict[str, Any], secret: bytes) -> str:
-    """Return a token signed with something that everybody knows, as if it were a secret."""
+    """Return a token signed with public data used as a secret."""
     import hashlib
     import hmac
 
@@ -348,7 +348,7 @@ async def test_a_login_ends_for_good_and_there_are_so_many_of_one_person(visitor
 
 
 async def socket_of(visitor: Visitor, origin: str, csrf: str, token: str | None = None) -> list[dict[str, Any]]:
-    """Return what a socket that follows a log is sent."""
+    """Return what a socket that follows a log receives."""
     said = json.dumps({"uuid": "a" * 32, "logfile": "console.log", "csrf": csrf, "token": token})
     received = iter([{"type": "websocket.connect"}, {"type": "websocket.receive", "text": said}])
     sent: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Machines that a build had before, or that are not what they seem: their ssh servers answer whatever they like."""
+"""Test machines that an earlier build had, or that are not what they seem: their ssh servers answer anything."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ STOLEN = "{{ lookup('pipe', 'id') }}"
 
 
 def before(peer: socket.socket, over: threading.Event) -> None:
-    """Says what may be said before the banner, without an end."""
+    """Send text before the banner endlessly."""
     while not over.is_set():
         peer.sendall(b"welcome to \x1b[31mthis machine\r\n" * 1_000)
 
 
 def late(peer: socket.socket, over: threading.Event) -> None:
-    """Agrees to speak ssh, and says nothing more."""
+    """Agree to speak ssh, and send nothing more."""
     peer.sendall(b"SSH-2.0-OpenSSH_9.9\r\n")
     over.wait()
 
@@ -55,7 +55,7 @@ COMMANDS = {
 
 @contextmanager
 def commanded(lab: Lab, command: str) -> Iterator[int]:
-    """Runs this in place of whatever is asked for."""
+    """Run this in place of every requested command."""
     script = lab.root / f"forced-{len(list(lab.root.iterdir()))}"
     script.write_text(f"#!/bin/sh\n{command}\n")
     script.chmod(0o755)
@@ -97,7 +97,7 @@ async def test_machines_that_misbehave_are_not_used_and_hold_up_no_other(
 async def test_a_probe_of_what_is_no_machine_ends_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, said: str
 ) -> None:
-    """Who says that it speaks ssh is believed where no more is asked; a command must end well."""
+    """Speaking ssh is enough for the default probe; a command must succeed."""
     believed = said == "ssh" and kind in ("late", "garbage")
     monkeypatch.setattr(ssh, "BANNER_MAX_S", DEADLINE_S if believed else 1.0)
     monkeypatch.setattr(ssh, "PROBE_MAX_S", 1.0)

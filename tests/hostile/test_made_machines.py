@@ -1,4 +1,4 @@
-"""Machines that are made: nobody's words, images or leftovers cost others their machines, or leave some for ever."""
+"""Test that words, images or leftovers of one user cost others no machines, and leave no machine behind for ever."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ GUARD = "/guard"
 
 @dataclass(slots=True)
 class Stubborn(Sky):
-    """Does not let go of some."""
+    """Refuse to delete some machines."""
 
     kept: set[str] = field(default_factory=set)
     refuses: bool = True
-    """Says so; else it says that it is doing it."""
+    """Refuse openly; otherwise claim that the deletion is in progress."""
     asked: list[str] = field(default_factory=list)
 
     async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
-        """Make the machine as any cloud does."""
+        """Make the machine like any cloud."""
         self.asked.append(wanted.node)
         return await Sky.advance(self, wanted, state)
 
@@ -64,7 +64,7 @@ class Stubborn(Sky):
 
 @dataclass(slots=True)
 class SimulatedMachines:
-    """A launcher's making, with what it reads and one cloud."""
+    """Run a launcher's maker, with its inputs and one cloud."""
 
     context: Context
     sky: Stubborn
@@ -93,7 +93,7 @@ class SimulatedMachines:
         await self.context.store.commit([], [self.context.map.nodes.requests(id).record.put(request)])
 
     async def answered(self, id: str = "r", within_s: float = 600.0) -> str:
-        """Return what is wrong; empty: it has its machines."""
+        """Return the reason of its wait; empty: it has its machines."""
         place = self.context.map.nodes.answers(id).record
         async with asyncio.timeout(within_s):
             with self.context.mirror.part(place.path) as part:
@@ -185,7 +185,7 @@ async def test_one_that_is_protected_keeps_no_other_from_going(simulated: Simula
 async def test_a_provider_that_two_tenants_have_differently_serves_each_as_it_says(
     simulated: SimulatedMachines,
 ) -> None:
-    """Its section is of another project in each: neither takes the other's machines, nor has them taken away."""
+    """Its section belongs to another project in each tenant: neither takes the other's machines, nor loses its own."""
     for tenant, region in (("t", "here"), ("u", "there")):
         kept = FlatLabel("small", {"name": "small", "boot-timeout": 300}, {}, {}, 1, digest=region)
         await simulated.tell(tenant, provider(kept, region=region))
@@ -231,7 +231,7 @@ def rack(*hosts: dict[str, Any], name: str = "p/rack") -> FlatProvider:
 @pytest.mark.long
 @simulated_machines
 async def test_a_list_of_machines_without_end_holds_up_nobody(simulated: SimulatedMachines) -> None:
-    """Act as if the check of the configuration had let the list pass."""
+    """Act as if the check of the configuration had accepted the list."""
     flood = rack(*({"name": f"h{n}", "label": "iron", "slots": 100} for n in range(50)))
     await simulated.tell("u", flood)
     await simulated.tell("t", provider(label("small")))
@@ -259,7 +259,7 @@ async def test_a_listed_machine_with_another_key_is_given_to_nobody(simulated: S
 
 @simulated_machines
 async def test_who_waits_for_a_limit_of_its_own_keeps_nothing_from_others(simulated: SimulatedMachines) -> None:
-    """Its project has all that it may have; what it asks for besides would be all that the provider has left."""
+    """Its project has reached its limit; its further request would use everything that the provider has left."""
     simulated.sky.most = 8
     await simulated.tell("t", provider(label("small")))
     await simulated.ask("small", "small", "small", "small", id="first")

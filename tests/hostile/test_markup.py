@@ -1,4 +1,4 @@
-"""What reports quote is shown by a forge as it is written, and renders as text alone."""
+"""Test that a forge shows quoted text in reports literally, as plain text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.adapters.forges.reporter import APART, inert
 from tests.tiers import share
 
 MARKDOWN = MarkdownIt("gfm-like", {"html": True, "linkify": False})
-"""As forges read it: CommonMark with tables, strikethrough and HTML."""
+"""Parse it as forges do: CommonMark with tables, strikethrough and HTML."""
 ACTS = {"image", "html_inline", "html_block", "link_open", "fence"}
 PIECES = st.sampled_from(
     ["[x]", "(http://evil.example)", "(javascript:a)", "![", "]", "<img src=x>", "<!-- headgate gate -->", "</details>",

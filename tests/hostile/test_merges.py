@@ -1,4 +1,4 @@
-"""Merges that take for ever, or have very much to say: the item fails alone, in words."""
+"""Test merges that take for ever, or produce too much output: the item fails alone, with a reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIDES, ROUNDS = 4, 14
 
 
 def criss_cross(bare: Path, head: str) -> list[str]:
-    """Commits whose merging needs the merges of all that they grew from, each of them again and again."""
+    """Commits whose merge needs the merges of all their ancestors, each of them repeatedly."""
 
     def tree(text: str) -> str:
         return put(bare, "tree", tree_of((b"100644", b"x", put(bare, "blob", text.encode()))))
@@ -88,7 +88,7 @@ async def test_a_merge_beyond_its_time_fails_alone(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.long
 async def test_slow_merges_of_one_repository_hold_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More of them at once than merges have places."""
+    """There are more of them at once than places for merges."""
     repositories = Repositories(tmp_path)
     for name in ("code", "other"):
         repositories.create(name, {"a": "a\n"})

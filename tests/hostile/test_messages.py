@@ -1,4 +1,4 @@
-"""Who may post messages that start a pipeline: floods and garbage are theirs alone."""
+"""Test people who may post messages that start a pipeline: floods and garbage affect only themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that reach for the fleet, this machine, each other and clouds' metadata; and for the network itself."""
+"""Test jobs that attack the fleet, this machine, each other and clouds' metadata, and the network itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .arena import ATTACKER, Arena
 from .ordinary import may_tunnel, play_as_ordinary_user
 
 TOLD = "HEADGATE_TEST_WORLD"
-"""The world that root has made for an ordinary user's play."""
+"""The outside world that root has made for an ordinary user's play."""
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 and TOLD not in os.environ, reason="needs root, who makes the world outside"
@@ -190,7 +190,7 @@ def test_a_job_reaches_the_world_and_nothing_of_the_fleet(tmp_path: Path, world:
 
 
 def greeted(place: str) -> bool:
-    """Tell whether this machine is greeted there."""
+    """Return whether this machine's greeting is received there."""
     host, _, port = place.rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), timeout=DEADLINE_S) as found:
         return found.recv(9) == b"hello\n"

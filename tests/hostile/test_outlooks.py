@@ -1,4 +1,4 @@
-"""What a change's page tells is of its own tenant alone, and costs a gate little, however often it is asked."""
+"""Test that a change's page shows only its own tenant, and costs a gate little, however often it is requested."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TENANTS = """
 
 
 async def asked(client: httpx.AsyncClient, tenant: str, project: str, topic: str, needs: int) -> dict[str, Any]:
-    """Return what is said of a change once so many are known that it needs or that need it."""
+    """Return the description of a change once this many dependencies in both directions are known."""
 
     async def told() -> dict[str, Any]:
         answer = await client.get(f"/api/tenant/{tenant}/change", params={"project": project, "change": topic})

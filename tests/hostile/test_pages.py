@@ -1,4 +1,4 @@
-"""What others call things, and how many they have, on the pages of everybody else."""
+"""Test foreign names, and large numbers of objects, on the pages of everybody else."""
 
 from __future__ import annotations
 

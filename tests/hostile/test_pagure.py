@@ -1,4 +1,4 @@
-"""Whoever may only propose at a Pagure, or say something of a proposal, and jobs that print votes."""
+"""Test people who may only propose or comment on a Pagure, and jobs that print votes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Ground]:
 
 
 async def test_what_strangers_say_starts_nothing_and_approves_nothing(here: Ground) -> None:
-    """They copy every word of who may; anybody may vote and flag there."""
+    """They copy every comment of authorised people; anybody may vote and flag there."""
     recheck = {"event": "pg_pull_request", "action": "comment", "comment": "recheck", "permission": "write"}
     liked = {"event": "pg_pull_request_review", "action": "thumbsup", "permission": "write"}
     async with watched(here) as gate:
@@ -59,8 +59,8 @@ async def test_what_strangers_say_starts_nothing_and_approves_nothing(here: Grou
 async def test_a_flag_of_the_second_in_which_others_were_pushed_is_not_of_them(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who proposes sees when a program is done, and pushes at once; Pagure says neither of which commit a flag is, nor
-    more than the second."""
+    """The proposer sees when a program is done, and pushes at once; Pagure names no commit of a flag, and times only
+    to the second."""
     async with watched(here) as gate:
         pull = opened(here)
         at_s = here.hub.world.clock.now_s() + 5
@@ -85,7 +85,7 @@ async def test_what_a_job_prints_votes_for_nobody(here: Ground) -> None:
 
 
 async def test_deliveries_in_the_name_of_a_project_have_nothing_looked_at(here: Ground) -> None:
-    """Unsigned, wrongly signed, signed by another project, of projects that are not there; the same one ten times."""
+    """Unsigned, wrongly signed, signed by another project, of unknown projects; the same one ten times."""
     other = here.hub.project("eve/own", {"a": "1"}, owner="eve")
     said = {"pullrequest": {"id": 1, "status": "Open"}, "project_fullname": "acme/rocket", "agent": "bob"}
     body = json.dumps({"topic": "pull-request.new", "msg": said, "msg_id": "2026-one"}).encode()
@@ -118,7 +118,7 @@ async def test_deliveries_in_the_name_of_a_project_have_nothing_looked_at(here: 
 async def test_a_change_that_is_too_long_or_odd_holds_up_no_other(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Comments of strangers without end, holes in the list, a pull request without commits."""
+    """Endless comments of strangers, holes in the list, a pull request without commits."""
     long, empty = opened(here), here.ada.propose(here.project, "empty", {"e": "1\n"})
     here.ada.propose(here.project, "good", {"g": "1\n"})
     here.eve.comment(long, "x" * 500_000)
@@ -142,7 +142,7 @@ async def test_a_change_that_is_too_long_or_odd_holds_up_no_other(
 async def test_what_is_pushed_at_the_last_moment_is_not_as_tested(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pagure merges whatever the head is when it is asked."""
+    """Pagure merges the current head, whatever it is."""
     pull, whole = opened(here), here.client.write
 
     async def write(method: str, key: ForgeKey, path: str, said: Any = None) -> ForgeResponse:

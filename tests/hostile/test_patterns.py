@@ -1,4 +1,4 @@
-"""No pattern that a proposal contains keeps anybody waiting, and none is answered wrongly."""
+"""Test that no pattern in a proposal blocks anybody, and all are matched correctly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from .arena import ATTACKER, Arena
 
 LONG = "a" * 40 + "!"
-"""The name of a file that an engine with backtracking reads again and again."""
+"""A file name that a backtracking engine reads again and again."""
 ENDLESS = (
     "^(?=(a+)+$)",
     "(?!b)(a+)+$",
@@ -23,9 +23,9 @@ ENDLESS = (
     "(?=(?:a{1000}){1000})a",
     "(?>(?:a|aa)+)(?!!)$",
 )
-"""Matched with `LONG` they kept the process busy for ever."""
+"""Patterns that kept the process busy for ever when matched with `LONG`."""
 UNTOLD = "^(a*)*\\1b"
-"""No engine can tell quickly: it refers to a group within repetitions."""
+"""Patterns that no engine can decide quickly: they refer to a group within repetitions."""
 
 
 def jobs(key: str, patterns: tuple[str, ...]) -> str:

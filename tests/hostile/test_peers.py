@@ -1,5 +1,5 @@
-"""Check that whatever is sent to a server is refused in words or served: it never fails, never stands still, keeps
-nobody out."""
+"""Test that any input to a server is refused with a reason or served: it never fails, never hangs, and blocks
+nobody."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ FRAMES = (
 
 
 class Peer:
-    """One who speaks to the server of an arena, byte by byte."""
+    """Speak to the server of an arena, byte by byte."""
 
     def __init__(self, arena: Arena) -> None:
         self.port = int(arena.looked_at().headgate.url.rpartition(":")[2])
@@ -97,7 +97,7 @@ class Peer:
         return socket.create_connection(("127.0.0.1", self.port), timeout=ANSWER_MAX_S)
 
     def says(self, data: bytes) -> bytes:
-        """The beginning of what is answered; empty when the connection ends."""
+        """Return the beginning of the answer; empty when the connection ends."""
         with self.connected() as there:
             with contextlib.suppress(OSError):
                 there.sendall(data)
@@ -115,13 +115,13 @@ class Peer:
 
 
 def number(answer: bytes) -> int:
-    """The status; 0: the connection ended."""
+    """Return the status; 0: the connection ended."""
     found = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
     return int(found[1]) if found else 0
 
 
 def paths(rng: random.Random) -> Iterator[tuple[str, str]]:
-    """(verb, path) of every route, with something odd in each place."""
+    """Return (verb, path) of every route, with something odd in each place."""
     for route in ROUTES:
         if route.is_socket:
             continue
@@ -133,7 +133,7 @@ def paths(rng: random.Random) -> Iterator[tuple[str, str]]:
                     names = ("limit", "skip", "project", "uuid", "voting", "offset", "branch", rng.choice(ODD))
                     path += "?" + "&".join(f"{rng.choice(names)}={rng.choice(ODD)}" for _ in range(rng.randrange(4)))
                 verb = rng.choice(("GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", *sorted(route.methods)))
-                if not path.partition("?")[0].endswith("/events"):  # a stream that does not end
+                if not path.partition("?")[0].endswith("/events"):  # an endless stream
                     yield verb, path
 
 
@@ -173,7 +173,7 @@ def descriptors(arena: Arena) -> int:
 
 
 def health(arena: Arena) -> float:
-    """Seconds until the server says that it lives."""
+    """Return the seconds until the server reports that it lives."""
     began = time.monotonic()
     with urllib.request.urlopen(f"{arena.headgate.url}/health/live", timeout=ANSWER_MAX_S) as answer:
         assert json.load(answer) == {"alive": True}
@@ -181,7 +181,7 @@ def health(arena: Arena) -> float:
 
 
 def endless(peer: Peer, stop: threading.Event) -> None:
-    """Sends a body that has no end, in pieces, to whatever takes it."""
+    """Send an endless body, in pieces, to every route that accepts one."""
     with contextlib.suppress(OSError), peer.connected() as there:
         head = f"POST {ENQUEUE} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {peer.token}\r\n"
         there.sendall(f"{head}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
@@ -251,7 +251,7 @@ def test_a_slow_peer_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def _broken(there: socket.socket) -> BaseException | None:
-    """Send, and return the error that this meets, if any."""
+    """Send, and return the resulting error, if any."""
     try:
         there.sendall(b"X")
         there.sendall(b"X")
@@ -262,7 +262,7 @@ def _broken(there: socket.socket) -> BaseException | None:
 
 @pytest.mark.long
 def test_a_page_elsewhere_reads_nothing_of_a_server_that_is_for_this_machine(tmp_path: Path) -> None:
-    """A browser on this machine would ask for it."""
+    """A browser on this machine would request it."""
     with Arena(tmp_path) as arena:
         peer = Peer(arena)
         asks = "GET /api/tenants HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"

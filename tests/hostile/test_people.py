@@ -1,4 +1,4 @@
-"""Several people at one repository: nobody speaks as another, and what is taken back lets nothing land."""
+"""Test several people on one repository: nobody speaks as another, and a withdrawn approval lets nothing land."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def repositories(tmp_path: Path) -> Repositories:
 
 @pytest.fixture
 def bound(repositories: Repositories) -> Repositories:
-    """With the rules that bind names; Headgate pushes as `headgate`."""
+    """Install the rules that bind names; Headgate pushes as `headgate`."""
     said = CliRunner().invoke(hook, ["--people", "headgate", str(repositories.hub / "code")])
     assert said.exit_code == 0, said.output
     return repositories
 
 
 def push(repositories: Repositories, who: str, *specs: str) -> str:
-    """What the server says, as to somebody whom it knows by this name; empty when it takes it all."""
+    """Return the server's message to the person with this name; empty if it accepts everything."""
     environment = {**os.environ, "GL_USER": who}
     command = ["git", "push", "-q", "-f", "origin", *specs]
     done = subprocess.run(command, cwd=repositories.work("code"), capture_output=True, text=True, env=environment)
@@ -77,7 +77,7 @@ def test_who_proposes_is_written_down_and_nobody_writes_it(bound: Repositories) 
 
 
 def test_who_proposed_is_not_forgotten_by_a_push_that_is_refused(bound: Repositories) -> None:
-    """Whoever proposes would else approve it under a name that nobody has written down."""
+    """Otherwise a proposer could approve under a name that no record contains."""
     commit, hub = proposed(bound, "ada"), bound.hub / "code"
     said = push(bound, "ada", "--atomic", ":refs/for/master/one", "HEAD:refs/for/master")
     assert "rejected" in said and run_git("rev-parse", "refs/for/master/one", at=hub) == commit
@@ -128,7 +128,7 @@ async def test_a_landing_needs_the_approvals_at_the_server_and_clears_up(
 async def test_an_approval_that_goes_during_the_push_stops_it(
     bound: Repositories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server itself refuses: the approval goes once Headgate has looked, and before the push arrives."""
+    """The server itself refuses: the approval is withdrawn after Headgate's check, before the push arrives."""
     commit, before = proposed(bound, "ada"), bound.head("code")
     push(bound, "grace", "HEAD:refs/approvals/grace/master/one")
     monkeypatch.setenv("GL_USER", "headgate")

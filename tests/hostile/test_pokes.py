@@ -1,5 +1,5 @@
-"""Whoever can reach the pages can send pokes: what is not signed is refused, and what is signed has no more than one
-repository looked at, one look at a time."""
+"""Test pokes from the network: unsigned ones are refused, and signed ones cause polls of only one repository, one at
+a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CLIENT = httpx.Client(timeout=60)
 
 @pytest.fixture(scope="module")
 def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headgate]:
-    """Repositories that are reached over ssh, and looked at every other hour."""
+    """Repositories that are reached over ssh, and polled every two hours."""
     tmp_path = tmp_path_factory.mktemp("far")
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": UNIT})
@@ -66,13 +66,13 @@ def said(repository: str, at: float, id: str = "") -> bytes:
 
 
 def talks(here: Headgate, name: str) -> list[str]:
-    """What went on at one repository, one word for each beginning and end."""
+    """Events at one repository, one word for each beginning and end."""
     lines = (here.root / "talks").read_text().splitlines()
     return [line.split()[0] for line in lines if f"/{name}'" in line]
 
 
 def installed(here: Headgate, name: str) -> None:
-    """As whoever runs the server does it."""
+    """Install it like the server's administrator."""
     file = here.root / "poke"
     file.write_text(
         CliRunner()
@@ -86,7 +86,7 @@ def installed(here: Headgate, name: str) -> None:
 
 
 def lands(here: Headgate, name: str, topic: str) -> None:
-    """No poll is due for two hours: what is seen was hinted at."""
+    """The next poll is two hours away: anything seen was hinted at."""
     here.repositories.propose(name, topic, {topic: "x\n"})
     here.repositories.approve(name, topic)
 
@@ -99,13 +99,13 @@ def lands(here: Headgate, name: str, topic: str) -> None:
 @pytest.mark.long
 def test_pokes_that_are_forged_old_or_of_no_project_have_nothing_looked_at(far: Headgate) -> None:
     installed(far, "code/api")
-    lands(far, "code/api", "one")  # so that everything has been looked at
+    lands(far, "code/api", "one")  # so that everything has been polled
     before, now = talks(far, "other/app"), time.time()
     unsigned = CLIENT.post(f"{far.url}/api/connection/local/payload", content=said("other/app", now))
     assert unsigned.status_code == 401
     for secret in ("x", "0" * 32, SECRET[:-1]):
         assert poked(far, said("other/app", now), secret).status_code == 401
-    for at in (now - 3_600, now + 3_600):  # somebody listened, or the clock is wrong
+    for at in (now - 3_600, now + 3_600):  # the server listened, or the clock is wrong
         refused = poked(far, said("other/app", at))
         assert refused.status_code == 401 and "clock" in refused.text
     for connection in ("..%2flocal", "nobody"):

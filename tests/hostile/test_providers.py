@@ -1,4 +1,4 @@
-"""A provider that is slow, or answers what no provider should, costs whoever waits for it, and nobody else."""
+"""Test that a provider that is slow, or answers nonsense, delays only the requests that need it."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ async def test_who_brings_a_known_key_never_waits_for_a_provider() -> None:
 
 @contextmanager
 def answering(answers: Answers) -> Iterator[str]:
-    """Serve so on this machine."""
+    """Serve this on this machine."""
 
     class Answering(BaseHTTPRequestHandler):
         do_GET = answers
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
     server.daemon_threads = True

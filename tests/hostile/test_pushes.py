@@ -1,5 +1,5 @@
-"""Who proposes, or may take back a word, just as what was tested is pushed to its branch: no rule of the forge keeps
-Headgate's own account from pushing there."""
+"""Test people who propose, or withdraw approvals, just as the tested commit is pushed to its branch: no rule of the
+forge keeps Headgate's own account from pushing there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_what_people_take_back_in_silence_is_not_pushed(tmp_path: Path) -> None:
-    """No delivery tells of it."""
+    """No delivery announces it."""
     async with town(tmp_path, lands="push") as here:
         pull = await held(here)
         pull.votes["bob"] = "changes_requested"
@@ -47,14 +47,14 @@ async def test_what_was_merged_elsewhere_meanwhile_is_not_pushed(tmp_path: Path)
 
 
 class Away:
-    """A repository that does not answer once, when a change is to be pushed there, or only after it took the push."""
+    """A repository that fails once, when a change is pushed there, or only after it has accepted the push."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, pushed: bool) -> None:
         self.monkeypatch, self.pushed = monkeypatch, pushed
         self.tries = 0
 
     def meanwhile(self, happens: Callable[[], None]) -> None:
-        """What people do just then."""
+        """Actions of people at that moment."""
         do = GitEngine.do
 
         async def away(engine: GitEngine, work: MergerWork) -> MergerAnswer:

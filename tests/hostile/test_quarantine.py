@@ -1,4 +1,4 @@
-"""Check that what nobody can handle stops nobody else: records turned into garbage anywhere, and whatever raises."""
+"""Test that a failure of one unit stops no other: records turned into garbage anywhere, and any error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ ALL, EVERY = os.environ.get("HOSTILE_ALL") == "1", 6
 
 
 async def _life_of(template: str, garbage: str, *, restart: bool) -> dict[str, Entry]:
-    """One tenant works, and a record of it turns into garbage; then the other lands a change.  What was written."""
+    """One tenant works, and a record of it turns into garbage; then the other lands a change. Return what was
+    written."""
     inner = MemoryBackend()
     backend = SpoiledBackend(inner, template, lambda entry: _instead(entry, garbage, backend))
     town = Town(backend)
@@ -57,7 +58,7 @@ def _instead(entry: Entry, garbage: str, backend: SpoiledBackend) -> bytes:
 
 
 async def _is_named(store: MemoryBackend, spoiled: Entry | None) -> bool:
-    """Gone, made anew, or told of."""
+    """Return whether it is gone, restored, or reported."""
     assert spoiled is not None, "it was never written"
     now = await store.get(spoiled.path)
     found = locate(Map, Map().path, spoiled.path)
@@ -78,7 +79,7 @@ async def _left(store: MemoryBackend) -> list[str]:
 
 @cache
 def templates() -> tuple[str, ...]:
-    """All places that a system at work writes."""
+    """Return all places that a running system writes."""
     return tuple(sorted(run_virtual(_life_of("", "", restart=False))))
 
 
@@ -86,7 +87,7 @@ def templates() -> tuple[str, ...]:
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("garbage", [*GARBAGE, "another record"])
 def test_garbage_in_any_record_is_its_own_tenants_problem(garbage: str) -> None:
-    """Every garbage meets every sixth place, and another sixth each; all of them with HOSTILE_ALL=1 (soak)."""
+    """Use every garbage at every sixth place, and another sixth each; all of them with HOSTILE_ALL=1 (soak)."""
     broken, places = [], templates()
     assert len(places) >= 40, "a system at work writes nearly everywhere"
     first = [*GARBAGE, "another record"].index(garbage)
@@ -106,7 +107,7 @@ BAD = "bad"
 
 
 def _raises(patch: pytest.MonkeyPatch, owner: Any, name: str, about: Callable[..., object]) -> None:
-    """`name` of `owner` raises whenever it is about the bad change."""
+    """Let `name` of `owner` raise an error whenever it handles the bad change."""
     real = getattr(owner, name)
 
     def faulty(*given: Any, **named: Any) -> Any:
@@ -151,13 +152,13 @@ def running(patch: pytest.MonkeyPatch) -> None:
 
 
 RETRIED: tuple[Defect, ...] = (deciding, reporting_what_was_decided, absorbing, moving_on)
-"""What a retry brings back."""
+"""Return what a retry restores."""
 DEFECTS: tuple[Defect, ...] = (*RETRIED, reporting, recording, merging, running)
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.__name__)
 def test_what_raises_for_one_change_is_that_changes_problem(defect: Defect) -> None:
-    """Others land meanwhile and after a restart; what was set aside is named, and lands when it is retried."""
+    """Others land meanwhile and after a restart; the quarantined change is listed, and lands after a retry."""
 
     async def play() -> None:
         town = Town(SpoiledBackend(MemoryBackend(), "", lambda entry: entry.value))

@@ -1,4 +1,4 @@
-"""A flood of messages of one application: others are served in between, and the store is not filled."""
+"""Test a flood of messages of one application: others are served in between, and the store is not filled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ CONNECTIONS = 30
 async def test_a_flood_of_one_applications_posts_delays_no_other_and_does_not_fill_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Delay is counted in transactions, not in seconds: another's post is in the next one that begins."""
+    """The delay is counted in transactions, not in seconds: another application's post is in the next one that
+    begins."""
     board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}", ApplicationLimits(bytes_max=5_000_000))
     for app in (APP, OTHER_APP):
         await board.create(app, QueueRecord(0, "q", 1, "user", "strong", "", 0))
@@ -59,7 +60,7 @@ async def test_a_flood_of_one_applications_posts_delays_no_other_and_does_not_fi
 
 @pytest.mark.long
 async def test_a_flood_of_the_highest_priority_starves_nobody(tmp_path: Path) -> None:
-    """More of it comes than is processed; counted in messages, by a clock that is put forward with each."""
+    """More arrives than is processed; this is counted in messages, with a clock that advances with each."""
     board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
     now_s = 1_900_000_000
     board.now_ns = lambda: now_s * 10**9

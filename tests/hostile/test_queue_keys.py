@@ -1,4 +1,4 @@
-"""Whoever has a key that was taken away."""
+"""Test users of a revoked key."""
 
 from __future__ import annotations
 

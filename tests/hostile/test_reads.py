@@ -1,4 +1,4 @@
-"""What a tenant does not show to everybody is shown to nobody without a token, at any port, by any name."""
+"""Test that private data of a tenant is shown to nobody without a token, at any port, under any name."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_private_tenant_is_seen_by_nobody_without_a_token(tmp_path: Path) -> N
 
 
 def followed(link: str, token: str) -> None:
-    """A link to a log, in a browser of somebody who then logs in."""
+    """Open a link to a log in the browser of somebody who then logs in."""
     navigation = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     for more, status in (({}, 401), ({"Authorization": "Bearer guessed"}, 401)):
         found, said = read(link, {**navigation, **more})
@@ -114,7 +114,7 @@ def followed(link: str, token: str) -> None:
 
 
 def asked_by_a_page_elsewhere(url: str, token: dict[str, str]) -> None:
-    """Ask as a page of another site does, in the browser of somebody whose token it has."""
+    """Send a request like a page of another site, in the browser of somebody whose token it has."""
 
     def asks(method: str, origin: str, **more: str) -> tuple[int, dict[str, str]]:
         headers = {"Origin": origin, "Content-Type": "application/json", **more}

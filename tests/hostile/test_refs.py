@@ -1,4 +1,5 @@
-"""Refs that a proposer can push and git or Headgate cannot take: each is named or answered, and the others land."""
+"""Test refs that a proposer can push and git or Headgate cannot accept: each is reported or answered, and others
+land."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ WAITS = "#!/bin/sh\nexec sleep 600\n"
 
 
 def waiting(arena: Arena) -> str:
-    """A change whose job is under way, and stays so; its commit."""
+    """Propose a change whose job runs, and does not end; return its commit."""
     commit = arena.attack("waits", WAITS)
     wait_for("its job is under way", lambda: is_queued(arena))
     return commit
@@ -46,7 +47,7 @@ def is_queued(arena: Arena) -> bool:
 
 
 def until_told(arena: Arena, *words: str) -> str:
-    """What the status page says is wrong with the attacker's project, once it has all these words."""
+    """Return the status page's problem of the attacker's project, once it contains all these words."""
 
     def found() -> str:
         status = json.dumps(arena.headgate.get("/api/tenant/example/status")["problems"], ensure_ascii=False)
@@ -159,7 +160,7 @@ REFS, PROPOSALS = 50_000, 200
 
 @pytest.mark.long
 def test_refs_without_number_hold_up_nobody(tmp_path: Path) -> None:
-    """As one push may bring them, and a server packs them."""
+    """Create them as one push may, and as a server packs them."""
     with Arena(tmp_path) as arena:
         commit = arena.propose(ATTACKER, "first", {"first": "x\n"})
         arena.told(ATTACKER, commit, "check")

@@ -1,4 +1,4 @@
-"""Check that what somebody was refused is kept for those who look after a tenant, and that nobody fills it up."""
+"""Test that refused writes are recorded for administrators of a tenant, and that nobody can fill the list."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["access", "client", "repositories"]  # fixtures
 
 @pytest.fixture(autouse=True)
 def one_period(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no period end while a test runs, which the clock's hours would."""
+    """Let no period end during a test, which the clock's hours would."""
     monkeypatch.setattr(actions, "REFUSALS_PERIOD_MS", 1 << 60)
 
 
 async def kept(client: httpx.AsyncClient) -> list[dict[str, Any]]:
-    operator = token(groups=["ops"], sub="olga")  # made when it is needed: it is good for a minute
+    operator = token(groups=["ops"], sub="olga")  # created on demand: it is valid for a minute
     answer = await client.get(f"{TENANT}/actions?limit=500", headers=operator)
     found = answer.raise_for_status().json()
     return [one for one in found if one["outcome"].startswith("refused: ")]
@@ -33,7 +33,7 @@ async def test_a_write_that_is_refused_is_kept_once_with_who_and_what(client: ht
     for _ in range(50):
         answer = await client.post(f"{TENANT}/project/code/api/enqueue", json=ENQUEUE, headers=nobody)
         assert answer.status_code == 403
-    await client.get("/api/actions", headers=nobody)  # reading is no write
+    await client.get("/api/actions", headers=nobody)  # reading is not a write
     (one,) = await kept(client)
     assert (one["who"], one["verb"], one["subject"]) == ("mallory [2J ", "enqueue", "project/code/api/enqueue")
     assert "may not read tenant example" in one["outcome"] and one["origin"].startswith("127.0.0.1")

@@ -1,4 +1,4 @@
-"""Whoever may only say something of a change: as much as they like, as long as they like."""
+"""Test people who may only comment on a change, as much and as long as they like."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROJECT = "git.example/code"
 
 @pytest.mark.parametrize(("count", "size", "tenants"), [(250, 20, 1), (100, 16_000, 1), (3, 90_000, 15)])
 def test_a_flood_of_remarks_on_one_change_holds_up_no_connection(count: int, size: int, tenants: int) -> None:
-    """All that was said between two looks is told, in order, and what comes after it as well."""
+    """All comments between two polls are reported in order, and later ones as well."""
     flooded = Change("local", PROJECT, "master", commit="1" * 40, ref="refs/pull/1/head", number="1")
     other = beside(flooded)
 

@@ -1,4 +1,4 @@
-"""Servers that hang, trickle, flood or lie: that is their own connection's problem."""
+"""Test servers that hang, trickle, flood or lie: only their own connection suffers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .servers import endless, gibberish, serving, shouting, silent, trickling
 
 KINDS = {"silent": silent, "endless": endless, "shouting": shouting, "gibberish": gibberish}
 SAME = 12
-"""Projects of one connection that hang: more than are looked at at a time."""
+"""Projects of one connection that hang: more than are polled at a time."""
 
 
 def connection(name: str, url: str) -> str:
@@ -68,7 +68,7 @@ async def test_a_command_that_does_not_end_ends_with_all_it_started(tmp_path: Pa
 
 
 def has_ended(process: int) -> bool:
-    """There is none, or only its status waits for being asked for."""
+    """None is left, or only its exit status waits to be read."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
@@ -102,7 +102,8 @@ ADDRESSES = {
 async def test_an_address_is_no_command(
     repositories: Repositories, mirror: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Nor an option, which would leave git without an address: it would take the `origin` of where it runs."""
+    """Nor is it an option, which would leave git without an address, so that it would use the `origin` of its
+    directory."""
     mark = repositories.root / "mark"
     remote = Remote(ADDRESSES[kind].format(mark=mark))
     monkeypatch.chdir(repositories.work("code"))
@@ -118,7 +119,7 @@ async def test_an_address_is_no_command(
 async def test_a_pack_beyond_the_limit_is_refused_and_leaves_nothing(
     repositories: Repositories, mirror: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that is too large alone: the others come."""
+    """Only the ref that is too large is missing: the others are fetched."""
     work = repositories.work("code")
     run_git("checkout", "-q", "--detach", at=work)
     (work / "large").write_bytes(os.urandom(3_000_000))

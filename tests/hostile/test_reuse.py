@@ -1,4 +1,4 @@
-"""Who proposes a change has no part in what is reused: neither their builds nor what these say stand for the gate's."""
+"""Test that proposers cannot influence reuse: neither their builds nor their claims count in the gate."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BEHIND, EVIL = "git.example/code/other", "git.example/code/evil"
 
 
 def lies(spec: BuildSpec, state: RepoState) -> BuildOutcome:
-    """In the check a job says whatever helps; in the gate it fails."""
+    """In check a job claims whatever helps; in the gate it fails."""
     if spec.pipeline == "gate" and spec.job.name == "unit" and spec.change.topic == "evil":
         return BuildOutcome(spec.build, "FAILURE", narrow=spec.job.reuse)
     data = {"reused": "yes", "zuul": {"log_url": "https://evil.example/", "warnings": ["reused build 1"]}}
@@ -95,7 +95,7 @@ async def test_what_a_proposer_had_built_stands_for_nothing_in_the_gate(tmp_path
 
 @pytest.mark.long
 def test_whoever_has_others_started_anew_again_and_again_keeps_no_more_of_their_builds_alive() -> None:
-    """Somebody proposes what fails, or takes it back, at once and without end."""
+    """Somebody proposes failing changes, or withdraws them, at once and repeatedly."""
     jobs = tuple(FrozenJob(name=f"j{n}", reuse=True) for n in range(CARRIED_MAX + 10))
     play = Play(*jobs)
     play.heads = {"p": "1" * 40, "q": "2" * 40}

@@ -1,4 +1,4 @@
-"""People who review mean harm: strangers, proposers, who may push notes, who floods."""
+"""Test hostile users of reviews: strangers, proposers, people who may push notes, floods."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ OPS, OPERATOR = token("ops", "ops"), {"Authorization": "Bearer operator"}
 
 @dataclass(slots=True)
 class Room:
-    """A gate with a change that is proposed, and its API."""
+    """Provide a gate with a proposed change, and its API."""
 
     client: httpx.AsyncClient
     site: Site
@@ -76,7 +76,7 @@ class Room:
     async def proposed(self, topic: str, files: dict[str, str]) -> str:
         commit = self.repositories.propose("code/api", topic, files)
         mirror = self.gate.context.mirror
-        moves = mirror.moves  # before the look: what moves meanwhile is no longer waited for
+        moves = mirror.moves  # before the read: a change that moves meanwhile is no longer waited for
         async with asyncio.timeout(DEADLINE_S):
             while (await self.get("review", change=topic)).json().get("commit") != commit:
                 await mirror.moved(moves)
@@ -103,7 +103,7 @@ class Room:
 
 @pytest.fixture(params=[False])
 async def room(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Room]:
-    """`request.param`: the git server binds names, and the gate asks for people by name."""
+    """`request.param`: the git server binds names, and the gate requires named people."""
     bound = request.param
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": BY_NAME if bound else PIPELINES, "jobs/unit": "#!/bin/sh\n"})
@@ -178,7 +178,7 @@ async def test_an_approval_is_of_one_commit_and_by_name(room: Room) -> None:
 
 
 def by_ada(repositories: Repositories) -> str:
-    """Return a change that the server knows to be pushed by her."""
+    """Propose a change that the server knows to be pushed by her."""
     work = repositories.work("code/api")
     repositories.write("code/api", {"a": "1\n"})
     run_git("commit", "-q", "-m", "one", at=work)
@@ -188,7 +188,7 @@ def by_ada(repositories: Repositories) -> str:
 
 
 def many_remarks(root: Path, bare: Path, commit: str) -> None:
-    """A million on one commit, by somebody who may push notes."""
+    """A million comments on one commit, by somebody who may push notes."""
     note = root / "note"
     with open(note, "w") as file:
         file.writelines(f'{{"id":"{n}","who":"eve"}}\n' for n in range(1_000_000))

@@ -1,4 +1,4 @@
-"""What a proposal and its jobs say reaches people as theirs, and nobody believes that Headgate said it."""
+"""Test that text of a proposal and its jobs is shown as theirs, and cannot pass as Headgate's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEEDS = f"Use it\n\nDepends-On: {ATTACKER}/master/lies"
 
 @pytest.mark.long
 def test_a_report_cannot_say_what_only_headgate_says(tmp_path: Path) -> None:
-    """What lands without approval, it would be said, is what an approved change of a neighbour waits for."""
+    """A false report of a landing concerns the dependency of a neighbour's approved change."""
     with Arena(tmp_path) as arena:
         lies = f"\n\n{LIES}{arena.repositories.head(ATTACKER)}\n"
         own = [
@@ -54,7 +54,7 @@ def test_a_report_cannot_say_what_only_headgate_says(tmp_path: Path) -> None:
 
 
 C1 = "\\x9b31m\\x85\\x7f\\u202e\\U000e0041"
-"""As YAML says it: what moves a cursor, ends a line, turns text or is not seen, in one character each."""
+"""Characters in YAML's notation that move a cursor, end a line, reverse text or are invisible."""
 HIDDEN = "\x9b31m\x85\x7f\u202e\U000e0041"
 
 

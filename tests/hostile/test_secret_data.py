@@ -1,4 +1,4 @@
-"""Secret data that jobs return is for those that depend on them, whatever a proposal's own jobs ask for or return."""
+"""Test that secret data of jobs reaches only dependent jobs, whatever a proposal's own jobs request or return."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PAGES = ("builds", "buildsets", "status", "jobs", "system-events?limit=100")
 
 
 def encrypted(arena: Arena) -> list[str]:
-    """A secret of the attacker's project, as everybody reads it in its repository."""
+    """A secret of the attacker's project, as everybody can read it in its repository."""
     program, root = str(Path(sys.executable).with_name("headgate")), arena.headgate.root
     url = ["--url", arena.headgate.url, "--tenant", "example", "--project", ATTACKER]
     words = ["encrypt", *url, "--secret-name", "x", "--field-name", "y"]

@@ -1,4 +1,5 @@
-"""A secret reaches the playbook it is for, whatever a proposal makes run beside it, and whatever it says to it."""
+"""Test that a secret reaches only its playbook, whatever a proposal runs beside it, and whatever data it passes to
+it."""
 
 from __future__ import annotations
 
@@ -116,7 +117,7 @@ REFUSED = {
     ),
     "halfway-below": (
         "- job: {name: between, parent: halfway, abstract: true}\n" + RULED % "between, run: look",
-        "Build succeeded",  # so it is meant: the trusted playbook runs after the change's own, with its secret alone
+        "Build succeeded",  # intended: the trusted playbook runs after the change's own, with only its secret
     ),
     "fixed": (RULED % "fixed, run: look", "run of job attack is final"),
     "fixed-varied": (VARIED % "fixed: {run: look, attribute-control: {run: {final: false}}}", "final"),
@@ -152,7 +153,7 @@ REFUSED = {
         "succ",
     ),
 }
-"""What a proposal says -> what it is told."""
+"""Setting of a proposal -> its error."""
 
 
 def test_nothing_that_a_proposal_says_takes_a_secret_from_a_trusted_playbook(tmp_path: Path) -> None:
@@ -224,7 +225,7 @@ API = """
 
 @pytest.mark.long
 def test_a_secret_of_one_project_is_not_for_the_playbooks_of_another_one_in_the_same_job(tmp_path: Path) -> None:
-    """The library's owners are the thieves: their playbooks run before and after the one that has the secret."""
+    """The library's owners are the thieves: their playbooks run before and after the one with the secret."""
     library = {"zuul.yaml": LIBRARY, "left": LEFT, "last": LAST}
     own = {"zuul.yaml": API, "publish.yaml": PUBLISH}
     with Arena(tmp_path, config=RELEASE, files=own, others={"code/lib": library}) as arena:

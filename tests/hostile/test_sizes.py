@@ -1,4 +1,4 @@
-"""Whatever numbers people choose, nothing that is recorded is too large: every change has its end in every pipeline."""
+"""Test that no numbers that users choose make a record too large: every change ends in every pipeline."""
 
 from __future__ import annotations
 
@@ -49,24 +49,24 @@ JOBS_AT_ONCE = 100
 
 @dataclass(frozen=True)
 class Sizes:
-    """What others choose."""
+    """Numbers that others choose."""
 
     tenants: int = 1
     pipelines: int = 1
     projects: int = 1
     branches: int = 0
-    """Of each project, beside the one that changes are for; all of them are pushed to at one moment."""
+    """Branches of each project, beside the branch of the changes; all of them are pushed at one moment."""
     queues: int = 1
-    """In each of them a change is approved at one moment."""
+    """Queues in each of which a change is approved at one moment."""
     jobs: int = 1
     changes: int = 1
-    """Proposed at one moment."""
+    """Changes proposed at one moment."""
     files: int = 1
-    """Of each change."""
+    """Dependencies of each change."""
     needs: int = 0
-    """Of one change more."""
+    """Dependencies of one further change."""
     config_bytes: int = 0
-    """Of the configuration that each change proposes."""
+    """Size of the configuration that each change proposes."""
 
     @property
     def names(self) -> list[str]:
@@ -74,7 +74,7 @@ class Sizes:
 
     @property
     def projects_max(self) -> int:
-        """Each queue has one of its own."""
+        """Each queue has a project of its own."""
         return max(self.projects, self.queues)
 
     @property
@@ -122,7 +122,7 @@ class Runner:
 
 @dataclass
 class Forge(SimForge):
-    """Every project has more branches."""
+    """Further branches of every project."""
 
     branches: int = 0
     pushed: int = 0
@@ -184,7 +184,7 @@ class Git(SimGit):
 
 
 class House:
-    """One process with everything, at work on what the sizes say."""
+    """Run one process with all components, with these sizes."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes, self.backend, self.history = sizes, MemoryBackend(), Remembered()
@@ -239,7 +239,7 @@ class House:
         return change
 
     def ends(self, pipeline: str) -> set[tuple[str, str]]:
-        """(tenant, change) that ended there."""
+        """Return the (tenant, change) pairs that ended there."""
         found = self.history.finished.values()
         return {(f.tenant, f.change.topic) for f in found if f.pipeline == pipeline and f.result == "SUCCESS"}
 
@@ -254,7 +254,7 @@ class House:
             raise AssertionError(f"{done}: {missing} of {self.sizes}") from None
 
     async def _read(self) -> None:
-        """Until what is on every branch is in force in the first tenant."""
+        """Wait until the configuration of every branch is in force in the first tenant."""
         projects = (project for project in self.world.heads if project != CONFIG)
         wanted = {job_of(project, commit) for project in projects for commit in self.forge.more().values()}
         async with asyncio.timeout(SERVED_WITHIN_S):
@@ -263,8 +263,8 @@ class House:
                 await asyncio.sleep(1.0)
 
     async def everything(self) -> None:
-        """Every change is tested everywhere while all branches move; then one of each queue lands, and leaves what its
-        pipeline supersedes."""
+        """Every change is tested everywhere while all branches move; then one of each queue lands, and leaves the
+        pipelines that its pipeline supersedes."""
         self.start()
         try:
             if self.sizes.branches:
@@ -289,7 +289,7 @@ class House:
 @pytest.mark.long
 @pytest.mark.parametrize("config_bytes", [300_000, 1_900_000])
 def test_a_large_configuration_is_tested_and_lands(config_bytes: int) -> None:
-    """Within the budget, larger than any commit, and of a kind that does not get smaller when it is packed."""
+    """Within the budget, larger than any commit, and incompressible."""
     run_virtual(House(Sizes(config_bytes=config_bytes, changes=2)).everything())
 
 

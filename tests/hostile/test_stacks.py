@@ -1,4 +1,4 @@
-"""Who proposes two changes, one on top of the other, gets in with the approval of the upper one nothing but that."""
+"""Test people who propose two changes, one on top of the other: the approval of the upper one admits only that one."""
 
 from __future__ import annotations
 

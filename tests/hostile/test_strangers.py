@@ -1,4 +1,4 @@
-"""Strangers, at every path that is served: nothing of a protected tenant is named, not even by what is added later."""
+"""Test strangers on every served path: nothing of a protected tenant is shown, also on paths that are added later."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ THERE = {
     "tenant": "example", "uuid": "past1b1", "build": "past1b1", "change": "topic-1,00000001", "project": "code/api",
     "pipeline": "gate", "name": "status", "branch": "master", "job": "unit", "job_name": "unit",
 }  # fmt: skip
-"""What is there for those who may see it."""
+"""Objects that exist for authorised people."""
 NAMED = ("topic-", "code/api", "code/lib", "integrated", "Retry uploads", "unit-tests", "Ada", "past1")
 ASKED = "?project=code/api&change=topic-1&patchset=00000001&pipeline=gate&build=past1b1&branch=master"
-"""What some of them ask for; the others are told that there is no such filter, if they are told anything."""
+"""Filters that some of them use; the others answer that there is no such filter, if they answer anything."""
 
 
 @pytest.fixture
 async def protected(tmp_path: Path) -> AsyncIterator[str]:
-    """Serve a tenant whose queues and history are full, which nobody may read who brings no token."""
+    """Serve a tenant with full queues and history that nobody may read without a token."""
     async with crowded(tmp_path, tenants=PRIVATE) as (_, url):
         yield url
 
 
 def paths(*, sockets: bool) -> Iterator[tuple[str, bool, bool]]:
-    """Every path, with what is there in place of names; whether it is of a tenant, and of those it is open."""
+    """Return every path with existing names, whether it belongs to a tenant, and whether that is open."""
     for handler in ROUTES:
         if handler.is_socket if sockets else "GET" in handler.methods:
             for path in handler.paths:
@@ -56,7 +56,7 @@ async def test_no_path_names_anything_of_a_protected_tenant(protected: str) -> N
                     said = (await answer.aread()).decode(errors="replace")
                     said += " ".join(f"{name}: {value}" for name, value in answer.headers.items())
                 asked += 1
-                told = said.replace(path, "").replace("past1b1", "")  # which they say themselves
+                told = said.replace(path, "").replace("past1b1", "")  # which they send themselves
                 if of_tenant and not is_open and answer.status_code != 401:
                     wrong.append((path + query, answer.status_code, said[:200]))
                 if found := [name for name in NAMED if name in told]:

@@ -1,4 +1,4 @@
-"""Peers of the inventory's server: huge messages, streams without number and without an end."""
+"""Test peers of the inventory's server: huge messages, and endless streams in any number."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from headgate.web.inventory.server import V1
 from tests.integration.inventory.served import Client, served
 
 CONNECTIONS, STREAMS = 8, 150
-"""More streams than there are calls in all, and fewer of each connection than one may have."""
+"""More streams than there are calls in all, and fewer per connection than permitted."""
 HUGE_BYTES = 20_000_000
 
 
 def connection(client: Client) -> grpc.aio.Channel:
-    """One of its own."""
+    """Use a separate connection."""
     return grpc.aio.insecure_channel(client.target, [("grpc.use_local_subchannel_pool", 1)])
 
 
@@ -39,7 +39,7 @@ async def a_neighbour_is_served(client: Client, name: str) -> None:
 
 
 async def watch_for_ever(channel: grpc.aio.Channel, begun: asyncio.Semaphore) -> None:
-    """Tells once when it is answered, or is not."""
+    """Report whether it is answered."""
     try:
         async for _ in health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest()):
             begun.release()
@@ -55,7 +55,7 @@ async def endless() -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
 
 @pytest.mark.long
 async def test_streams_without_number_keep_nobody_out() -> None:
-    """Health and reflection ask nobody who they are."""
+    """Health and reflection need no credentials."""
     async with served() as client, AsyncExitStack() as stack:
         await client.SetPartition(partition=pb.Partition(name="site"))
         begun, tasks = asyncio.Semaphore(0), list[asyncio.Future[Any]]()

@@ -1,4 +1,4 @@
-"""What an executor leaves that is killed in the middle of builds, and who ends it: the next one that starts."""
+"""Test the remains of an executor that is killed in the middle of builds: the next one that starts removes them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, whose bui
 
 ROOT = Path(__file__).parents[2]
 PORT = 4999
-"""Nobody listens there, in the world outside, until the neighbours' builds may end."""
+"""In the outside world, nobody listens there until the neighbours' builds may end."""
 JOB = """
 mkdir -p shut/within; chmod 0 shut
 env -i setsid python3 -c 'import signal; signal.signal(15, signal.SIG_IGN); signal.pause()' &
@@ -64,7 +64,7 @@ asyncio.run(main())
 
 
 class Executor(NamedTuple):
-    """A process with two builds that have begun."""
+    """Run a process with two builds that have begun."""
 
     process: subprocess.Popen[str]
     builds: list[str]
@@ -87,12 +87,12 @@ class Executor(NamedTuple):
 
     @property
     def pids(self) -> list[int]:
-        """All that is in groups of its builds."""
+        """Return all processes in groups of its builds."""
         files = (file for group in self.groups for file in group.glob("*/cgroup.procs"))
         return sorted({int(pid) for file in files for pid in file.read_text().split()})
 
     def left(self, builds: Path) -> dict[str, list[str]]:
-        """What is there of it."""
+        """Return its remains."""
         return {
             "directories": [name for name in self.builds if (builds / name).exists()],
             "interfaces": re.findall(rf"hg{self.network}-\d+", _said("ip", "-o", "link")),
@@ -128,7 +128,7 @@ async def test_what_a_killed_executor_leaves_is_ended_by_the_next_and_the_living
         before = neighbour.left(builds)
         assert all(before.values()) and all(victim.left(builds).values())
         jobs = victim.pids
-        # Somebody keeps the networks and a process in the groups, as a kernel does that cannot end a process yet.
+        # Somebody uses the networks, and a process stays in the groups, as when the kernel cannot end a process yet.
         spaces = {os.stat(f"/proc/{pid}/ns/net").st_ino: pid for pid in jobs}
         for pid in spaces.values():
             stack.callback(os.close, os.open(f"/proc/{pid}/ns/net", os.O_RDONLY))
@@ -161,7 +161,7 @@ async def test_what_a_killed_executor_leaves_is_ended_by_the_next_and_the_living
 
 @contextmanager
 def _held(groups: Sequence[Path]) -> Iterator[None]:
-    """Keep control groups as a living executor does: every executor that starts on this machine sweeps the others."""
+    """Lock control groups like a living executor: every executor that starts on this machine sweeps the others."""
     with ExitStack() as stack:
         for group in groups:
             stack.callback(os.close, lock := os.open(group, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
@@ -170,7 +170,7 @@ def _held(groups: Sequence[Path]) -> Iterator[None]:
 
 
 def _kill(executor: Executor, *, also: bool) -> None:
-    """Kill it at once, or stop everything between it and its jobs first, so that nobody can end them in order."""
+    """Kill it at once, or first stop everything between it and its jobs, so that nothing can end them in order."""
     process = psutil.Process(executor.process.pid)
     inside = set(executor.pids)
     between = [child for child in process.children(recursive=True) if child.pid not in inside] if also else []
@@ -187,7 +187,7 @@ def _sleeping() -> subprocess.Popen[bytes]:
 
 
 def _in_spaces(inodes: set[int]) -> list[int]:
-    """Processes that are in these networks."""
+    """Return the processes in these networks."""
     found = []
     for entry in os.scandir("/proc"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a build is given of repositories and of other builds: each where it belongs, and nothing else."""
+"""Test the repositories and files of other builds in a build: each in its place, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LISTS = "#!/bin/sh\nls $ZUUL_SRC_ROOT/git.example/code/api/part\n"
 
 @pytest.mark.long
 def test_a_repository_is_not_checked_out_through_what_another_one_says_is_there(tmp_path: Path) -> None:
-    """One project's name begins with another's, so its files belong below the other's: which has a link there."""
+    """One project's name begins with another's, so its files belong below the other's, which has a link there."""
     outside = tmp_path / "outside"
     outside.mkdir()
     arena = Arena(tmp_path)

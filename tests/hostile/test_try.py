@@ -1,4 +1,4 @@
-"""Somebody tries a job of a change that means harm, at home."""
+"""Test a person who tries a job of a hostile change at home."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_without_a_sandbox_that_is_said(tmp_path: Path) -> None:
 
 
 def _without_bubblewrap(root: Path) -> Path:
-    """A directory with links to all programs but that one."""
+    """Make a directory with links to all programs except one."""
     found = root / "programs"
     found.mkdir()
     for place in reversed(os.environ["PATH"].split(":")):

@@ -1,4 +1,4 @@
-"""What jobs leave in the work directory, and what they return: nothing of it is trusted."""
+"""Test files that jobs leave in the work directory, and data that they return: none of it is trusted."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ LEFT = {"alternates": ALTERNATES, "links": LINKS, "inside": INSIDE, "pipes": PIP
 
 
 def test_what_a_job_leaves_reaches_nothing_and_stops_nobody(tmp_path: Path) -> None:
-    """Links to files of the machine in git's own files and in place of the logs, pipes that nobody writes to."""
+    """Make links to files of the machine in git's own files and in place of the logs, and pipes that nobody writes
+    to."""
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "key").write_text(f"{TREASURE}\n")
@@ -95,9 +96,9 @@ RETURNED: dict[str, str] = {
     "infinite": '{"x": NaN, "y": 1e999}',
     "long": '{"x": ' + "9" * 5_000 + "}",
 }
-"""Name of a job -> what it returns."""
+"""Name of a job -> the data that it returns."""
 RAW = "-raw"
-"""Ends the names of jobs that write past the command."""
+"""Suffix of jobs that write past the command."""
 GIVE = """#!/usr/bin/env python3
 import os, pathlib, subprocess
 name = os.environ["ZUUL_JOB"]
@@ -112,8 +113,8 @@ elif subprocess.run(["headgate-return", "--json", "/dev/stdin"], input=text, tex
 
 @pytest.mark.long
 def test_what_a_job_returns_is_that_build_s_affair(tmp_path: Path) -> None:
-    """The command refuses it in words; written past the command it is that build's failure, tried once; a restart
-    goes on."""
+    """The command refuses it with a reason; written past the command it is that build's failure, without another
+    attempt; the gate continues after a restart."""
     names = [f"{name}{way}" for name in RETURNED for way in ("", RAW)]
     jobs = "".join(f"- job: {{name: {name}, run: jobs/give, attempts: 3}}\n" for name in names)
     said = jobs + f"- project: {{check: {{jobs: [{', '.join(names)}]}}}}\n"

@@ -1,4 +1,4 @@
-"""Playbooks that try to get at the process that they are a copy of, and so at other builds."""
+"""Test playbooks that attack the process that they are a copy of, and so other builds."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def played(bench: Bench, task: str, text: str, **job: Any) -> dict[str, An
 
 @pytest.mark.long
 async def test_a_playbook_leaves_nothing_in_what_the_next_one_is_a_copy_of(tmp_path: Path) -> None:
-    """It changes Ansible in memory, writes where it can, draws from the same chance and kills all that it may."""
+    """It changes Ansible in memory, writes where it can, draws random numbers and kills everything that it may."""
     bench = Bench(tmp_path, "bwrap")
     first = await played(bench, "look", LOOK, vars={"kept": "OTHER-1"})
     (zygote,) = bench.runner.zygotes.pids
@@ -132,7 +132,7 @@ WAIT = """
 
 @pytest.mark.long
 async def test_a_zygote_has_nothing_of_a_build_and_nothing_that_one_chooses(tmp_path: Path) -> None:
-    """Between two builds: its environment, directory, descriptors, memory and modules are as they were at first."""
+    """Between two builds: environment, directory, descriptors, memory and modules are the original ones."""
     bench = Bench(tmp_path, "bwrap")
     bench.script("ansible.cfg", "[defaults]\ncallback_plugins = /tmp/chosen\n")
     play = bench.script("play.yaml", "- hosts: localhost\n  tasks: [debug: {var: kept}]\n")
@@ -190,7 +190,7 @@ first_of_a_namespace(zygote)
 
 
 def test_copies_with_the_number_of_their_zygote_draw_what_no_other_copy_does() -> None:
-    """As in a container, where numbers of processes are as small as in the sandbox of a build."""
+    """In a container, process ids are as small as in the sandbox of a build."""
     done = subprocess.run([sys.executable, "-c", DRAWS], capture_output=True, text=True, check=True)
     one, same, other, another = (line.split() for line in done.stdout.splitlines())
     assert one[:2] == same[:2], "what they draw is the same unless something is done"
@@ -198,7 +198,7 @@ def test_copies_with_the_number_of_their_zygote_draw_what_no_other_copy_does() -
 
 
 def contents(pid: int) -> bytes:
-    """All memory of a process that it may write."""
+    """Return all writable memory of a process."""
     pieces = list[bytes]()
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for place, rights in (line.split()[:2] for line in maps):

@@ -1,4 +1,4 @@
-"""Headgate's own modules, each parsed once for all rules about them."""
+"""Parse Headgate's own modules, each once for all rules about them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ALL = sorted(SOURCE.rglob("*.py"))
 MODULES = [p for p in ALL if "ansible_plugins" not in p.parts]
 """Ansible dictates the form of its plugins."""
 WRITTEN = [p for p in MODULES if not p.stem.endswith(("_pb2", "_pb2_grpc"))]
-"""Modules that nobody generates."""
+"""Modules that are not generated."""
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Facts(NamedTuple):
-    """Hold what the rules ask of one module; its tree is large and is not kept."""
+    """Hold the facts that the rules need of one module; its tree is large and is not stored."""
 
     functions: list[tuple[str, int, int]]
     """Name, lines, depth of nesting."""
@@ -33,13 +33,13 @@ class Facts(NamedTuple):
     """Packages at the top."""
     import_lines: int
     strings: list[tuple[int, str]]
-    """Line and text of each literal."""
+    """Line and text of each string literal."""
     attributes: set[str]
     """Attributes that are read, set or deleted."""
     reads: set[str]
     """Attributes and names that are read."""
     names: list[str]
-    """Names that are given to values, arguments, functions and classes, each as often as it is given."""
+    """Names that are given to values, arguments, functions and classes, with the number of definitions."""
     anys: int
     """Uses of `Any`."""
     docstrings: list[tuple[str, str]]

@@ -1,4 +1,4 @@
-"""The changelog is by release and area, and its first release is the one that is being made."""
+"""Test that the changelog is sorted by release and area, and that its first release is the current one."""
 
 from __future__ import annotations
 

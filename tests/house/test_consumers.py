@@ -1,4 +1,4 @@
-"""Check that whatever a configuration may say has an effect, or says that it has none."""
+"""Test that every configuration key has an effect, or is declared to have none."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ DECLARED: dict[str, Keys] = {
         if keys and (name not in DIALECTS or part == "reporter")
     },
 }
-"""Kinds that describe where nodes come from are without an effect as a whole."""
+"""Keys of kinds that describe where nodes come from have no effect."""
 ONLY_READ = ("config/keys", "config/model.py", "config/operator/model.py", "config/explain", "config/check")
 """Parts of `config` that declare, copy or show."""
 
 
 @cache
 def _words(path: Path) -> frozenset[str]:
-    """Attributes that a module reads, texts in it, and functions it calls."""
+    """Attributes that a module reads, its strings, and functions it calls."""
     return frozenset(facts(path).reads).union(text for _, text in facts(path).strings)
 
 

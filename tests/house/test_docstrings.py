@@ -1,4 +1,4 @@
-"""Docstrings of classes and functions are sentences that begin with a verb."""
+"""Test that docstrings are sentences that begin with a verb."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages on what can be added count the files to touch, name real ones, and a toy that works."""
+"""Test that the pages about extensions count the files to touch, name real ones, and a toy that works."""
 
 from __future__ import annotations
 

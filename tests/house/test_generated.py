@@ -1,4 +1,4 @@
-"""Generated files are up to date, and generated code runs with the oldest protobuf that we say we run with."""
+"""Test that generated files are up to date, and that generated code runs with the oldest supported protobuf."""
 
 from __future__ import annotations
 

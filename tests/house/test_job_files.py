@@ -1,7 +1,7 @@
-"""Check that what a job can write is touched in one place: `adapters/work`.
+"""Test that only `adapters/work` touches files that a job can write.
 
-Elsewhere in the executor's code every call that touches a file is in this list, with the reason why what it touches is
-not in a job's hands.
+Elsewhere in the executor's code, every call that touches a file is in this list, with the reason why no job controls
+that file.
 """
 
 from __future__ import annotations

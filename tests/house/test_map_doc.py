@@ -1,4 +1,4 @@
-"""The reference page of the map is what the declarations say, and the program uses what is declared."""
+"""Test that the reference page of the map matches the declarations, and that the program uses every declared place."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ def _attributes(dir: type[Dir]) -> Iterator[tuple[str, bool]]:
 
 def test_every_place_with_a_writer_is_used_by_the_program() -> None:
     outside = [p for p in ALL if p.relative_to(SOURCE).parts[0] not in ("map", "testing")]
-    outside += [SOURCE / "map" / "inventory" / "entries.py"]  # what is written for an object is put together there
+    outside += [SOURCE / "map" / "inventory" / "entries.py"]  # records of an object are composed there
     used = {attribute for path in outside for attribute in facts(path).attributes}
     written = {name for tree in trees() for name, writer in _attributes(tree.dir) if writer}
     streamed = {place for place, stream in BY_STREAM.items() if stream in used}

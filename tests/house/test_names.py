@@ -1,4 +1,4 @@
-"""One name, one thing: classes are unique in the project, and modules are called by nouns."""
+"""Test that names are unique: classes in the project, and that modules are called by nouns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.house.sources import SOURCE, WRITTEN, facts, name
 
 PACKAGES = sorted({path.parent for path in WRITTEN} - {SOURCE})
 ALLOWED = {"testing", "queueing"}
-"""Gerunds that the field uses as nouns."""
+"""Gerunds that are common nouns in the field."""
 PARTICIPLES = {
     "asked", "begun", "built", "done", "found", "frozen", "given", "gone", "held", "hidden", "kept", "known", "leased",
     "left", "lost", "made", "meant", "passed", "past", "put", "said", "seen", "sent", "shown", "taken", "told", "tried",

@@ -1,4 +1,4 @@
-"""The pages that newcomers read first agree with the repository."""
+"""Test that the pages that newcomers read first agree with the repository."""
 
 from __future__ import annotations
 

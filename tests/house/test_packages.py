@@ -1,6 +1,6 @@
-"""Check that what is shipped to run Headgate elsewhere names files and commands that exist.
+"""Test that the shipped packages name existing files and commands.
 
-`make packages` builds it, and helm, which renders the chart here from then on.
+`make packages` builds them, and helm, which then also renders the chart here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_the_chart_is_of_this_release() -> None:
 
 
 def _rendered(*settings: str) -> list[dict[str, Any]]:
-    """Return the objects that a real helm makes of the chart with `settings`."""
+    """Return the objects that a real helm renders from the chart with `settings`."""
     if HELM is None:
         pytest.skip("no helm: `make chart` builds one where Go is installed")
     words = [
@@ -76,7 +76,7 @@ def test_the_chart_is_rendered_as_objects_of_each_kind(fleet: bool) -> None:
 
 
 def test_only_pods_that_run_jobs_have_an_unmasked_proc_and_a_user_namespace_with_it() -> None:
-    """Kubernetes refuses a pod with the one and without the other."""
+    """Kubernetes refuses a pod that has only one of both."""
     for fleet in ("true", "false"):
         for kind, pod in _pods(_rendered(f"fleet={fleet}")).items():
             unmasked = pod["containers"][0]["securityContext"].get("procMount") == "Unmasked"

@@ -1,4 +1,4 @@
-"""The modules of the pages are checked for types: those of the browser, of each other, and of their JSDoc."""
+"""Test the types of the pages' modules: the browser's, each other's, and those in JSDoc."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NODE = ROOT / "tests" / "node"
 TSC = NODE / "node_modules" / ".bin" / "tsc"
-"""That of tests/node/package-lock.json, which `make test` installs where there is npm."""
+"""The version of tests/node/package-lock.json, which `make test` installs if npm exists."""
 NOT_OURS = {"uPlot.js"}
 
 pytestmark = pytest.mark.skipif(not TSC.exists(), reason="typescript is not installed: `make tests/node/node_modules`")

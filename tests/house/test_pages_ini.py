@@ -1,4 +1,4 @@
-"""Settings in the documentation can be copied as they stand."""
+"""Test that settings in the documentation can be copied unchanged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ BLOCK = re.compile(r"^```ini\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def test_no_value_in_the_documentation_ends_in_a_comment() -> None:
-    """All of a line is the value: `port = 9000  # ours` is not a number.  Files of workers have remarks after `;`."""
+    """The rest of a line is the value: `port = 9000 # ours` is not a number. Files of workers allow comments after
+    `;`."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     blocks = [
         (page.name, text) for page in pages for text in BLOCK.findall(page.read_text()) if "[qdo-worker]" not in text

@@ -1,4 +1,4 @@
-"""Pictures in the documentation are there, and small."""
+"""Test that pictures in the documentation exist, and are small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Limit what there is too much of: each number may only shrink.  Lower a limit whenever you can; never raise one."""
+"""Limit what there is too much of: each number may only shrink.
+
+Lower a limit whenever you can; never raise one.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from tests.house.sources import ROOT, SOURCE, WRITTEN, facts
 TESTS = sorted(p for p in (ROOT / "tests").rglob("*.py") if "node_modules" not in p.parts)
 SMALL_LINES = 60
 SMALL = 0
-"""Modules with fewer lines whose only user is one that lies beside them: it reads better as a part of that one."""
+"""Modules with fewer lines whose only user is in the same package: merge it into that user."""
 COMPLEX = 16
 """Functions that are more complex than 10, each with its reason on the line."""
 ANY = 1_560
@@ -25,7 +28,7 @@ IMPORT_SHARE = 0.06
 LONG_IMPORTS = 6
 """Imports that take several lines: a module from which that many names are taken is imported itself."""
 PRIVATE_WORDS = {"said", "told", "asked", "kept", "whole"}
-"""Words that say how somebody came by a value, not what it is."""
+"""Words that describe how a value was obtained, not what it is."""
 PRIVATE = 7
 """Names that are one of these words: fields of records in the store, which keep the names they were written with."""
 
@@ -67,7 +70,7 @@ def _sleeps(path: Path) -> Iterator[str]:
 
 
 def test_tests_do_not_sleep() -> None:
-    """Who waits for something, lets nothing happen or is slow on purpose takes `tests.waiting`."""
+    """Tests that wait for something, check that nothing happens, or are slow on purpose use `tests.waiting`."""
     assert not [sleep for path in TESTS if path != ROOT / "tests" / "waiting.py" for sleep in _sleeps(path)]
 
 
@@ -98,7 +101,7 @@ def test_values_are_named_by_what_they_are() -> None:
 
 
 def test_commands_print_only_what_does_nothing_to_a_terminal() -> None:
-    """`say` shows control characters as escapes; nobody has to think of it."""
+    """`say` shows control characters as escapes, so no caller has to."""
     printing = re.compile(r"(?:click\.|from click import .*\b)(?:echo|secho|style|echo_via_pager)\b")
     found = [str(path) for path in WRITTEN if printing.search(path.read_text())]
     assert found == [str(SOURCE / "cli/terminal/say.py")]
@@ -117,7 +120,7 @@ def test_paths_of_the_store_are_put_together_in_the_map() -> None:
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "recipes").glob("*.py")), ids=lambda path: path.stem)
 def test_a_recipe_has_at_most_120_lines_of_code(path: Path) -> None:
-    """Comments, docstrings and empty lines do not count, so that nobody saves on explanations."""
+    """Comments, docstrings and empty lines do not count, so that explanations cost nothing."""
     explained = {
         number
         for node in ast.walk(ast.parse(path.read_text()))

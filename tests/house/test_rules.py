@@ -1,4 +1,4 @@
-"""The repository reads itself: budgets, purity, names, paths."""
+"""Test rules of the repository: size limits, purity, names, paths."""
 
 from __future__ import annotations
 
@@ -85,16 +85,17 @@ TASKS = {
     "web/server.py": "the server ends with its caller",
     "queue/workers/storeless.py": "a lease is worked under for as long as there is something to do",
 }
-"""Modules that make tasks by hand, each ended where it was begun, and why."""
+"""Modules that create tasks by hand, each ended in the same place, and why."""
 
 
 def test_no_cancellation_can_be_lost() -> None:
-    """`asyncio.wait_for` of Python 3.11 swallows one that comes as what it waits for ends."""
+    """`asyncio.wait_for` of Python 3.11 swallows a cancellation that comes as the awaited task ends."""
     assert not [name(path) for path in MODULES if "asyncio.wait_for(" in path.read_text()]
 
 
 def test_what_winds_down_is_cancelled_once() -> None:
-    """Cancelling who gathers cancels what is gathered again: `base.tasks.end` does not.  Jobs of users may need it."""
+    """Cancelling a task that gathers cancels the gathered tasks again: `base.tasks.end` does not. Jobs of users may
+    need it."""
 
     both = {name(p) for p in MODULES if "testing" not in p.parts and facts(p).cancelling}
     assert both == {"queue/workers/shares.py"}
@@ -129,7 +130,7 @@ def test_the_core_is_pure(package: str) -> None:
 
 
 PUBLIC = ("headgate.queue", "headgate.queueing", "headgate.stock")
-"""What other programs import."""
+"""Names that other programs import."""
 
 
 @pytest.mark.parametrize("package", PUBLIC)

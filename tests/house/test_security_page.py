@@ -1,4 +1,4 @@
-"""The table of attacks and the hostile tests name each other."""
+"""Test that the table of attacks and the hostile tests name each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Headgate is installed with: locked, hashed, bounded, with known licences."""
+"""Test the installed packages of Headgate: locked, hashed, bounded, with known licences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILES = {
     ],
     "dev": [*PROJECT["dependencies"], *(name for extra in EXTRAS.values() for name in extra)],
 }
-"""Lock -> what it is made of."""
+"""Lock -> its input."""
 
 
 def text(lock: str) -> str:
@@ -78,7 +78,7 @@ def test_every_dependency_is_bounded_above() -> None:
 
 
 def test_licences_are_listed() -> None:
-    """Run `make lock` when they are not."""
+    """Run `make lock` when they differ."""
     scripts = runpy.run_path(str(ROOT / "scripts/licences"))
     page = (ROOT / "docs/reference/licences.md").read_text()
     assert scripts["page"]() == page or sys.version_info[:2] != (3, 11)

@@ -1,4 +1,4 @@
-"""Check which sets of parameters `make test` leaves to `make soak`."""
+"""Test which sets of parameters `make test` leaves to `make soak`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests import tiers
 
 
 class Item:
-    """Stand for one set of parameters of a test."""
+    """Represent one set of parameters of a test."""
 
     def __init__(self, nodeid: str, marker: pytest.Mark | None) -> None:
         self.nodeid = nodeid

@@ -1,4 +1,4 @@
-"""The units that are shipped: what systemd itself says of how exposed they are."""
+"""Test the shipped units: systemd's own rating of their exposure."""
 
 from __future__ import annotations
 

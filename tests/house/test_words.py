@@ -1,4 +1,4 @@
-"""Names: private words of the past do not come back; each has a successor that the field knows."""
+"""Test that retired private words do not come back as names; each has a standard replacement."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ SUCCESSORS = {
     "hearing": "listener",
     "steering": "control",
 }
-"""Word, also in the plural -> what is said instead."""
+"""Word, also in the plural -> its replacement."""
 LEFT = {
     "hold": 92,  # locks, machines of `autohold`, conditions that hold, `hold` of a delayed message (API)
     "letter": 3,  # of the alphabet
     "posting": 10,
 }  # fmt: skip
-"""Names that may have the word: lower these numbers. `posting`: what lists of an inverted index are called."""
+"""Numbers of names that may contain the word: lower them. `posting`: lists of an inverted index are called so."""
 
 
 def _words(name: str) -> set[str]:

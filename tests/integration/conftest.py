@@ -75,12 +75,12 @@ MACHINE_TENANTS = """
           - config: {include: [pipeline, job, project, image, flavor, label, section, provider]}
         untrusted-projects: [code/api]
 """
-"""Of one whose configuration says where machines and their images are."""
+"""Provide a gate whose configuration defines machines and their images."""
 
 
 @pytest.fixture
 def repositories(tmp_path: Path) -> Repositories:
-    """A config project and two code projects that share a queue."""
+    """Provide a config project and two code projects that share a queue."""
     found = Repositories(tmp_path)
     found.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": "#!/bin/sh\nexit 0\n"})
     found.create("code/api", {"README": "api\n"})
@@ -90,7 +90,7 @@ def repositories(tmp_path: Path) -> Repositories:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of four megabytes."""
+    """Provide a disk of four megabytes."""
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "headgate-test", str(place)]

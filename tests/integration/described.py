@@ -1,4 +1,4 @@
-"""Schemathesis against a description of ours: whatever is asked gets an answer that the description has."""
+"""Run Schemathesis against a description of ours: every request must get a documented answer."""
 
 from __future__ import annotations
 
@@ -17,30 +17,28 @@ EXAMPLES = 5
 """Requests of each operation for each set of known values; every caller sends each."""
 CHECKED = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
 Known = Mapping[str, Sequence[Any]]
-"""Name of a parameter, or of a value in a body -> the values to ask for, of which some lead somewhere."""
+"""Name of a parameter, or of a value in a body -> the values to use, some of which exist."""
 
 
 @dataclass(slots=True)
 class Caller:
-    """Send generated requests from a thread of its own, as the generator knows no event loop."""
+    """Send generated requests from a separate thread, because the generator has no event loop."""
 
     client: httpx.AsyncClient
     loop: asyncio.AbstractEventLoop
     root: str = "http://headgate.example"
     statuses: dict[str, set[int]] = field(default_factory=dict)
-    """Method and path -> statuses that were answered."""
+    """Method and path -> statuses of the answers."""
     open: set[str] = field(default_factory=set)
-    """Method and path of what was done for a caller without headers."""
+    """Methods and paths that succeeded for a caller without headers."""
     wrong: dict[str, str] = field(default_factory=dict)
-    """Method and path -> request and answer that the description does not have."""
+    """Method and path -> request and answer that the description does not allow."""
 
     async def ask_all(
         self, description: Any, known: Known, callers: Sequence[Mapping[str, str]], left_out: tuple[str, ...] = ()
     ) -> None:
-        """Ask every operation whose path does not end with one of `left_out`, with the headers of each caller.
-
-        Deletes come last, the longest path first, so that the others find what they ask for.
-        """
+        """Call every operation whose path does not end with one of `left_out`, with the headers of each caller.
+        Deletes come last, the longest path first, so that the other calls find the objects."""
         for operation in await asyncio.to_thread(_operations, description, known):
             if not operation.path.endswith(left_out):
                 await asyncio.to_thread(self._ask, operation, callers)
@@ -50,7 +48,7 @@ class Caller:
         return "\n\n".join(f"{name}: {what}" for name, what in self.wrong.items())
 
     def succeeded(self) -> set[str]:
-        """Return what was done at least once, by method and path."""
+        """Return the methods and paths that succeeded at least once."""
         return {name for name, seen in self.statuses.items() if seen & {200, 201, 204}}
 
     def _ask(self, operation: Any, callers: Sequence[Mapping[str, str]]) -> None:
@@ -90,7 +88,7 @@ class Caller:
 
 
 def _operations(description: Any, known: Known) -> list[Any]:
-    """Return the operations that ask for what is known, deletes last."""
+    """Return the operations with known parameters, deletes last."""
     described = deepcopy(description)
     for item in described["paths"].values():
         shared = item.get("parameters", [])
@@ -104,7 +102,7 @@ def _operations(description: Any, known: Known) -> list[Any]:
 
 
 def _know_bodies(described: Any, known: Known) -> None:
-    """Have the values of bodies that are objects be among those that are known."""
+    """Use known values for members of objects in bodies."""
     shapes = described.get("components", {}).get("schemas", {})
     for item in described["paths"].values():
         for operation in (one for name, one in item.items() if name != "parameters"):

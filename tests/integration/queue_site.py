@@ -1,4 +1,4 @@
-"""A message server for tests: real HTTP, on either database, with its clock in the test's hands."""
+"""Provide a message server for tests: real HTTP, on either database, with a clock that the test controls."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from headgate.testing.queues.harness import APP, KEY, serving
 
 
 class Site:
-    """As one application sees it; tests add what they ask for often."""
+    """Represent the server as one application sees it; tests add common requests."""
 
     def __init__(self, board: MessageBoard, http: aiohttp.ClientSession, url: str) -> None:
         self.board, self.http, self.root, self.url = board, http, url, f"{url}/v1/{APP}"
 
     async def ask(self, method: str, path: str, status: int = 200, *, app: str = APP, **more: Any) -> Any:
-        """What is answered; of a refusal for want of room, with `again`."""
+        """Return the answer; for a refusal because of limits, with `again`."""
         async with self.http.request(method, f"{self.root}/v1/{app}{path}", **more) as answer:
             found = await answer.json()
             assert answer.status == status, (answer.status, found)
@@ -36,7 +36,7 @@ S = TypeVar("S", bound=Site)
 async def site(
     kind: type[S], kept: str, limits: ApplicationLimits = UNLIMITED, *, upkeep: bool = False
 ) -> AsyncIterator[S]:
-    """Serve what is kept in that database; without upkeep nothing is delivered unless the test says so."""
+    """Serve the messages in that database; without upkeep nothing is delivered unless the test requests it."""
     board = await MessageBoard.open(kept, limits)
     upkeeping = [asyncio.ensure_future(board.upkeep())] if upkeep else []
     async with serving(board) as url, aiohttp.ClientSession(headers={"Authorization": f"Application {KEY}"}) as http:

@@ -1,4 +1,4 @@
-"""Test who may do what over the API: tokens, rules, roles."""
+"""Test permissions over the API: tokens, rules, roles."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_roles_say_who_may_do_what(client: httpx.AsyncClient) -> None:
         return (await client.post(url, json=ENQUEUE, headers=headers)).status_code
 
     ops, developer, nobody = token(groups=["ops"]), token(groups=["x", "dev-example"]), token(groups=["dev-other"])
-    allowed = 404  # the change is not there, which only who may ask is told
+    allowed = 404  # the change does not exist, which only authorised callers learn
     assert [await enqueue(p, ops) for p in ("code/api", "code/lib")] == [allowed, allowed]
     assert [await enqueue(p, developer) for p in ("code/api", "code/lib")] == [allowed, 403]
     assert [await enqueue(p, nobody) for p in ("code/api", "code/lib")] == [403, 403]
@@ -306,7 +306,7 @@ async def test_who_may_only_read_writes_nowhere(client: httpx.AsyncClient) -> No
             for path in route.paths:
                 place = re.sub(r"\{(\w+):\w+\}", lambda m: VALUES.get(m[1], "x"), path)
                 hints = get_type_hints(route.fn, include_extras=True)
-                if path.endswith("/project/{rest:path}"):  # whose end says what the body is
+                if path.endswith("/project/{rest:path}"):  # the end of the name determines the body
                     body = ENQUEUE
                 else:
                     body = filled(inspect.type_info(get_args(hints["data"])[0])) if "data" in hints else {}
@@ -314,7 +314,7 @@ async def test_who_may_only_read_writes_nowhere(client: httpx.AsyncClient) -> No
                 answers[f"{method} {path}"] = found.status_code
     others = {path.rpartition("/")[2]: status for path, status in answers.items() if status != 403}
     assert len(answers) > 25 and others == {
-        **dict.fromkeys(("approve", "recheck", "remark"), 404),  # readers may know that there is no change "x"
+        **dict.fromkeys(("approve", "recheck", "remark"), 404),  # readers may learn that there is no change "x"
         **dict.fromkeys(("payload", "logout"), 404),  # no such forge; nobody can log in here
     }
 
@@ -326,7 +326,7 @@ async def test_a_route_that_forgets_to_check_its_caller_does_nothing(
 
     @post("/api/forgetful", status_code=200)
     async def forgetful(site: Site, request: HttpRequest) -> bool:
-        """Do something for anybody."""
+        """Perform the action for anybody."""
 
         async def work(besides: Sequence[Op]) -> None:
             done.append(besides)

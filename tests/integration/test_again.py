@@ -1,4 +1,4 @@
-"""A change that failed and is tested once more with real merges: only what failed is run again, from the database."""
+"""Test a failed change that is tested again with real merges: according to the database, only failed jobs run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pushed(repositories: Repositories, files: dict[str, str]) -> None:
 
 
 async def failed(history: SqlHistory, count: int) -> PastBuildset:
-    """The latest of so many."""
+    """Return the latest of so many."""
     question = HistoryQuery({"pipeline": ("check",)}, limit=100)
 
     async def enough() -> Sequence[PastBuildset]:
@@ -62,14 +62,14 @@ async def test_until_the_config_project_is_pushed_to_only_what_failed_is_run_aga
     ) as run:
 
         async def tested(count: int) -> tuple[list[str], dict[str, tuple[str | None, str | None]]]:
-            """The jobs that were run, and what the history has of each."""
+            """Return the jobs that ran, and the history of each."""
             found = await failed(history, count)
             ran = sorted(spec.job.name for spec in run.runner.ran)
             run.runner.ran.clear()
             return ran, {build.job_name: (build.result, build.error_detail) for build in found.builds or ()}
 
         async def again() -> None:
-            # A ref that is still there would be pushed as it is, and nobody would hear of it.
+            # An existing ref would be pushed unchanged, and Headgate would not notice.
             await until("the request before is taken", lambda: RECHECK not in hub.references)
             run_git("push", "-q", "origin", f"{commit}:{RECHECK}", at=repositories.work("code/api"))
 

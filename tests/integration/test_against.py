@@ -1,4 +1,5 @@
-"""`headgate check --against` Headgate itself: what it says offline is what a running one answers with."""
+"""Test that `headgate check --against` Headgate itself finds no difference between offline and running
+configuration."""
 
 from __future__ import annotations
 

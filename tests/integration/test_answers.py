@@ -1,4 +1,4 @@
-"""Everything pushed gets an answer: a note on the commit, and a line where people look."""
+"""Test that every push is answered: by a note on the commit, and a line on the pages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def proposed(repositories: Repositories) -> str:
 
 
 def approved(repositories: Repositories) -> str:
-    """Of what nobody has proposed."""
+    """An approval of a change that nobody has proposed."""
     commit = repositories.propose(API, "one", {"a": "x\n"})
     work = repositories.work(API)
     run_git("push", "-q", "origin", ":refs/for/master/one", at=work)
@@ -36,7 +36,7 @@ def approved(repositories: Repositories) -> str:
 
 
 def stacked(repositories: Repositories) -> str:
-    """On more changes than the tenant allows."""
+    """A change with more dependencies than the tenant allows."""
     for number in range(3):
         footer = f"\n\nDepends-On: {API}/master/t{number - 1}" if number else ""
         commit = repositories.propose(API, f"t{number}", {f"f{number}": "x\n"}, f"Change {number}{footer}")
@@ -46,7 +46,7 @@ def stacked(repositories: Repositories) -> str:
 class Case(NamedTuple):
     push: Callable[[Repositories], str]
     section: str
-    """Of the note."""
+    """Return the text of the note."""
     says: str
     config: Callable[[str], str] = str
     tenants: Callable[[str], str] = str
@@ -90,7 +90,7 @@ async def noted(repositories: Repositories, commit: str, section: str) -> str:
 
 
 def lines(running: Gate) -> str:
-    """What the pages show: of buildsets that ended, and of repositories."""
+    """Return what the pages show: ended buildsets, and repositories."""
     entry = running.context.mirror.get(running.context.map.cache.connection("local").problems.path)
     problems = readable(entry, RepositoryProblems) if entry is not None else None
     told = [one.text for one in problems.projects.values()] if problems is not None else []

@@ -1,4 +1,4 @@
-"""The REST API over a gate at work."""
+"""Test the REST API on a running gate."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ STATUS = {
     "remaining_time execute_time start_time end_time estimated_time pipeline canceled paused pre_fail retry "
     "snapshotting",
 }
-"""What clients of the status look for, by level."""
+"""The members that clients of the status expect, by level."""
 
 
 async def test_status_has_the_fields_that_clients_look_for(
@@ -379,7 +379,7 @@ async def test_an_artifact_that_a_job_left_beside_its_log_is_served(
 async def test_a_damaged_record_takes_no_page_away(
     tmp_path: Path, running: Gate, history: SqlHistory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither from whoever shows the tenant already, nor from a server that starts with it so."""
+    """Neither from a server that already shows the tenant, nor from one that starts with it."""
     map, context = running.context.map, running.context
     places = (
         map.layout("example").record.path,

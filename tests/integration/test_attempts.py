@@ -1,4 +1,4 @@
-"""The whole story of a change: attempts, resets and what they cost, from real merges to the database."""
+"""Test the complete history of a change: attempts, resets and their cost, from real merges to the database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ API = "git.example/code/api"
 
 
 async def ended(history: SqlHistory, count: int, **equal: str) -> list[PastBuildset]:
-    """Waits until so many are there."""
+    """Wait until there are so many."""
     question = HistoryQuery({name: (value,) for name, value in equal.items()}, limit=100)
 
     async def found() -> list[PastBuildset]:
@@ -38,7 +38,7 @@ async def test_every_attempt_is_in_the_history_and_flaky_is_what_passes_on_the_t
     tries, history = Counter[str](), SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
 
     def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
-        """The machine is lost at first, then the job fails, and then nothing is wrong with it."""
+        """The machine is lost first, then the job fails, and then it passes."""
         tries[spec.change.topic] += 1
         result = {1: None, 2: "FAILURE"}.get(tries[spec.change.topic], "SUCCESS")
         error = "" if result else "its machine is gone"
@@ -82,7 +82,7 @@ async def test_what_a_change_ahead_takes_with_it_is_in_the_history_as_given_up(
         run.runner.hold = held
         for number, topic in enumerate(("bad", "good"), 1):
             repositories.approve("code/api", topic)
-            async with asyncio.timeout(DEADLINE_S):  # both are tested before the first has an end
+            async with asyncio.timeout(DEADLINE_S):  # both are tested before the first one ends
                 while (
                     sum(one.request.state == "running" for one in run.context.builds.open(run.context.mirror)) < number
                 ):
@@ -101,5 +101,5 @@ async def test_what_a_change_ahead_takes_with_it_is_in_the_history_as_given_up(
 
 
 def reachable(build: PastBuild) -> tuple[str, bool, bool]:
-    """Job, whether it counts, whether it is known when it began and ended."""
+    """Job, whether it counts, whether its begin and end are known."""
     return build.job_name, build.final, bool(build.start_time and build.end_time)

@@ -1,4 +1,4 @@
-"""An image on its whole way: asked for, built by a job, uploaded, tried by a job, and what machines are made of."""
+"""Test the complete path of an image: requested, built by a job, uploaded, tested by a job, and used for machines."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ IMAGE = "git.example%2Fconfig/debian"
 
 
 class Engine:
-    """A cloud that takes whatever it is sent."""
+    """Imitate a cloud that accepts every file."""
 
     def __init__(self) -> None:
         self.images = self
         self.there: dict[str, WantedImage] = {}
 
     async def send(self, wanted: WantedImage, state: State, file: Path | None) -> Sending | Sent:
-        """Take it once its file is there."""
+        """Accept it once its file is there."""
         if file is None:
             return Sending({}, "its file is needed", lacks_file=True)
         assert hashlib.sha256(file.read_bytes()).hexdigest() == wanted.sha256
@@ -86,7 +86,7 @@ class Engine:
         return True
 
     async def listed(self, provider: Any) -> list[Resource]:
-        """Return nothing: nobody hunts here."""
+        """Return nothing: no leftovers exist here."""
         return []
 
     async def discard(self, provider: Any, resource: Resource) -> None:
@@ -94,13 +94,13 @@ class Engine:
 
 
 class Files:
-    """Files that jobs of this test wrote."""
+    """Provide files that jobs of this test wrote."""
 
     def __init__(self, place: Path) -> None:
         self.place, self.asked = place, list[str]()
 
     def have(self, sha256: str) -> Path | None:
-        """Return it once it was asked for."""
+        """Return it after it was requested."""
         return self.place / sha256 if (self.place / sha256).exists() and sha256 in self.asked else None
 
     async def fetch(self, url: str, sha256: str) -> Path:
@@ -113,7 +113,7 @@ class Files:
 
 
 async def until(context: Context, path: str, type: type[R], met: Callable[[list[R]], bool]) -> list[R]:
-    """Wait until what is there meets it."""
+    """Wait until the condition holds."""
     async with asyncio.timeout(DEADLINE_S):
         with context.mirror.part(path) as part:
             while True:

@@ -1,4 +1,4 @@
-"""Several components of each kind over one store: they share the work, are paused, and stop with their work done."""
+"""Test several components of each kind on one store: they share the work, can be paused, and stop after their work."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ONE_MS = 1
 
 @dataclass(slots=True)
 class Part:
-    """One process with one component."""
+    """Run one process with one component."""
 
     context: Context
     member: Membership
@@ -79,7 +79,7 @@ class Part:
 
 
 class Cluster:
-    """Processes over one store, made one by one."""
+    """Run processes on one store, created one by one."""
 
     def __init__(self, root: Path, repositories: Repositories, backend: Backend) -> None:
         self.root, self.repositories, self.backend = root, repositories, backend
@@ -391,7 +391,7 @@ async def test_while_no_executor_of_a_zone_is_there_nobody_else_does_its_work(
         assert [spec.job.name for spec in other.runner.ran] == ["onarm"]
         assert [spec.job.name for spec in here.runner.ran] == ["unit"]
         await here.context.store.commit([], [zone.labels.delete()])
-        await here.until(lambda: kept(here) == ("arm",))  # those of who is there, and no others
+        await here.until(lambda: kept(here) == ("arm",))  # those of the running ones, and no others
 
 
 def kept(part: Part) -> tuple[str, ...]:
@@ -414,7 +414,7 @@ async def test_builds_go_to_the_zone_whose_machines_have_their_labels(tmp_path: 
 
 @pytest.fixture
 def imaged(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> Repositories:
-    """One of the two jobs names an image, and a third does whose only program is trusted."""
+    """One of the two jobs names an image; a third does, too, but its only program is trusted."""
     pipelines = PIPELINES.replace("    check:\n      jobs: [unit]\n", "").replace(
         "jobs: [unit]", "jobs: [unit, trusted]"
     )
@@ -481,7 +481,7 @@ async def test_a_merger_whose_git_is_broken_rejects_nothing(
 
 
 def broken_git(at: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """First on the path, a git that cannot merge; it can once the file answered is gone."""
+    """Put a git first on the path that cannot merge until the returned file is gone."""
     at.mkdir()
     broken, real = at / "broken", shutil.which("git")
     broken.touch()

@@ -1,4 +1,4 @@
-"""`headgate init --connect`: a gate for repositories that exist, checked as it stands."""
+"""Test `headgate init --connect`: a gate for existing repositories, checked unchanged."""
 
 from __future__ import annotations
 

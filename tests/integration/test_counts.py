@@ -1,4 +1,4 @@
-"""Counts are exact where times are noisy: what one item may cost."""
+"""Test the request count of one item: counts are exact while times are noisy."""
 
 from __future__ import annotations
 

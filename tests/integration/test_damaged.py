@@ -1,4 +1,4 @@
-"""Values cut short by others: they are named, left alone, and stop nobody who can do without them."""
+"""Test truncated values: they are reported, left alone, and stop nothing that does not need them."""
 
 from __future__ import annotations
 

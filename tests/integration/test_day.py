@@ -1,4 +1,4 @@
-"""A small day of a large organisation: everything lands, and costs no more than it did."""
+"""Test a small day of a large organisation: everything lands, and costs no more than before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headgate.testing.gate import gate
 
 CHANGES = 8
 REQUESTS_MAX = 90
-"""Of a change, with its check, its gate, what is published of it, and all that was tried again."""
+"""Cost of a change, with check, gate, published events and repetitions."""
 
 
 class Lived(NamedTuple):
@@ -34,7 +34,7 @@ class Lived(NamedTuple):
 
 
 class _Turns(Nobody):
-    """Counts turns that no event is taken up in."""
+    """Count turns without an event."""
 
     def __init__(self) -> None:
         self.idle = Counter[str]()
@@ -45,12 +45,12 @@ class _Turns(Nobody):
 
 @dataclass(slots=True)
 class _History:
-    """Tells people what has ended."""
+    """Inform people of ended changes."""
 
     told: asyncio.Queue[DayOutcome] = field(default_factory=asyncio.Queue)
 
     async def keep(self, action: HandAction) -> None:
-        """Nobody does anything by hand."""
+        """Record no manual actions."""
 
     async def record(self, finished: Finished) -> None:
         if finished.result and finished.final:

@@ -1,4 +1,4 @@
-"""Signals that come while a process still starts."""
+"""Test signals that arrive while a process still starts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_what_is_asked_for_during_the_start_is_done_afterwards(tmp_path: P
     async def made(process: Process) -> None:
         process.anew.append(lambda: read.append("again"))
         raised(signal.SIGHUP)
-        await asyncio.to_thread(read.append, "first")  # the loop learns of the signal meanwhile
+        await asyncio.to_thread(read.append, "first")  # the loop receives the signal meanwhile
 
     async with asyncio.timeout(DEADLINE_S):
         await run(Settings(tmp_path / "headgate.conf", {"store": {"url": "memory:"}}), made)

@@ -1,4 +1,4 @@
-"""Live logs over finger: what is answered, to whom, and what nobody who asks can do."""
+"""Test live logs over finger: the answers, the permissions, and what clients cannot do."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ODD = b"\x1b[2J\x00\xff\xfe {{ x }}\r\n" + "gr\u00fc\u00dfe\n".encode()
 
 @dataclass
 class Place:
-    """A gateway, the builds that run, and their logs."""
+    """Provide a gateway, running builds, and their logs."""
 
     root: Path
     port: int = 0
@@ -49,7 +49,7 @@ class Place:
     tenants: dict[str, Tenant] = field(default_factory=lambda: {"open": Tenant("open", ()), "shut": shut()})
     claims: dict[str, Claim] = field(default_factory=dict)
     kept: dict[str, int] = field(default_factory=dict)
-    """Build -> how often somebody begins to follow it."""
+    """Build -> number of times that a client began to follow it."""
 
     def __post_init__(self) -> None:
         store = Store(MemoryBackend())
@@ -86,7 +86,7 @@ class Place:
         return gateway.answer(line)
 
     async def said(self, line: bytes) -> bytes:
-        """The whole of what a client of no kind gets."""
+        """Return everything that a raw client receives."""
         reader, writer = await self.open()
         writer.write(line)
         async with asyncio.timeout(DEADLINE_S):
@@ -171,7 +171,7 @@ async def test_what_is_no_running_build_of_everybodys_is_told_in_plain_words(
 
 
 async def flood(here: Place, line: bytes) -> bytes:
-    """Sent by somebody who does not stop when he is answered."""
+    """Sent by a client that does not stop after the answer."""
     reader, writer = await here.open()
     writer.write(line)
     async with asyncio.timeout(DEADLINE_S):
@@ -209,7 +209,7 @@ async def test_half_closed_is_heard_out_and_gone_is_noticed_although_the_log_sta
             assert await half.readexactly(6) == b"before"
             here.writes(BUILD, b"after")
             assert await half.readexactly(5) == b"after"
-        at_once = struct.pack("ii", 1, 0)  # the kernel tells the other side, as it answers its probes later on
+        at_once = struct.pack("ii", 1, 0)  # the kernel informs the other side when it answers the next probe
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
         writer.transport.abort()
         async with asyncio.timeout(DEADLINE_S):

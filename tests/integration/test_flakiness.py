@@ -1,4 +1,4 @@
-"""How flaky a job is and how quickly changes land over time, on a real PostgreSQL."""
+"""Test the flakiness of a job and times to land over time, on a real PostgreSQL."""
 
 from __future__ import annotations
 

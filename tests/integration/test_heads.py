@@ -1,4 +1,4 @@
-"""Every server answers HEAD as it answers GET, without a body, and is done with it."""
+"""Test that every server answers HEAD like GET, without a body, and completes it."""
 
 from __future__ import annotations
 

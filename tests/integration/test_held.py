@@ -1,5 +1,5 @@
-"""A configuration that is pushed past the gate and is broken: what was there before stays in force, everybody is told,
-and a mended one takes effect, be it pushed or landed."""
+"""Test broken configuration pushed past the gate: the former one stays in force, it is reported, and a repaired one
+takes effect, by push or by landing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OWN = "- job: {name: own, run: jobs/own}\n- project: {gate: {jobs: [own]}, check
 
 
 def pushed(repositories: Repositories, project: str, files: dict[str, str]) -> str:
-    """To the branch of a project, past the gate; the commit."""
+    """Push to the branch of a project, past the gate; return the commit."""
     work = repositories.work(project)
     run_git("fetch", "-q", "origin", at=work)
     run_git("checkout", "-q", "--detach", "origin/master", at=work)
@@ -44,14 +44,14 @@ def record(running: Gate) -> LayoutRecord:
 
 
 def held(running: Gate) -> list[str]:
-    """Projects of which a branch is."""
+    """Return the projects with a held branch."""
     return [project.removeprefix("git.example/") for project in record(running).held]
 
 
 async def lands(
     running: Gate, repositories: Repositories, project: str, topic: str, files: dict[str, str]
 ) -> list[str]:
-    """The jobs that it passed."""
+    """Return the jobs that it passed."""
     await asyncio.to_thread(repositories.propose, project, topic, files)
     await asyncio.to_thread(repositories.approve, project, topic)
     found = await running.history.result_of(topic, "gate")
@@ -115,7 +115,7 @@ async def test_an_untrusted_project_is_mended_by_a_change_of_its_own(
 
 @pytest.mark.long
 async def test_what_others_refer_to_is_not_taken_away(tmp_path: Path, repositories: Repositories) -> None:
-    """The one who refers to it is broken by it, and goes on until it does so no more."""
+    """The project that refers to it is broken, too, until it no longer refers to it."""
     uses = "- project: {check: {jobs: [shared]}, gate: {jobs: [shared]}}\n"
     repositories.create(
         "shared", {"zuul.yaml": PIPELINES + "- job: {name: shared, run: jobs/unit}\n", "jobs/unit": "#!\n"}

@@ -1,4 +1,4 @@
-"""The history on a server that is not always there."""
+"""Test the history on a server that is sometimes away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many hands a change goes through, from its approval to its landing."""
+"""Test how often a change is handed over, from its approval to its landing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LANDING = "merger/requests"
 
 
 class Handovers(WrappedBackend):
-    """Note what components hand to each other: each such place once, when it is first written."""
+    """Record what components hand to each other: each such place once, when it is first written."""
 
     def __init__(self) -> None:
         super().__init__(MemoryBackend())
@@ -48,7 +48,7 @@ async def test_a_change_lands_after_at_most_nine_hops(tmp_path: Path) -> None:
         await running.history.result_of("one", "gate")
         assert repositories.head("code") != head
     hops = handovers.after(before)
-    # The push is itself an event of the branch, which goes its own way.
+    # The push is itself an event of the branch, which is handled separately.
     entered = next(n for n, queue in enumerate(hops) if queue.endswith("/gate/trigger/queue")) + 1
     hops = hops[:entered] + [
         queue for queue in hops[entered:] if "/connection/" not in queue and "/trigger/" not in queue

@@ -1,4 +1,4 @@
-"""Machines are held to their keys: by the launcher's ssh, and by Ansible's, against real servers on loopback."""
+"""Test that machines must show their keys: to the launcher's ssh, and to Ansible's, with real servers on loopback."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def a_machine(lab: Lab, port: int, **properties: str) -> Machine:
 
 
 def other(lab: Lab) -> str:
-    """The key of nobody."""
+    """An unused key."""
     return " ".join((lab.root / "key.pub").read_text().split()[:2])
 
 

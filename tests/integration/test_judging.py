@@ -1,4 +1,4 @@
-"""Proposals are judged in a process of their own: alike, and whatever they do, nobody else waits."""
+"""Test that proposals are judged in a separate process: with the same results, and without blocking others."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_layouts_that_could_not_be_sent_are_sent_with_the_next_question(
 
 
 def chain(links: int, ends: int) -> str:
-    """A line of jobs each of which inherits from the one before, and many that inherit from the last."""
+    """A chain of jobs, each inheriting from the previous one, and many that inherit from the last."""
     vars = ", ".join(f"k{n}: v" for n in range(40))
     made = [
         f"- job: {{name: c{n}, run: r, parent: {f'c{n - 1}' if n else 'base'}, vars: {{a{n}: {{{vars}}}}}}}\n"

@@ -1,4 +1,4 @@
-"""Keys of projects from the command line and the API: made, shown, exported, imported, rotated, deleted."""
+"""Test keys of projects with the command line and the API: created, shown, exported, imported, rotated, deleted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .conftest import TENANTS
 
 
 class Reading(yaml.SafeLoader):
-    """The pieces of what is encrypted, as a list."""
+    """Return the pieces of an encrypted value, as a list."""
 
 
 Reading.add_constructor(ENCRYPTED, lambda loader, node: loader.construct_sequence(node))
@@ -60,7 +60,7 @@ def keys(here: Path, *words: str) -> Result:
 
 
 def said(done: Result) -> str:
-    """Return what a failed command tells its user."""
+    """Return the error message of a failed command."""
     assert isinstance(done.exception, UserError), done.output
     return str(done.exception)
 
@@ -111,7 +111,7 @@ def test_rotating_keeps_what_the_old_key_opens_until_it_is_retired(here, tmp_pat
     assert newest != json.loads(EXPORTED.read_text())["keys"][0]["pairs"][0]["public"]
     keys(here, "export", str(tmp_path / "both.json"))
     assert [pair["version"] for pair in json.loads((tmp_path / "both.json").read_text())["keys"][0]["pairs"]] == [2, 1]
-    assert "is `headgate run` running?" in said(keys(here, "retire", "org/app", "1"))  # nobody knows what needs it
+    assert "is `headgate run` running?" in said(keys(here, "retire", "org/app", "1"))  # it is unknown what needs it
     assert "older ones: 1" in said(keys(here, "retire", "--lossy", "org/app", "2"))
     assert "org/app has key 2 left" in keys(here, "retire", "--lossy", "org/app", "1").output
     assert keys(here, "import", "--overwrite", str(tmp_path / "both.json")).exit_code == 0
@@ -122,7 +122,7 @@ def test_rotating_keeps_what_the_old_key_opens_until_it_is_retired(here, tmp_pat
 
 
 def deeds(here: Path) -> list[HandAction]:
-    """List what waits to be taken into the history, in order."""
+    """List the entries that wait for the history, in order."""
 
     async def read() -> list[HandAction]:
         backend = await SqliteBackend.open(here / "state/headgate.sqlite")
@@ -186,7 +186,7 @@ def test_a_key_that_a_running_headgate_makes_meanwhile_is_not_imported_over(here
     every, made = KeyStore.every, []
 
     async def overtaken(self: KeyStore) -> dict[tuple[str, str], tuple[KeyPair, ...]]:
-        """Read the keys, and let another process make one before anything is written."""
+        """Read the keys, and let another process create one before anything is written."""
         found = await every(self)
         made.append(await self.public("hub", "org/app"))
         return found

@@ -1,4 +1,4 @@
-"""A job asks for machines by the labels of providers; they are made for it, told to it, and taken away again."""
+"""Test a job that requests machines by labels of providers: they are made, passed to the job, and removed again."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NODESETS = """
 
 
 class Quick(Sky):
-    """Makes machines at once, every second one of which is not a host and has a secret."""
+    """Make machines at once; every second one is not a host and has a secret."""
 
     tags: Mapping[str, str] = {}
     """Of the last machine."""
@@ -94,7 +94,7 @@ async def launching(running: Gate, cloud: Cloud) -> AsyncIterator[None]:
 
 
 async def none_left(context: Context) -> None:
-    """Wait until no machine is written down any more."""
+    """Wait until no machine is recorded any more."""
     place = context.map.nodes.made
     async with asyncio.timeout(DEADLINE_S):
         with context.mirror.part(place.path) as part:
@@ -109,7 +109,7 @@ def configured(repositories: Repositories) -> str:
 
 
 async def built(root: Path, repositories: Repositories, labels: str = "[little]") -> tuple[BuildSpec, Quick]:
-    """Return a build that passed, and the cloud of its machines once none is written down any more.  `labels`: those of
+    """Return a passed build, and the cloud of its machines after no machine is recorded any more. `labels`: those of
     the provider."""
     tenants, cloud, seen = configured(repositories), sky(), list[BuildSpec]()
 
@@ -197,7 +197,7 @@ async def test_what_the_cloud_said_is_reported(tmp_path: Path, repositories: Rep
 async def test_a_nodeset_that_is_too_large_to_be_written_down_fails_and_others_are_served(
     tmp_path: Path, repositories: Repositories
 ) -> None:
-    """Try it where the tenant bounds no nodeset."""
+    """Test it in a tenant without limits on nodesets."""
     tenants = configured(repositories).replace("name: example\n", "name: example\n    max-nodes-per-job: -1\n")
     text = (repositories.work("config") / "zuul.yaml").read_text()
     many = ", ".join(f"box{number}" for number in range(150))

@@ -1,4 +1,4 @@
-"""The places of the contract, over one run of the whole gate: who declares a place must use it."""
+"""Test the places of the contract in one run of the complete gate: every declared place must be used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Messages of a real server start pipelines of a real gate: what jobs find, what comes back, whom floods delay."""
+"""Test messages of a real server that start pipelines of a real gate: the jobs' data, the answers, and fairness in
+floods."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ async def started(
 
 
 async def answers(client: MessageClient, count: int) -> list[QueueReport]:
-    """As soon as there are so many."""
+    """Wait until there are so many."""
 
     async def enough() -> Sequence[Any]:  # messages
         try:
@@ -92,7 +93,7 @@ async def answers(client: MessageClient, count: int) -> list[QueueReport]:
 
 
 async def post(client: MessageClient, *bodies: str, queue: str = "orders") -> list[str]:
-    """The ids of what is in the only partition then."""
+    """Return the ids in the only partition."""
     await client.create(queue)
     for body in bodies:
         await client.post_many(queue, [(body, 1)], fresh())
@@ -121,7 +122,7 @@ async def test_messages_are_items_in_order_and_their_ends_are_answers(
             ids += (await post(client, "5"))[-1:]
             told = await answers(client, 5)
             assert len(again.runner.ran) == 1
-            await nothing_happens(lambda: again.runner.ran[1:], for_s=0.1)  # what was done is not done again
+            await nothing_happens(lambda: again.runner.ran[1:], for_s=0.1)  # completed work is not repeated
         assert sorted(one.answers.id for one in told if one.answers) == sorted(ids)
         by_id = {one.answers.id: one for one in told if one.answers}
         assert [by_id[id].result for id in ids] == ["SUCCESS", "FAILURE", "FAILURE", "SUCCESS", "SUCCESS"]

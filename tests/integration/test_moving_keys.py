@@ -1,4 +1,4 @@
-"""The export of the reference's keys is taken: what was encrypted with them opens unchanged."""
+"""Test that exported keys of Zuul are imported, and open existing secrets unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OLD, OURS = "the reference's password", "ours"
 
 
 def openssl(*words: str, given: bytes = b"") -> bytes:
-    """Somebody else's program, as an independent recording."""
+    """Use a recording of a foreign program as independent data."""
     return subprocess.run(["openssl", *words], input=given, capture_output=True, check=True).stdout
 
 
@@ -32,7 +32,7 @@ def a_key(password: str = OLD) -> str:
 
 
 def encrypted(pem: str, text: str, root: Path) -> str:
-    """Return it as the reference encrypts: OAEP, MGF1 and SHA-1."""
+    """Encrypt it like Zuul: OAEP, MGF1 and SHA-1."""
     (root / "key").write_text(pem)
     how = ["-pkeyopt", "rsa_padding_mode:oaep", "-pkeyopt", "rsa_oaep_md:sha1", "-pkeyopt", "rsa_mgf1_md:sha1"]
     sealed = openssl(

@@ -1,4 +1,4 @@
-"""What was begun and ended without a word frees its place; what people stopped starts nothing."""
+"""Test that occasions that end without an answer free their places, and that paused pipelines start nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["repositories"]  # a fixture
 
 @dataclass(slots=True)
 class Lines:
-    """`ports.occasions.OccasionSource` of one partition, whose numbers come one after the other."""
+    """Imitate `ports.occasions.OccasionSource` with one partition and consecutive numbers."""
 
     name: str = "bus"
     of_a_partition_max: int = 10
@@ -113,7 +113,7 @@ async def test_lost_places_are_free_again_and_what_is_stopped_starts_nothing(
 
             await ordered(context, "example", lambda now: TenantState(trigger_queue_paused=True))
             lines.say(2)
-            await nothing_happens(lambda: running.runner.ran[3:], for_s=0.2)  # it waits while people want it to
+            await nothing_happens(lambda: running.runner.ran[3:], for_s=0.2)  # it waits while the pipeline is paused
             await ordered(context, "example", lambda now: TenantState())
             lines.say(1)
             await running.runner.begun(6)

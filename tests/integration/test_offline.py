@@ -1,4 +1,4 @@
-"""Commands without a server, on real repositories."""
+"""Test commands without a server, on real repositories."""
 
 from __future__ import annotations
 

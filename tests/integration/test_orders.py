@@ -1,4 +1,4 @@
-"""What people order for a while: over the API, with real pushes."""
+"""Test temporary states that people set: over the API, with real pushes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def running(tmp_path: Path, repositories: Repositories) -> AsyncIterator[G
 
 
 class Client:
-    """Somebody with the operator's token."""
+    """Call the API with the operator's token."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.http = http
@@ -59,7 +59,7 @@ class Client:
         return next(p for p in (await self.status())["pipelines"] if p["name"] == name)
 
     async def item(self, running: Gate, phase: str) -> dict[str, Any]:
-        """The head of the gate, once it is in this phase."""
+        """Return the head of the gate, once it is in this phase."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 seen = running.context.mirror.moves
@@ -97,7 +97,7 @@ async def noted(repositories: Repositories, commit: str, words: str) -> str:
 
 
 async def shown(running: Gate, asks: Callable[[], Awaitable[Any]], holds: Callable[[Any], object]) -> None:
-    """Ask again whenever anything moved, also while it was being answered, until it `holds`."""
+    """Repeat the request whenever anything changed, also during the answer, until it `holds`."""
     moves = running.context.mirror.moves
     while not holds(await asks()):
         await running.context.mirror.moved(moves)

@@ -42,7 +42,7 @@ async def client(tmp_path: Path, running: Gate) -> AsyncIterator[httpx.AsyncClie
 
 
 async def said_of(client: httpx.AsyncClient, topic: str, holds: Any) -> dict[str, Any]:
-    """Return what is said of the change once it `holds`."""
+    """Return the description of the change once it `holds`."""
 
     async def said() -> dict[str, Any]:
         answer = await client.get(f"{TENANT}/change", params={"project": "code/api", "change": topic})

@@ -1,4 +1,4 @@
-"""What pipelines say besides jobs, on real repositories."""
+"""Test further settings of pipelines, on real repositories."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ DISABLED = "    disable-after-consecutive-failures: 1\n    failure-message: It f
 
 
 def said(text: str, more: str) -> str:
-    """The configuration with more keys in its first pipeline."""
+    """Add keys to the first pipeline of the configuration."""
     return text.replace("    manager: independent\n", f"    manager: independent\n{more}", 1)
 
 
 async def quiet(running: Gate) -> None:
-    """Until nothing is asked of the merger any more: all reports are written."""
+    """Wait until no merger request is left: all reports are written."""
     context = running.context
     async with asyncio.timeout(DEADLINE_S):
         while context.merges.open(context.mirror):
@@ -178,7 +178,9 @@ async def test_a_gate_that_asks_what_check_said_takes_up_what_passed_it_in_which
     async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants, {"unit": unit}) as running:
         repositories.propose("code/api", "first", {"one": "1\n"})
         assert (await running.history.result_of("first", "check")).result == "SUCCESS"
-        repositories.approve("code/api", "first")  # what is known of it is written anew, and check is not forgotten
+        repositories.approve(
+            "code/api", "first"
+        )  # its state is written again, and the result of check is not forgotten
         assert (await running.history.result_of("first", "gate")).result == "SUCCESS"
 
         running.runner.hold = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Probes of machines: of the port of ssh, and with a command, against real servers on loopback."""
+"""Test probes of machines: of the ssh port, and with a command, against real servers on loopback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(program() is None, reason="needs Debian's packag
 
 @asynccontextmanager
 async def saying(text: bytes) -> AsyncIterator[int]:
-    """Something that says this, and no more."""
+    """Serve a program that sends only this."""
 
     async def met(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(text)
@@ -35,14 +35,14 @@ def a_machine(port: int | str, **properties: str) -> Machine:
 
 
 async def refusal(machine: Machine, provider: SshProvider | None = None) -> str:
-    """Return why it is not well."""
+    """Return the reason of a failed probe."""
     with pytest.raises(MachineUnusable) as refused:
         await (provider or SshProvider()).probe(machine)
     return str(refused.value)
 
 
 async def test_ssh_at_the_port_is_enough_and_nobody_logs_in(tmp_path: Path) -> None:
-    """The user and the key of the machine are wrong, which nobody notices."""
+    """The user and the key of the machine are wrong, which the probe does not notice."""
     lab = Lab(tmp_path / "lab")
     with lab.server() as port:
         await SshProvider().probe(a_machine(port, ansible_user="nobody-there"))
@@ -74,7 +74,7 @@ async def test_an_address_that_is_none_is_named(host: str) -> None:
 
 @pytest.mark.long
 async def test_a_command_runs_there_as_prepare_does(tmp_path: Path) -> None:
-    """The machine's counts before its provider's; what holds for its key holds for it, too."""
+    """The machine's setting wins over its provider's; the rules of its key apply, too."""
     lab = Lab(tmp_path / "lab")
     with lab.server() as port:
         there = lab.properties(port)

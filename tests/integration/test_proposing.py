@@ -1,4 +1,4 @@
-"""`headgate propose`, `approve`, `recheck` and `withdraw`, from a work tree, with real pushes."""
+"""Test `headgate propose`, `approve`, `recheck` and `withdraw` in a work tree, with real pushes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.testing.repositories import Repositories, run_git
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repositories:
-    """Ada's clone is the current directory."""
+    """Use Ada's clone as the current directory."""
     found = Repositories(tmp_path)
     found.create("code", {"a": "a\n"})
     work = found.work("code")
@@ -33,7 +33,7 @@ def commit(tree: Repositories, subject: str, text: str = "b\n", author: str = ""
 
 
 def says(command: object, *args: str) -> str:
-    """Return what the command prints; of one that refuses, why."""
+    """Return the output of the command or, if it refuses, the reason."""
     done = CliRunner().invoke(command, args)  # type: ignore[arg-type]  # a command
     return done.output if done.exception is None else str(done.exception)
 
@@ -90,7 +90,7 @@ def test_what_cannot_be_proposed_is_said(tree: Repositories) -> None:
 
 
 def test_who_is_late_overwrites_nothing(tree: Repositories, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else proposes between the look and the push."""
+    """Somebody else proposes between the check and the push."""
     theirs = commit(tree, "theirs", author="Grace <grace@example.org>")
     run_git("reset", "-q", "--hard", "HEAD~1", at=tree.work("code"))
     commit(tree, "mine", "c\n")
@@ -109,7 +109,7 @@ TENANT = "- tenant: {name: t, source: {local: {untrusted-projects: [code]}}}\n"
 
 @pytest.fixture
 def bare(tree: Repositories, monkeypatch: pytest.MonkeyPatch) -> Repositories:
-    """No settings of this user's."""
+    """Ignore this user's settings."""
     monkeypatch.delenv("HEADGATE_CONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tree.root))
     return tree

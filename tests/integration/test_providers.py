@@ -1,4 +1,4 @@
-"""What the configuration says of machines is where launchers read it, and follows what lands."""
+"""Test that launchers read the machines of the configuration, and follow landed changes."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ NAME = "git.example%2Fconfig/main"
 
 
 def push(repositories: Repositories, text: str) -> None:
-    """Past the gate."""
+    """Push past the gate."""
     repositories.write("config", {"zuul.yaml": text})
     run_git("commit", "-q", "-m", "Say where machines come from", at=repositories.work("config"))
     run_git("push", "-q", "origin", "master", at=repositories.work("config"))
 
 
 async def provider(context: Context, image: str) -> FlatProvider | None:
-    """Wait until the provider makes machines of this image; empty: until there is none."""
+    """Wait until the provider uses this image; empty: until there is no provider."""
     place = context.map.nodes.providers("example").provider(NAME).record
     with context.mirror.part(place.path) as part:
         while True:

@@ -1,4 +1,4 @@
-"""What happens in a gate, as its messages tell it: real repositories, a real message server."""
+"""Test the messages about events of a gate: real repositories, a real message server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .conftest import PIPELINES, TENANTS
 
 
 async def told(client: MessageClient, project: str) -> list[PublishedEvent]:
-    """Of one project, in order."""
+    """Return the messages of one project, in order."""
     partition = QueuePartition(queue_of("example"), partition_of(project, PARTITIONS))
     try:
         found = [msgspec.json.decode(m.body, type=PublishedEvent) for m in await client.read(partition, START, 1000)]
@@ -90,7 +90,7 @@ async def test_the_life_of_a_change_is_told_in_order(tmp_path: Path, repositorie
 
 
 class Faltering:
-    """A server that takes a post and does not say so, every second time."""
+    """Imitate a server that accepts a post and loses every second answer."""
 
     def __init__(self, client: MessageClient) -> None:
         self._client, self._count = client, 0
@@ -148,7 +148,7 @@ async def test_while_the_server_is_away_only_so_much_waits_and_the_rest_is_count
 
 
 class Absent:
-    """A server that never answers."""
+    """Imitate a server that never answers."""
 
     async def create(self, queue: str, partitions: int = 1) -> None:
         raise SourceDown("nobody there")
@@ -226,7 +226,7 @@ async def test_pipelines_report_to_the_queues_they_name(tmp_path: Path, reposito
 
 
 async def reports(client: MessageClient, queue: str, count: int) -> list[QueueReport]:
-    """Of all partitions, in the order they were made; waits until there are so many."""
+    """Return the messages of all partitions, in order; wait until there are so many."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             partitions = [partition for partition in await client.partitions() if partition.queue == queue]

@@ -1,4 +1,4 @@
-"""How much queues and applications may keep and post; and keys that are replaced."""
+"""Test limits on the storage and posts of queues and applications, and replaced keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHERS = {"Authorization": f"Application {OTHER_KEY}"}
 
 
 class Server(Site):
-    """Whose clock stands until it is put forward."""
+    """Its clock stands still until it is advanced."""
 
     def __init__(self, board: MessageBoard, http: aiohttp.ClientSession, url: str) -> None:
         super().__init__(board, http, url)
@@ -43,7 +43,7 @@ class Server(Site):
         return [one["body"] for one in found["messages"]]
 
     async def counted(self) -> None:
-        """What is counted is what is there."""
+        """The counts equal the stored messages."""
 
         def look(database: Any, now_ms: int) -> tuple[Any, Any]:
             every = "select queue, partition, body from {} where queue in (select id from queue)"
@@ -68,7 +68,9 @@ async def server(kept: str) -> AsyncIterator[Server]:
     async with served(kept) as found:
         yield found
         await found.ask("DELETE", "/q")
-        forget = "delete from retired"  # else ids come behind those of this queue, whose clock may have been ahead
+        forget = (
+            "delete from retired"  # otherwise ids continue after those of this queue, whose clock may have been ahead
+        )
         await found.board.change(APP, lambda database, _: database.execute(forget))
 
 

@@ -1,4 +1,4 @@
-"""`headgate queue`: looking and steering, beside a worker that runs."""
+"""Test `headgate queue`: inspection and control, with a running worker."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def hands(tmp_path: Path) -> AsyncIterator[tuple[QueueHarness, str]]:
 
 
 async def ask(config: str, name: str, *arguments: str) -> Result:
-    """Run the command in a thread of its own, as a process would."""
+    """Run the command in a separate thread, like a process."""
     return await asyncio.to_thread(CliRunner().invoke, command, [name, "-c", config, *arguments])
 
 

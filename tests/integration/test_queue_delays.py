@@ -1,4 +1,4 @@
-"""Messages for later: posted now, there when they are due, in order; over HTTP, from Python, and by command."""
+"""Test delayed messages: posted now, delivered when due, in order; over HTTP, from Python, and by command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.integration.queue_site import Site, site
 
 
 class Server(Site):
-    """A message server, whose clock can be put forward."""
+    """Provide a message server whose clock can be advanced."""
 
     def __init__(self, board: MessageBoard, http: aiohttp.ClientSession, url: str) -> None:
         super().__init__(board, http, url)
@@ -37,7 +37,7 @@ class Server(Site):
         return (await self.ask("POST", "/later", 201, json=batch))["messages"][0]
 
     async def later(self, seconds: float) -> None:
-        """As if that time had passed."""
+        """Pretend that this time has passed."""
         self.ahead_s += seconds
         await self.board.deliver()
 

@@ -1,4 +1,4 @@
-"""The description of queues against the real server: no other status, type or shape is answered, and no fault."""
+"""Test the description of queues against the real server: no other status, type or shape is answered, and no fault."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .described import Caller
 LEFT_OUT = ("/stream",)
 """Ends of paths whose answers do not end."""
 MADE_UP = {"put /v1/{app}/{queue}/schedules/{name}", "post /v1/{app}/{queue}/lease/{lease}"}
-"""Operations whose bodies no generator gets right: a cron line, and messages of the lease."""
+"""Operations whose bodies no generator can produce: a cron line, and messages of the lease."""
 STRANGERS = ({}, {"Authorization": f"Application {OTHER_KEY}"})
 
 

@@ -1,4 +1,5 @@
-"""How far each group of workers is, on the command line: those with a store, and those that lease partitions."""
+"""Test the progress of each group of workers on the command line: groups with a store, and groups that lease
+partitions."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from tests.integration.queue_site import Site, site
 
 
 class World(Site):
-    """A queue `q` of two partitions, with three messages each; `ids` of the first."""
+    """Provide a queue `q` of two partitions with three messages each; `ids` of the first."""
 
     root_dir: Path
     ids: tuple[str, ...] = ()
@@ -35,7 +36,7 @@ class World(Site):
         return lease
 
     async def keep(self, group: str, done: dict[int, str]) -> None:
-        """Progress as workers with a store keep it: partition -> the last message that is done."""
+        """Record progress like workers with a store: partition -> the last message that is done."""
         app = QueueMap().app(f"{APP}@{group}" if group else APP)
         backend = await SqliteBackend.open(self.root_dir / "workers.sqlite")
         ops = [

@@ -1,4 +1,4 @@
-"""Keys of applications: several at once, each for a time, and replaced while everything runs."""
+"""Test keys of applications: several at once, with expiry, and replaced at run time."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _is_good(keys: ApplicationKeys, app: str, key: str) -> bool:
 
 
 class Followed:
-    """A settings file that somebody edits."""
+    """Represent a settings file that somebody edits."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
@@ -66,7 +66,7 @@ class Followed:
         self.file = KeyFile(read(path, {}))
 
     def write(self, text: str) -> None:
-        """As editors do: the file is another one afterwards."""
+        """Save like editors: the file is a new one afterwards."""
         fresh = self.path.with_suffix(".new")
         fresh.write_text(text)
         fresh.replace(self.path)
@@ -121,7 +121,7 @@ async def test_the_command_reads_its_keys_anew_when_it_is_told_to(tmp_path: Path
     try:
         assert server.stdout is not None and server.stderr is not None
         url = (await server.stdout.readline()).decode().split()[-1].rstrip("/")
-        with file.open("r+") as same:  # the same file, size and time: only the signal tells of it
+        with file.open("r+") as same:  # the same file, size and time: only the signal announces it
             same.write(file.read_text().replace("old", "new"))
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
         server.send_signal(signal.SIGHUP)

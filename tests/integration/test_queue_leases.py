@@ -1,4 +1,5 @@
-"""Workers over HTTP: a partition is one worker's while its lease holds; nothing is lost, skipped or out of order."""
+"""Test workers over HTTP: a partition has one worker while its lease holds; nothing is lost, skipped or out of
+order."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from tests.integration.queue_site import Site, site
 
 
 class Talk(Site):
-    """To one application, with the clock of the server in our hands."""
+    """Connect to one application, with control of the server's clock."""
 
     def __init__(self, board: MessageBoard, http: aiohttp.ClientSession, url: str) -> None:
         super().__init__(board, http, url)
@@ -242,7 +243,7 @@ async def test_a_lease_that_runs_out_goes_to_nobody_while_its_last_outcome_is_re
         others: list[Any] = []
 
         def checked(*of: Any) -> Any:
-            """As another server, on which the lease has run out, leases the partition at this moment."""
+            """Another server, on which the lease has expired, leases the partition at this moment."""
             other = PostgresDatabase(database)
             other.execute("set lock_timeout = 100")
             later = LeaseMoment(talk.board.now_ns() + 3600 * 10**9, 1, random.Random(1))

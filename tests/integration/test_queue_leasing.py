@@ -1,4 +1,4 @@
-"""Workers without a store: fenced, bounded, in order; they end as they are asked to, and share with others."""
+"""Test workers without a store: fenced, bounded, in order; they end on request, and share with others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUICK = JobPace(drain_s=DEADLINE_S, poll_s=0.2, discover_s=0.5)
 
 
 class Hands:
-    """Workers of one application, each with a connection of its own."""
+    """Run workers of one application, each with its own connection."""
 
     def __init__(self, board: MessageBoard, source: MessageClient) -> None:
         self.board, self.source, self.pace = board, source, QUICK
@@ -41,7 +41,7 @@ class Hands:
         await self.source.post_many(queue, [(body, partition) for body in bodies], f"{queue}-{partition}-{bodies}")
 
     def start(self, job: Any, policy: Policy | None = None, **more: Any) -> LeaseWorker:  # people's own functions
-        """A worker that is at it."""
+        """Represent a running worker."""
         routes = Routing((RoutingRule("*", job, policy or Policy(retry_delay_s=0.05)),))
         caller = JobCaller(more.pop("concurrency", 50), more.pop("threads", 4))
         worker = LeaseWorker(self.source, routes, caller, None, "here", pace=self.pace, **more)
@@ -50,19 +50,19 @@ class Hands:
         return worker
 
     async def stop(self, worker: LeaseWorker) -> None:
-        """Politely; raises what it ended with."""
+        """Stop it gracefully, and raise its error."""
         stop, task = self.running.pop(id(worker))
         stop.set()
         async with asyncio.timeout(DEADLINE_S):
             await task
 
     async def ended(self, worker: LeaseWorker) -> None:
-        """By itself; raises what it ended with."""
+        """Wait until it ends on its own, and raise its error."""
         async with asyncio.timeout(DEADLINE_S):
             await self.running.pop(id(worker))[1]
 
     async def crash(self, worker: LeaseWorker) -> None:
-        """Without a word: its leases are left to run out."""
+        """Kill it silently: its leases expire."""
         worker.abort.set()
         await self.stop(worker)
 

@@ -1,4 +1,4 @@
-"""What an installation of the original qdo left: its tree in ZooKeeper, its status queue, its message server."""
+"""Test data of an installation of the original qdo: its tree in ZooKeeper, its status queue, its message server."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def seen(root: Path, count: int) -> list[str]:
 async def test_the_tree_of_the_layout_is_gone_on_from_beside_what_else_there_is(
     tmp_path: Path, zookeeper_server: ZooKeeper
 ) -> None:
-    """As written by other programs, in a ZooKeeper that others use, too."""
+    """Write it like other programs, in a ZooKeeper that others use, too."""
     board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
     chroot = f"/qdo-{fresh()}"
     async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
@@ -151,8 +151,8 @@ async def imported(root: Path) -> list[dict[str, str]]:
 
 @dataclass
 class OldServer:
-    """Of the calls of the original no more than a worker needs, and as it answered them: no streams, no lag, no keys
-    of posts, `since` inclusive, the last message told again though it is before `since`."""
+    """Serve only the original calls that a worker needs, with the original answers: no streams, no lag, no keys of
+    posts, `since` inclusive, the last message returned again although it is before `since`."""
 
     queues: dict[str, int] = field(default_factory=dict)
     messages: dict[tuple[str, int], list[dict[str, object]]] = field(default_factory=lambda: defaultdict(list))

@@ -1,4 +1,4 @@
-"""`headgate.queue`: posting and processing from programs of one's own, against a real server."""
+"""Test `headgate.queue`: posting and processing from Python programs, against a real server."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def test_whatever_a_job_fails_with_is_recorded(board: MessageBoard, url: s
 
     async def recorded() -> bool:
         read = lambda database, _: database.execute("select id from tried where failed > 0")  # noqa: E731
-        # A message that is tried again at once may have had all its attempts: then it is no longer among those.
+        # A message that is retried at once may have had all its attempts: then it is no longer in the list.
         given_up = [body for _, body in map(dead_letter, await bodies(board, DEAD_LETTERS))]
         return "y" in given_up and ("x" in given_up or bool(await board.look(read)))
 
@@ -197,7 +197,7 @@ async def test_asked_to_stop_the_job_ends_and_the_rest_is_anothers(url: str) -> 
 
 @pytest.mark.long
 async def test_a_long_job_keeps_its_lease(board: MessageBoard, url: str) -> None:
-    """The server's clock is the test's own, and passes the first end of the lease; it is renewed by the worker's."""
+    """The test controls the server's clock, which passes the first end of the lease; the worker's clock renews it."""
     seen, begun, may_end, now_ns = list[int](), asyncio.Event(), asyncio.Event(), time.time_ns()
     board.now_ns = lambda: now_ns
 
@@ -236,7 +236,7 @@ async def _later(board: MessageBoard, read_ms: Callable[[Database], int], than_m
 @pytest.mark.sampled
 @pytest.mark.parametrize("ending", [StopWorker("enough"), SystemExit(3), Stuck("eleven never ended")])
 async def test_a_job_that_ends_the_worker_has_not_failed(board: MessageBoard, url: str, ending: BaseException) -> None:
-    """What another job does meanwhile is finished and told; the message comes again."""
+    """Other jobs finish and report meanwhile; the message comes again."""
     busy, seen, done = asyncio.Event(), list[int](), list[str]()
 
     @job("ends", attempts=1)

@@ -1,4 +1,4 @@
-"""Messages as they are kept, on SQLite and on a real PostgreSQL: the same behaviour, one suite."""
+"""Test the storage of messages on SQLite and on a real PostgreSQL, with one suite."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_two_processes_on_one_database_keep_the_order_of_ids(url: str, boa
         seen: list[str] = []
 
         async def read() -> None:
-            """As a worker does: from where it was.  Nothing may appear behind it."""
+            """Read like a worker, from its position. Nothing may appear behind it."""
             while len(seen) < 200:
                 at = position_of(seen[-1]) if seen else START
                 page = [one.message_id for one in await board.read(q, 1, at, limit=50)]
@@ -293,7 +293,7 @@ async def test_a_server_with_too_many_writes_waiting_goes_on_with_its_upkeep(
     upkeep = asyncio.ensure_future(board.upkeep())
     async with asyncio.timeout(DEADLINE_S):
         await refused.wait()
-        # The refusal has reached the loop of purging once whatever else is ready has run.
+        # The purge loop has received the refusal after all other ready callbacks have run.
         await asyncio.wait([upkeep], timeout=0.05)
     assert not upkeep.done()
     await end(upkeep)
@@ -352,7 +352,7 @@ async def test_few_transactions_find_the_write_that_fails(board: MessageBoard, m
 async def test_a_post_to_a_queue_that_is_just_removed_is_answered(board: MessageBoard) -> None:
     q = await queue(board)
     await queue(board, "other")
-    # As another server leaves it between finding the queue and reserving ids.
+    # Another server leaves this state between finding the queue and reserving ids.
     await board._write(lambda database: database.execute("delete from lane where queue = ?", (q.id,)))
     async with asyncio.timeout(DEADLINE_S):
         gone, posted = await asyncio.gather(

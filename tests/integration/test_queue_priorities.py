@@ -1,4 +1,5 @@
-"""Priorities within a queue: posted in every way, processed by every kind of worker, replayed as they were."""
+"""Test priorities within a queue: posted in every way, processed by every kind of worker, replayed with their
+priority."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ from tests.waiting import until
 
 
 class Server(Site):
-    """Whose clock stands until it is put forward, with a queue `q` of three priorities."""
+    """Its clock stands still until it is advanced; it has a queue `q` of three priorities."""
 
     def __init__(self, board: MessageBoard, http: aiohttp.ClientSession, url: str) -> None:
         super().__init__(board, http, url)
@@ -47,7 +48,7 @@ class Server(Site):
         return [one["body"] for one in (await self.ask("GET", f"/q?partitions={partition}"))["messages"]]
 
     async def work(self, count: int, **options: Any) -> list[str]:
-        """What one worker over HTTP is given, one after another."""
+        """Return the messages that one worker over HTTP receives, in order."""
         lease = (await self.ask("POST", "/q/lease", json=options))["lease"]["lease"]
         found = list[str]()
         for _ in range(count):
@@ -195,7 +196,7 @@ async def test_a_lease_that_runs_out_is_over_for_all_of_its_partitions(server: S
 
 
 async def test_messages_of_one_id_are_told_apart_by_which_was_handed_out(server: Server) -> None:
-    """What is posted has ids of its own; what is put has the id that its producer wrote, here in two partitions."""
+    """A posted message gets an id; a message that is put has the id of its producer, here in two partitions."""
     batch = [{"body": said, "priority": said} for said in ("low", "high", "normal")]
     posted = (await server.ask("POST", "/q", 201, json={"messages": batch}))["messages"]
     low, high, normal = (one["key"] for one in posted)
@@ -289,14 +290,14 @@ async def test_posted_from_python_and_by_command_to_queues_that_are_made_for_it(
 
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[Server]:
-    """A server whose clock goes on."""
+    """Provide a server whose clock runs."""
     async with served(f"sqlite:///{tmp_path / 'messages.sqlite'}") as found:
         found.board.now_ns = __import__("time").time_ns
         yield found
 
 
 class Line:
-    """A job that waits to be let go on after its first message."""
+    """Run a job that waits for permission to continue after its first message."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -308,11 +309,11 @@ class Line:
 
 
 WANTED = ["low 0", "high 0", "high 1", "normal 0", "normal 1", "low 1"]
-"""What is processed where the first message came alone, and the others while its job ran."""
+"""Return the order of processing if the first message comes alone, and the others while its job runs."""
 
 
 async def posted_meanwhile(server: Server, line: Line) -> None:
-    """Messages come while a job runs; the highest is posted last."""
+    """Messages arrive while a job runs; the highest is posted last."""
     await server.post("low 0", priority="low")
     await until("the first is under way", lambda: line.seen == ["low 0"])
     await server.post("low 1", priority="low")

@@ -1,4 +1,5 @@
-"""Schedules: a message for each of their times, once, however many servers there are, and whatever they miss."""
+"""Test schedules: one message for each of their times, however many servers there are, and whichever times they
+miss."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ EACH_MINUTE = {"cron": "* * * * *", "body": "{time}"}
 
 
 class Server(Site):
-    """With the clock in our hands."""
+    """Control the clock."""
 
     def __init__(self, board: MessageBoard, http: aiohttp.ClientSession, url: str) -> None:
         super().__init__(board, http, url)
@@ -80,7 +81,7 @@ MISSED = [("once", minutes(31)), ("skip", []), ("all", minutes(*range(31, 56)))]
 async def test_times_that_passed_without_a_server(kept: str, server: Server, missed: str, posted: list[str]) -> None:
     await server.ask("PUT", "/q/schedules/tick", json={**EACH_MINUTE, "cron": "*/1 9 * * *", "missed": missed})
     async with served(kept) as other:
-        await other.at(minutes=25, seconds=30)  # 9:55:50, of which the last minute is not missed
+        await other.at(minutes=25, seconds=30)  # 9:55:50; the last minute does not count as missed
         assert await other.bodies() == (minutes(55) if missed == "skip" else posted)
         await other.at(minutes=26)
         assert len(await other.bodies()) == len(posted) + (2 if missed == "skip" else 1)

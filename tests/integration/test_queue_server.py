@@ -1,4 +1,4 @@
-"""The message API over real HTTP: what others' clients rely on, what they may do wrong, and what is ours."""
+"""Test the message API over real HTTP: what foreign clients rely on, their mistakes, and our extensions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers on real queues: a message server over HTTP, and a store."""
+"""Test workers on real queues: a message server over HTTP, and a store."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def hands(board: MessageBoard) -> AsyncIterator[QueueHarness]:
 
 
 class Log:
-    """A job that remembers."""
+    """Run a job that records its calls."""
 
     def __init__(self) -> None:
         self.bodies: list[str] = []
@@ -173,7 +173,7 @@ async def test_a_stale_owner_is_refused(hands: QueueHarness) -> None:
     async with store.session("one") as one, store.session("two") as two:
         (stale,) = await take(store, one, hands.app, [partition], "worker-1", pytest.fail)
         assert await take(store, two, hands.app, [partition], "worker-2", pytest.fail) == []
-        await hands.backend.revoke(one.lease)  # as when it ran out
+        await hands.backend.revoke(one.lease)  # as when it expired
         (fresh,) = await take(store, two, hands.app, [partition], "worker-2", pytest.fail)
         assert fresh.stored.epoch == stale.stored.epoch + 1
         done = make_id(7, 0, 0)
@@ -291,7 +291,7 @@ async def test_more_than_a_thousand_queues(hands: QueueHarness, board: MessageBo
 
 
 async def test_an_idle_worker_starts_at_once(hands: QueueHarness) -> None:
-    """Because it is told, whatever is left: it looks by itself once an hour."""
+    """It reacts to the notification: on its own, it checks once an hour."""
     hands.pace = dataclasses.replace(QUICK, idle_s=3600.0, poll_s=3600.0, discover_s=3600.0)
     await hands.source.create("q")
     log = Log()
@@ -390,7 +390,7 @@ async def test_a_message_given_up_is_a_dead_letter_and_the_hook_is_told(hands: Q
 async def test_a_dead_letter_that_another_worker_has_posted_already_is_there_once(
     hands: QueueHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It died before it could record that; who takes over cannot say the same of it, but need not."""
+    """It died before it could record that; its successor does not know it, but need not."""
     await hands.source.create("q")
     worker = hands.start(Log())
     message = Message("364875c74a9811e1919eb88d120c81de", "body", 1, "1327855340.4028359", "q")
@@ -643,7 +643,7 @@ async def test_a_lost_session_is_told_apart_from_a_death(hands: QueueHarness) ->
         await hands.until("it runs", lambda attempt=attempt: len(attempts) == attempt)
         await until("the store has it", handed, every_s=0.01)
         assert worker.sharing is not None
-        await hands.backend.revoke(worker.sharing.session.lease)  # as when it ran out
+        await hands.backend.revoke(worker.sharing.session.lease)  # as when it expired
     await hands.until("its own limit", lambda: worker.processor.figures.dead.labels("q")._value.get())
     ((letter, _),) = await dead_letters(hands)
     assert (letter.attempts, letter.lost, letter.died) == (2, 2, 0)
@@ -819,7 +819,7 @@ def process(message, context):
 
 
 def _leaves(store: Path) -> bool:
-    """Tell whether a worker says in its store, which is a file, that it is to stop."""
+    """Return whether a worker announces in its store, which is a file, that it is to stop."""
     with contextlib.closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as database:
         found = database.execute("select value from entry where path glob '*/workers/*'").fetchall()
     return any(b'"leaving":true' in value for (value,) in found)
@@ -963,13 +963,13 @@ def test_what_stands_behind_a_value_is_a_comment_and_quotes_keep_it(tmp_path: Pa
 
 
 def test_every_option_has_the_default_that_its_page_says(tmp_path: Path) -> None:
-    """The table is one declaration, what workers do without a word is another."""
+    """The table is one declaration; the implicit behaviour of workers is another."""
     (tmp_path / "worker.conf").write_text("")
     file = read_worker_file(tmp_path / "worker.conf", {})
     said = WorkerFile(file.path)
     for name in ("urls", "app_name", "root", "policy", "pace", "concurrency", "threads", "listen", "session_s"):
         wanted = getattr(said, name)
-        if name == "pace":  # a server that tells nobody is asked less often than in tests
+        if name == "pace":  # a server without notifications is polled less often than in tests
             wanted = dataclasses.replace(wanted, poll_s=5.0)
         assert getattr(file, name) == wanted, name
 

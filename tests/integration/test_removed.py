@@ -1,5 +1,5 @@
-"""Pipelines, queues and tenants that are removed or renamed while changes are in them: nothing runs on for nobody, and
-nothing is kept of what nobody has."""
+"""Test pipelines, queues and tenants that are removed or renamed while changes are in them: nothing keeps running,
+and no record stays of what no longer exists."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ HELD = (
 
 
 def pushed(repositories: Repositories, text: str) -> None:
-    """To the branch of the config project, past the gate."""
+    """Push to the branch of the config project, past the gate."""
     repositories.write("config", {"zuul.yaml": text})
     run_git("commit", "-q", "-m", "Configure", at=repositories.work("config"))
     run_git("push", "-q", "origin", "HEAD:master", at=repositories.work("config"))
 
 
 def left(backend: MemoryBackend, tenant: str, pipeline: str = "") -> Iterator[str]:
-    """Where anything is of the pipeline, or of the tenant."""
+    """Return the places with any record of the pipeline, or of the tenant."""
     map = Map()
     if pipeline:
         places = [map.tenant(tenant).pipeline(pipeline).path, map.events.tenant(tenant).pipelines(pipeline).path]
@@ -66,7 +66,7 @@ def left(backend: MemoryBackend, tenant: str, pipeline: str = "") -> Iterator[st
 
 
 async def held(running: Gate, repositories: Repositories, *topics: str, project: str = "code/api") -> list[str]:
-    """Approved changes whose jobs in the gate do not end; their commits."""
+    """Approve changes whose jobs in the gate do not end; return their commits."""
     running.runner.hold = asyncio.Event()
     commits = list[str]()
     for topic in topics:
@@ -87,7 +87,7 @@ async def lands(running: Gate, repositories: Repositories, topic: str, pipeline:
 
 
 async def noted(running: Gate, repositories: Repositories, commit: str, words: str) -> None:
-    """It is there once nothing is asked of the merger any more."""
+    """It is there once no merger request is left."""
     await running.until(lambda: not running.context.merges.open(running.context.mirror))
     assert words in await asyncio.to_thread(repositories.note, "code/api", commit)
 
@@ -143,7 +143,7 @@ async def test_a_pipeline_that_comes_back_begins_with_nothing(tmp_path: Path, re
         place, mirror = running.context.map.layout("example").record, running.context.mirror
         before = mirror.get(place.path)
         await asyncio.to_thread(pushed, repositories, PIPELINES)
-        await running.until(lambda: mirror.get(place.path) != before)  # another repository may be looked at sooner
+        await running.until(lambda: mirror.get(place.path) != before)  # another repository may be polled sooner
         await lands(running, repositories, "two")
 
 
@@ -180,7 +180,7 @@ async def test_a_renamed_queue_goes_on_with_the_builds_that_it_has(tmp_path: Pat
 
 
 class File:
-    """What whoever reads the tenant file finds."""
+    """Return what a reader of the tenant file finds."""
 
     text = TENANTS
 
@@ -279,6 +279,6 @@ async def test_a_tenant_that_goes_while_nobody_is_there(tmp_path: Path, reposito
 
 
 def kept(running: Gate, project: str) -> bool:
-    """Is its configuration?"""
+    """Return whether its configuration is read."""
     context = running.context
     return bool(context.mirror.under(context.map.config.cache(f"git.example/{project}").path))

@@ -1,4 +1,4 @@
-"""Jobs with `reuse`, with real merges and the history in a database."""
+"""Test jobs with `reuse`, with real merges and the history in a database."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_a_check_that_is_asked_for_again_runs_only_what_failed(
 
 
 async def in_gate(run: Gate, topic: str) -> None:
-    """Wait until its jobs are asked for."""
+    """Wait until its jobs are requested."""
     items = run.context.map.tenant("example").pipeline("gate").path
     found = f'"topic":"{topic}"'.encode()
     mirror = run.context.mirror

@@ -1,4 +1,4 @@
-"""Check that what cannot be handled leaves alone; nobody else leaves with it."""
+"""Test that a change that cannot be handled leaves alone, and no other change leaves with it."""
 
 from __future__ import annotations
 

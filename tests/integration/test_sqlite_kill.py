@@ -1,4 +1,4 @@
-"""Everything acknowledged is there after kill -9."""
+"""Test that every acknowledged write survives kill -9."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ asyncio.run(main())
 
 
 def killed_after(path: Path, lines: int) -> list[str]:
-    """What a writer had acknowledged when it was killed, some time after so many lines."""
+    """Return what a writer had acknowledged when it was killed, some time after so many lines."""
     process = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     acknowledged = [process.stdout.readline() for _ in range(lines)]

@@ -1,4 +1,4 @@
-"""What an SQLite store keeps in memory, and what it says of a file that cannot be read."""
+"""Test what an SQLite store keeps in memory, and its errors for unreadable files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole tree goes from one kind of store to another and is what it was; bad files lose nothing."""
+"""Test that the complete tree moves unchanged from one kind of store to another; bad files lose nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def fill(url: str) -> None:
 
 
 async def tree(url: str) -> list[tuple[str, bytes]]:
-    """List entries in the order of birth; numbered ones without their number."""
+    """List entries in order of creation; numbered ones without their number."""
     backend = await open_url(url)
     entries = await backend.list("")
     await backend.close()
@@ -196,7 +196,7 @@ def builds_of(root: Path) -> list[PastBuild]:
 
 @pytest.fixture
 def left_behind(tmp_path: Path) -> Path:
-    """Provide what a gate left that was killed at work."""
+    """Provide the state of a gate that was killed at work."""
     with tarfile.open(STATE) as packed:
         packed.extractall(tmp_path / "old", filter="data")
     return tmp_path / "old"

@@ -1,4 +1,5 @@
-"""The tenant file lives: tenants and projects come and go while everything runs, on every process of a fleet."""
+"""Test changes of the tenant file at run time: tenants and projects appear and disappear on every process of a
+fleet."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ ANOTHER = TENANTS + TENANTS.replace("name: example", "name: another").replace(" 
 
 
 class File:
-    """What whoever reads the tenant file finds."""
+    """Return what a reader of the tenant file finds."""
 
     def __init__(self) -> None:
         self.text = TENANTS

@@ -1,4 +1,5 @@
-"""One TLS for every server: what a command, the pages and the executors make of it, and certificates that change."""
+"""Test one TLS configuration for every server: commands, pages and executors use it, and changed certificates are
+loaded."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ Signer = tuple[x509.Name, ec.EllipticCurvePrivateKey]
 
 
 def authority(directory: Path) -> Signer:
-    """Whose certificate is in `ca.pem`."""
+    """The CA of its certificate is in `ca.pem`."""
     key = ec.generate_private_key(ec.SECP256R1())
     who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "an authority")])
     now = datetime.datetime.now(datetime.UTC)
@@ -55,7 +56,7 @@ def authority(directory: Path) -> Signer:
 
 
 def certificate(directory: Path, name: str = "gate.example", by: Signer | None = None) -> Tls:
-    """A new one, in the same files."""
+    """Create a new one, in the same files."""
     key = ec.generate_private_key(ec.SECP256R1())
     who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     issuer, signing = by or (who, key)
@@ -167,7 +168,7 @@ async def test_queue_clients_believe_the_authority_that_they_are_told_and_no_oth
 
 
 async def _command(at: Path, *words: str) -> tuple[int, str]:
-    """Exit status, and all that it says."""
+    """Return the exit status, and the output."""
     program = str(Path(sys.executable).with_name("headgate"))
     process = await asyncio.create_subprocess_exec(
         program, *words, cwd=at, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
@@ -178,7 +179,7 @@ async def _command(at: Path, *words: str) -> tuple[int, str]:
 
 
 def shown(certificates: ServerCertificates) -> bytes:
-    """The certificate of a handshake."""
+    """Return the certificate of a handshake."""
     theirs, ours = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE

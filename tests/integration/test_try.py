@@ -1,4 +1,4 @@
-"""`headgate try`: jobs run on work trees as they are."""
+"""Test `headgate try`: jobs run on unchanged work trees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests take turns in their share of the time: nobody's questions are answered before all of another's."""
+"""Test that requests take turns in their share of the time: no peer is served completely before another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COST_S = 0.02
 
 
 class Served:
-    """An application that spends the processor's time, and its answers."""
+    """Imitate an application that uses processor time, and record its answers."""
 
     def __init__(self, share: float = 0.5, cost_s: float = COST_S) -> None:
         self.turns = PeerTurns(share)

@@ -1,4 +1,4 @@
-"""A gate that an earlier release left in the middle of its work goes on under this one."""
+"""Test that a gate that an earlier release left in the middle of its work continues under this one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATES = sorted((Path(__file__).parents[1] / "releases").glob("state-*.tar.xz"))
 
 @asynccontextmanager
 async def started(root: Path) -> AsyncIterator[tuple[Process, str]]:
-    """Provide `headgate run` on what is in the directory, and the URL of its pages."""
+    """Run `headgate run` on the content of the directory, and provide the URL of its pages."""
     stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
     async with process(read(root / "headgate.conf"), stop) as whole:
         await add_everything(whole, bound.set_result)

@@ -1,4 +1,5 @@
-"""Many look on at once: each sees what there is, whenever they come and however they read, and the gate knows none."""
+"""Test many simultaneous viewers: each sees the current state, whenever it connects and however fast it reads, and
+the gate knows none."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ LARGE = b'"' + b"x" * 500_000 + b'"'
 
 @dataclass(slots=True)
 class Page:
-    """Build what a page makes of a stream, as its script does."""
+    """Build a page's state from a stream, like its script."""
 
     there: socket.socket
     gzip: bool = False
@@ -57,7 +58,7 @@ class Page:
     _unpacking: Any = field(default_factory=lambda: zlib.decompressobj(16 + zlib.MAX_WBITS))
 
     async def until(self, seen: Callable[[], bool]) -> None:
-        """Read until it is so."""
+        """Read until the condition holds."""
         async with asyncio.timeout(DEADLINE_S):
             while not seen():
                 said = await asyncio.get_running_loop().sock_recv(self.there, 1 << 16)
@@ -66,7 +67,7 @@ class Page:
                 self._take(said)
 
     async def ends(self) -> None:
-        """Read until there is no more."""
+        """Read until nothing is left."""
         async with asyncio.timeout(DEADLINE_S):
             while await asyncio.get_running_loop().sock_recv(self.there, 1 << 20):
                 pass
@@ -101,12 +102,12 @@ class Page:
             self.items = {name: self.items[name] for name in self.heads(self.status)}
 
     def heads(self, status: Any) -> list[str]:
-        """Return the names of the items that there are."""
+        """Return the names of the present items."""
         return list(status["heads"])
 
 
 class Seen:
-    """The other side: a porter, and who is gone."""
+    """Run the other side: a porter, and the viewers that have left."""
 
     def __init__(self) -> None:
         self.gone, self.lost, self.count = set[int](), 0, 0
@@ -202,7 +203,7 @@ async def test_a_process_that_stands_still_is_not_waited_for_and_told_the_latest
 
 
 async def looks_on(port: int, gzip: bool) -> Page:
-    """Ask for the stream of the crowd; return the page once the head of the answer has come."""
+    """Request the stream of the crowd; return the page once the headers of the answer have come."""
     loop, there = asyncio.get_running_loop(), socket.socket()
     there.setblocking(False)
     await loop.sock_connect(there, ("127.0.0.1", port))
@@ -217,7 +218,7 @@ async def looks_on(port: int, gzip: bool) -> Page:
 
 
 class Whole(Page):
-    """A page of the gate's status."""
+    """Open a page of the gate's status."""
 
     def heads(self, status: Any) -> list[str]:
         queues = (queue for pipeline in status["pipelines"] for queue in pipeline["change_queues"])
@@ -254,7 +255,7 @@ async def test_streams_of_the_gate_are_handed_out_by_another_process(tmp_path: P
 
 
 class CountingExecutor(ThreadPoolExecutor):
-    """Count the pieces of work that are handed to a thread."""
+    """Count the tasks that are handed to a thread."""
 
     count = 0
 
@@ -278,7 +279,7 @@ async def test_who_asks_again_and_again_is_given_the_same_bytes_and_costs_no_thr
 
 
 class CountingEstimates(Estimates):
-    """Count the statuses that are made: for each it is asked once which edition this is."""
+    """Count the statuses that are built: each determines its edition once."""
 
     made = 0
 
@@ -288,13 +289,13 @@ class CountingEstimates(Estimates):
 
 
 def timeless(items: dict[str, Any]) -> dict[str, Any]:
-    """Return items without what changes as time goes by."""
+    """Return items without members that change with time."""
     now = {"elapsed_time": None, "remaining_time": None}
     return {name: {**one, **now, "jobs": [job | now for job in one["jobs"]]} for name, one in items.items()}
 
 
 def polled(answer: httpx.Response) -> dict[str, Any]:
-    """Return the items that an answer tells of."""
+    """Return the items in an answer."""
     queues = (queue for pipeline in answer.json()["pipelines"] for queue in pipeline["change_queues"])
     return timeless({one["id"]: one for queue in queues for head in queue["heads"] for one in head})
 

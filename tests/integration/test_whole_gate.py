@@ -1,4 +1,4 @@
-"""The whole gate on real repositories, jobs aside."""
+"""Test the complete gate on real repositories, with simulated jobs."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ PAUSING = """
       jobs: [serves, uses]
 """
 SERVICE = {"port": 8080, "certificate": "x" * 100_000}
-"""More than goes into an event."""
+"""More than fits into an event."""
 
 
 async def test_a_job_is_paused_until_those_that_use_it_have_ended(tmp_path: Path, repositories: Repositories) -> None:
-    """On an executor with one place: what is paused takes none, or those that use it would never begin."""
+    """On an executor with one place, a paused build takes none; otherwise the jobs that use it would never start."""
     told: list[object] = []
 
     def serves(spec: BuildSpec, state: RepoState) -> BuildOutcome:
@@ -80,7 +80,7 @@ async def test_a_job_is_paused_until_those_that_use_it_have_ended(tmp_path: Path
 
 
 class Forgetful(MemoryBackend):
-    """Loses the first result that is asked for."""
+    """Lose the first requested result."""
 
     forgot = False
 
@@ -145,7 +145,7 @@ async def test_who_is_behind_a_build_that_is_going_to_fail_does_not_wait_for_its
 async def test_a_semaphore_with_resources_first_is_taken_by_the_executor(
     tmp_path: Path, repositories: Repositories
 ) -> None:
-    """Both builds are asked for, on an executor with one place; what waits for the semaphore takes none."""
+    """Both builds are requested, on an executor with one place; the one that waits for the semaphore takes none."""
     text = PIPELINES.replace("    run: jobs/unit\n", "    run: jobs/unit\n    semaphores: [SEMAPHORE]\n")
     text = text.replace("SEMAPHORE", "{name: printer, resources-first: true}")
     repositories.create(
@@ -237,7 +237,7 @@ PROVIDING = """
 
 
 class RecordingHistory(SqlHistory):
-    """Of what is recorded."""
+    """Return what is recorded."""
 
     def __init__(self, dburi: str) -> None:
         super().__init__(dburi)

@@ -1,4 +1,4 @@
-"""What goes over the wire to real servers, counted: single steps, and a whole item."""
+"""Test the requests over the wire to real servers: single steps, and a complete item."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ON_ZOOKEEPER = {
     "mirror of 200 requests, loaded": 16,
     "mirror of 200 requests, after a TCP drop": 10,
 }
-"""At most: who watches reads once or twice what a commit wrote, as its events come together or apart."""
+"""Upper bounds: a watcher reads a commit's writes once or twice, as its events come together or apart."""
 
 
 @pytest.mark.long

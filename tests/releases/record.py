@@ -1,7 +1,7 @@
-"""Record what a release leaves behind, for the test that the next one goes on with it.
+"""Record the state that a release leaves behind, for the test that the next one continues from it.
 
 `python -m tests.releases.record HEADGATE FILE.tar.xz` runs that `headgate`: one change lands, another one is approved,
-and in the middle of its build the process is killed.  FILE has settings, store, history, logs and git repositories.
+and in the middle of its build the process is killed. FILE has settings, store, history, logs and git repositories.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LANDED, WAITING = "greet", "wait"
 PROJECT = "app"
 DEADLINE_S = 60.0
 REDONE = ("git", "builds", "images")
-"""Of the state: what a process makes again when it is gone."""
+"""Parts of the state that a process creates again."""
 SETTINGS = """\
 [scheduler]
 tenant_config = tenants.yaml
@@ -53,7 +53,7 @@ CONFIG = """\
 - project: {name: app, gate: {jobs: [unit]}}
 """
 RECORDING = "recording"
-"""A file above the work directory while a state is recorded: then the change that waits does so until it is killed."""
+"""A file above the work directory while a state is recorded: then the waiting change waits until it is killed."""
 UNIT = f"""\
 #!/bin/sh
 echo "tested by the unit job"
@@ -105,7 +105,7 @@ def record(headgate: str, file: Path) -> None:
 
 
 def sleeping(root: Path) -> bool:
-    """Say whether the job of the change that waits has come to its sleep."""
+    """Return whether the job of the waiting change has reached its sleep."""
     return any("tested by the unit job" in log.read_text(errors="replace") for log in logs(root)[1:])
 
 

@@ -216,7 +216,7 @@ def _text(value: bytes) -> Any:
 
 
 def read(path: Path) -> Office:
-    """Return the office as it was left."""
+    """Return the recorded world."""
     found = json.loads(gzip.decompress(path.read_bytes()))
     entries = [
         Entry(path, value.encode() if isinstance(value, str) else base64.b64decode(value[0]), version, born, None)

@@ -27,8 +27,9 @@ SHARED, SHARED_FLOOD = (40, 12, 18, 28) if WORLDS > 1000 else (40,), 100
 and the one that finds the mutant."""
 COVERING = (1, 5, 14, 29, 18)
 SLOWER_MAX, SLOWER_MAX_S, HELD_MAX_S = 2.0, 5.0, 10.0
-"""Virtual; what a flood may add to the waiting of others: as long again, and the merges and builds that hostile changes
-already have, each of which takes up to a second.  A job that is tried ten times holds its place through all of them."""
+"""Virtual time that a flood may add to the waiting of others: as long again, and the merges and builds that hostile
+changes already have, each of which takes up to a second. A job that is tried ten times occupies its place through all
+of them."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))

@@ -42,7 +42,7 @@ def is_found(keeper: MakeKeeper) -> bool:
 
 
 class _Careless(UploadLife):
-    """Delete images of which machines are made."""
+    """Delete images that machines are made from."""
 
     async def _users(self, one: ImageUpload) -> int:
         return 0

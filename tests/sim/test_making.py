@@ -112,7 +112,7 @@ def test_a_launcher_that_forgets_what_is_in_error_is_found(monkeypatch: pytest.M
 @pytest.mark.sampled
 @pytest.mark.parametrize(("seed", "held"), [(2, 0), (25, 2)])
 def test_nobody_waits_for_ever_and_nobody_for_long_while_there_is_room(seed: int, held: int) -> None:
-    """Small requests keep coming, and now and then one for all that a project, or a provider, may have."""
+    """Small requests keep coming, and sometimes one for everything that a project, or a provider, may have."""
     assert CrowdSimulation(seed, held=held).run() > 40
 
 
@@ -203,7 +203,7 @@ def over_at_once(of: Callable[[Fate, MadeNode], MadeNode]) -> Callable[[Fate, Ma
 
 @pytest.mark.mutant
 def test_a_launcher_that_gives_a_slot_away_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treat every slot as if it were one whose label is reused."""
+    """Treat every slot as if its label had `reuse`."""
 
     def used(self: Fate, node: MadeNode) -> MadeNode:
         after = replace(node, request="", node="", build="", project="")
@@ -218,7 +218,7 @@ ZONED = ("small", "deep", "high", "both")
 
 @pytest.mark.long
 def test_builds_go_to_executors_that_reach_their_machines_and_no_executor_reaches_two_zones() -> None:
-    """Of a label with machines in two zones, either machine will do."""
+    """For a label with machines in two zones, take either machine."""
     runs = [MakingSimulation(seed, labels=ZONED, faults=CloudFaults()) for seed in range(2)]
     for run in runs:
         results = run.run()

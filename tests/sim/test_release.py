@@ -1,4 +1,4 @@
-"""Test that the work which the last release left unfinished is taken up, and brought to its end."""
+"""Test that work that the last release left unfinished is continued and completed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Builds that stand for others, under the simulator: what lands has for each of its jobs one that passed on exactly the
-inputs that it would be given; and proof that the simulator would notice."""
+"""Test reused builds in the simulator: a landed change has for each of its jobs a build that passed on exactly its
+inputs, and the simulator would notice any other."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from headgate.testing.sim.kinds import SimKind
 from headgate.testing.sim.simulation import Simulation, prepare
 
 SHOWN = range(12)
-"""Seeds; in some of their worlds builds stand for others."""
+"""Seeds; in some of their worlds builds are reused."""
 SEEDS = int(os.environ.get("SIM_SEEDS", "200"))
 
 
 def played(*seeds: int) -> tuple[int, int]:
-    """Return how many builds stood for others, and how many were carried over a reset."""
+    """Return how many builds were reused, and how many were carried over a reset."""
     worlds = list(tidily(partial(lambda seed: Simulation(seed, reusing=True).run(), seed) for seed in seeds))
     return sum(world.reused for world in worlds), sum(world.carried for world in worlds)
 
@@ -135,8 +135,8 @@ MUTANTS: dict[Mutant, range] = {
     what_does_not_go_on_is_cancelled_later: range(1553, 1554),
     the_end_of_what_goes_on_is_not_heard: range(284, 285),
 }
-"""Each with worlds of which one finds it.  With `SIM_SEEDS` of more than 1,000, as `make soak` has it, each is looked
-for in all worlds, which says where these are once the simulator has changed."""
+"""Each mutant with worlds of which one finds it. With `SIM_SEEDS` of more than 1,000, as in `make soak`, each is
+searched for in all worlds, which shows where these are once the simulator has changed."""
 
 
 @pytest.mark.mutant

@@ -1,4 +1,4 @@
-"""Test many random schedules and deaths, and that the simulator finds defects."""
+"""Test many random schedules and crashes, and that the simulator finds defects."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def an_approval_is_asked_for_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_server_does_not_hold_the_approval(patch: pytest.MonkeyPatch) -> None:
-    """Land without the approval: it may go between the gate's last look and the push."""
+    """Land without the approval: it may be withdrawn between the gate's last check and the push."""
     patch.setattr(landings, "needs_approval", lambda item, change, pipeline: False)
 
 
@@ -108,7 +108,7 @@ def a_closed_gate_lands(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_server_does_not_hold_what_people_say(patch: pytest.MonkeyPatch) -> None:
-    """Land without what people said: it may be taken back between the gate's last look and the push."""
+    """Land without the votes: they may be withdrawn between the gate's last check and the push."""
     patch.setattr(landings, "leases", lambda *asked: ())
     patch.setattr(landings, "heeds_vetoes", lambda *asked: False)
 
@@ -290,7 +290,7 @@ def what_runs_after_a_landing_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_part_is_taken_for_the_whole(patch: pytest.MonkeyPatch) -> None:
-    """Regard a change as landed once the first repository has it, without a look at the others."""
+    """Regard a change as landed once the first repository has it, without a check of the others."""
     real = landings.landed
 
     def whole(queue: Any, item: Any, answer: Any, world: Any, asked: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Many changes through one gate: nothing grows with their number but what is to be kept."""
+"""Test many changes in one gate: only intended data grows with their number."""

@@ -1,4 +1,4 @@
-"""`make soak`: a thousand changes, or as many as are asked for."""
+"""Run `make soak`: a thousand changes, or the given number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes through `headgate run`, and what the process and its directories hold meanwhile."""
+"""Run changes through `headgate run`, and measure the resources of the process and its directories."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ CONFIG = """
 BATCH = 10
 """Changes proposed at a time."""
 LAND_S = 300.0
-"""For a batch, on a busy machine."""
+"""Time limit for a batch, on a busy machine."""
 
 
 class Sample(NamedTuple):
-    """What there is after so many changes."""
+    """Hold the resources after this many changes."""
 
     changes: int
     descriptors: int
@@ -50,7 +50,7 @@ class Sample(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """How much of each there may be more, after the first quarter, and per change."""
+    """Permitted growth of each resource, after the first quarter, and per change."""
 
     at_once: int
     per_change: float
@@ -78,7 +78,7 @@ class Soak:
         self.landed = 0
 
     def run(self, changes: int, every: int) -> list[Sample]:
-        """Samples, one after `every` changes."""
+        """Return samples, one after `every` changes."""
         self.headgate.start()
         try:
             samples = [self._sample()]
@@ -131,7 +131,7 @@ def table(samples: Sequence[Sample]) -> str:
 
 
 def grown(samples: Sequence[Sample]) -> list[str]:
-    """What there is more of than may be."""
+    """Return the resources that grow more than permitted."""
     early = samples[max(1, len(samples) // 4)]
     found = []
     for name, allowed in zip(Sample._fields[1:], ALLOWED[1:], strict=True):

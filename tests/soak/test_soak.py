@@ -1,4 +1,4 @@
-"""A short soak: descriptors, threads and packs do not grow with the number of changes."""
+"""Test a short soak: descriptors, threads and packs do not grow with the number of changes."""
 
 from __future__ import annotations
 

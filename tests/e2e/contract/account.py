@@ -1,6 +1,7 @@
-"""Another user of this machine, as nodes have one: made where root runs the tests, else it is this one.
+"""Provide another user of this machine, as nodes have one.
 
-Beside it is one that it may become through sudo, and nobody else: what a killed run leaves of the two opens nothing.
+It is created if root runs the tests; otherwise it is the current user. Beside it is a user that only it may become,
+through sudo. Neither grants access if a run that was killed leaves them behind.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from pathlib import Path
 SYSTEM_PYTHON = "/usr/bin:/usr/local/bin"
 RULES = Path("/etc/sudoers.d")
 RULE = "hg-node-"
-"""Begins the names of our users and of the files with what they may."""
+"""Prefix of the names of our users, and of the files with their rights."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """`python` is one that this user may run; `becomes` whom they may become; empty: nobody, as there is no sudo."""
+    """`python` is one that this user may run; `becomes` names the user that it may become; empty: none, because sudo
+    is missing."""
 
     name: str
     home: Path
@@ -30,7 +32,7 @@ class Account:
     becomes: str = ""
 
     def let_in(self, public_key: str) -> None:
-        """Add a line to who may log in as this user."""
+        """Add a line to the authorized keys of this user."""
         file = self.home / ".ssh/authorized_keys"
         file.parent.mkdir(mode=0o700, exist_ok=True)
         with open(file, "a") as keys:
@@ -41,7 +43,7 @@ class Account:
 
 @contextmanager
 def account(root: Path) -> Iterator[Account | None]:
-    """None where there can be none: then tests log in as who runs them."""
+    """Return None if no user can be created: then tests log in as the user who runs them."""
     python = shutil.which("python3", path=SYSTEM_PYTHON)
     if os.geteuid() != 0 or not shutil.which("useradd") or not sys.platform.startswith("linux") or not python:
         yield None
@@ -67,7 +69,7 @@ def _user(name: str, home: Path) -> Iterator[None]:
 
 @contextmanager
 def _other(name: str, home: Path) -> Iterator[str]:
-    """The name of one that `name` may become; empty without sudo."""
+    """Return the name of a user that `name` may become; empty without sudo."""
     if not shutil.which("sudo") or not RULES.is_dir():
         yield ""
         return
@@ -87,7 +89,7 @@ def _other(name: str, home: Path) -> Iterator[str]:
 
 
 def _tidy(name: str) -> None:
-    """Remove what tests that were ended left of this user, or of an earlier one with the same number."""
+    """Remove the remains of interrupted tests of this user, or of an earlier one with the same number."""
     for file in Path("/tmp").glob("headgate-*"):
         with suppress(FileNotFoundError, KeyError):
             if file.is_file() and file.owner() == name:

@@ -1,5 +1,5 @@
-"""Kinds of machines on which the promises are tried: this one, in the sandbox, one that is reached over ssh, as another
-user, and a container."""
+"""Provide the kinds of machines on which the promises are tested: this one, in the sandbox; one over ssh, as another
+user; and a container."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def user_of_nodes() -> Iterator[Account | None]:
 
 @pytest.fixture
 def far(tmp_path: Path, user_of_nodes: Account | None) -> Iterator[Stage]:
-    """With a machine that is reached over ssh."""
+    """Use a machine that is reached over ssh."""
     if program() is None:
         pytest.skip(SSHD_MISSING)
     lab = Lab(tmp_path / "lab")
@@ -55,7 +55,7 @@ def far(tmp_path: Path, user_of_nodes: Account | None) -> Iterator[Stage]:
 
 @pytest.fixture
 def contained(tmp_path: Path, images: Images) -> Stage:
-    """With a container as its machine."""
+    """Use a container as machine."""
     return Stage(tmp_path, images=images)
 
 

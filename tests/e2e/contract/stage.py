@@ -1,4 +1,4 @@
-"""A project with a base job of its own, as sites have them, and one machine for its playbooks."""
+"""Provide a project with its own base job, as sites have them, and one machine for its playbooks."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NODES = Nodeset(nodes=(Node(("one",), "any"),), groups=(NodeGroup("web", ("one",
 
 
 class Stage:
-    """With a `lab` the machine is reached over ssh, as its `user` or, without one, as this; with `images` it is a
-    container; else it is this one."""
+    """With a `lab` the machine is reached over ssh, as its `user` or, without one, as the current user; with `images`
+    it is a container; else it is this one."""
 
     def __init__(
         self, root: Path, lab: Lab | None = None, port: int = 0, user: Account | None = None,
@@ -40,11 +40,11 @@ class Stage:
 
     @property
     def home(self) -> Path:
-        """Of who logs in to the machine that is reached over ssh."""
+        """The home directory of the user on the machine that is reached over ssh."""
         return self.user.home if self.user else Path.home()
 
     def as_this_user(self) -> None:
-        """Log in as who runs the tests."""
+        """Log in as the user who runs the tests."""
         if self.lab is not None:
             self.hosts["one"] |= self.lab.properties(int(self.hosts["one"]["ansible_port"]))
 
@@ -59,7 +59,7 @@ class Stage:
         return self.lab is None and self.images is None
 
     def nodes(self, **spec: Any) -> dict[str, Any]:
-        """Return what a build on the machine is started with."""
+        """Return the settings of a build on the machine."""
         hosts = {"hosts": self.hosts} if self.hosts else {}
         image = {"image": self.images.system} if self.images else {}
         return {"nodeset": NODES, "spec": {**hosts, **spec}, **image}
@@ -77,11 +77,11 @@ class Stage:
         return replace(self.bench.script(name, text), trusted=trusted, **more)
 
     def file(self, name: str, text: str) -> None:
-        """Of the project."""
+        """Files of the project."""
         self.bench.script(name, text)
 
     async def build(self, *, spec: dict[str, Any] | None = None, **job: Any) -> BuildOutcome:
-        """Of a job that succeeds."""
+        """Return the log of a job that succeeds."""
         async with asyncio.timeout(DEADLINE_S):
             outcome = await self.bench.start(**self.nodes(**(spec or {})), **job)
         assert outcome.result == "SUCCESS", f"{outcome.error}\n{self.log}"

@@ -1,4 +1,5 @@
-"""Accounts of a container, which tasks become without programs of the image, and what a playbook leaves behind."""
+"""Test accounts of a container, which tasks become without programs of the image, and the files that a playbook
+leaves."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ FINDS = """
 
 @pytest.mark.long
 async def test_what_a_playbook_leaves_on_a_machine(stage: Stage) -> None:
-    """Where that is a machine of its own all of it stays; elsewhere files in the home do."""
+    """On a separate machine all of it stays; elsewhere only files in the home do."""
     await stage.build(run=(stage.book("leaves.yaml", LEAVES), stage.book("finds.yaml", FINDS)))
     there = ("in tmp", "runs on") if stage.is_far else ("not in tmp", "ended")
     for line in ("kept", "in home", *there):

@@ -1,4 +1,5 @@
-"""A base job as sites have it: sources onto the node before the job, logs off it afterwards, whatever the job did."""
+"""Test a typical base job: sources are copied to the node before the job, and logs are fetched afterwards, whatever
+the result."""
 
 from __future__ import annotations
 
@@ -107,14 +108,14 @@ PLACE = f"headgate-contract-{os.getpid()}"
 
 @pytest.fixture
 def place(stage: Stage) -> Iterator[str]:
-    """Below the home directory of the node's user, who may be this one."""
+    """Below the home directory of the node's user, who may be the current one."""
     yield PLACE
     shutil.rmtree(stage.home / PLACE, ignore_errors=True)
 
 
 @pytest.mark.long
 async def test_a_job_with_a_base_job_does_what_it_says(stage: Stage, place: str) -> None:
-    trusted = not stage.is_here  # here a home is for playbooks that are trusted alike
+    trusted = not stage.is_here  # here playbooks with the same trust share a home
     for name, text in (("prepares", PREPARES), ("starts", STARTS)):
         stage.file(f"roles/{name}/tasks/main.yaml", text.replace("PLACE", place))
     stage.file("roles/starts/handlers/main.yaml", HANDLERS)
@@ -149,7 +150,7 @@ async def test_a_job_with_a_base_job_does_what_it_says(stage: Stage, place: str)
 
 @pytest.mark.long
 async def test_whoever_uploads_the_logs_has_the_log_among_them_as_a_file(tmp_path: Path) -> None:
-    """Upload as roles do that copy links as links, and as those do that compress what they upload."""
+    """Upload like roles that copy links as links, and like roles that compress the files."""
     stage = Stage(tmp_path)
     says = "- hosts: localhost\n  gather_facts: false\n  tasks: [{name: of_run, debug: {}}]\n"
     post = stage.book("upload.yaml", UPLOAD, trusted=True), stage.book("uploaded", UPLOADED)

@@ -1,4 +1,4 @@
-"""What commands print on a machine is in the log while they run, and nobody else there can read it."""
+"""Test that output of commands on a machine is in the log while they run, and nobody else there can read it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TALKS = """
 
 def modes_of_streams(owner: str) -> Iterator[int]:
     for file in Path("/tmp").glob("headgate-*"):
-        with suppress(FileNotFoundError, KeyError):  # another test's
+        with suppress(FileNotFoundError, KeyError):  # of another test
             if file.is_file() and file.owner() == owner:
                 yield stat.S_IMODE(file.stat().st_mode)
 

@@ -1,4 +1,5 @@
-"""What a playbook sets with `cacheable` is there in those after it, whatever their trust, and as no more than it is."""
+"""Test that facts set with `cacheable` reach later playbooks of any trust, with no more rights than they should
+have."""
 
 from __future__ import annotations
 

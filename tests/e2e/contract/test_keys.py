@@ -1,4 +1,4 @@
-"""Keys: the operator's opens the machines, a build's own may take its place, and neither can be read by a playbook."""
+"""Test keys: the operator's opens the machines, a build's own may replace it, and no playbook can read either."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test what is kept of a build for people and for programs: lines with task, host and item, and the same as JSON."""
+"""Test the stored output of a build for people and programs: lines with task, host and item, and the same as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of what holds on which machine names the tests that try it, and every test that tries a machine."""
+"""Test that the table of promises names the tests that check them, and every test that uses a machine."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/write-jobs.md"
 KINDS_OF = {"stage": {0, 1, 2}, "far": {1}, "contained": {2}}
-"""Fixture -> the columns that it stands for: the executor, ssh, a container."""
+"""Fixture -> the columns that it covers: the executor, ssh, a container."""
 
 
 def rows() -> Iterator[tuple[list[str], list[str]]]:
-    """What each row says of the kinds of machines, and its tests."""
+    """Return the cells of each row, and its tests."""
     table = PAGE.read_text().split("### What holds on which machine")[1].split("###")[0]
     for line in table.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -21,7 +21,7 @@ def rows() -> Iterator[tuple[list[str], list[str]]]:
 
 
 def tried() -> dict[str, tuple[set[int], bool]]:
-    """Test -> the kinds of machines it runs on, and whether it tells them apart."""
+    """Return test -> the kinds of machines that it runs on, and whether it distinguishes them."""
     found = {}
     for file in Path(__file__).parent.glob("test_*.py"):
         for node in ast.parse(file.read_text()).body:

@@ -1,5 +1,5 @@
-"""Sources go onto a machine and logs come off it with `synchronize`, and a key of the build's own lets it in: with the
-collection ansible.posix, in an environment of Ansible 9."""
+"""Test that `synchronize` copies sources to a machine and logs back, and that a key of the build's own gives access,
+with the collection ansible.posix, in an environment of Ansible 9."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.integration.builds.bench import Copies
 from .stage import Stage
 
 HOME = "/root"
-"""Of the user of a container."""
+"""The home directory of a container's user."""
 
 PREPARE = """
 - hosts: localhost
@@ -82,7 +82,7 @@ COLLECT = """
 
 
 class Sharing(Copies):
-    """A checkout that shares objects, as those of repositories do."""
+    """Provide a checkout that shares objects, like those of repositories."""
 
     async def checkout(
         self, state: RepoState, project: str, branch: str, dest: Path, *, speculative: bool = True, files: bool = True

@@ -1,4 +1,4 @@
-"""Test what every playbook is told, trusted or not: the names that roles use without looking."""
+"""Test the variables that every playbook receives, trusted or not: names that roles use without a check."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ NODEPOOL = [
     "provider", "public_ipv4", "public_ipv6", "region", "slot",
 ]  # fmt: skip
 TEXTS = ["1.10", "yes", "2026-01-01", "", "~", "=", "1e3", "0x1f", "1_0", "-", ".inf"]
-"""That look like something else to YAML."""
+"""Strings that look like other types in YAML."""
 
 
 @pytest.mark.long
@@ -105,8 +105,8 @@ async def test_every_playbook_is_told_of_its_machines_its_build_and_itself(stage
 
 @pytest.mark.long
 async def test_what_a_job_says_of_facts_reaches_playbooks_that_have_more_rights(stage: Stage) -> None:
-    """Say it as `{{ ansible_user_dir }}/zuul-output`, which base jobs and their children say; not of the executor
-    itself, where each kind of playbook has a home of its own."""
+    """The variable is `{{ ansible_user_dir }}/zuul-output`, as base jobs and their children write it; it does not
+    name the executor itself, where each kind of playbook has its own home."""
     play = """
 - hosts: all
   tasks: [{debug: {msg: "{{ out | default('nothing') }} for {{ ansible_user_dir }}/out; {{ later | default('-') }}"}}]
@@ -120,8 +120,8 @@ async def test_what_a_job_says_of_facts_reaches_playbooks_that_have_more_rights(
 
 @pytest.mark.long
 async def test_variables_of_the_job_are_there_beside_those_of_a_playbook(stage: Stage) -> None:
-    """A playbook's own variable of the same name does not hide the job's.  A playbook with more rights evaluates no
-    template of the job, not even when it shows all that it knows of a host."""
+    """A playbook's own variable of the same name does not hide the job's. A playbook with more rights evaluates no
+    template of the job, not even when it prints all variables of a host."""
     play = """
 - hosts: all
   gather_facts: false
@@ -185,7 +185,7 @@ def test_a_machine_that_is_made_says_whether_the_next_build_has_it_too() -> None
 
 
 def test_where_python_is_may_be_said_for_all_machines_or_for_a_group() -> None:
-    """Show that nothing of a machine says it then, as what is said of a machine stands above both."""
+    """Variables of the machine do not decide this, because variables of the machine override both."""
     told = {"ansible_python_interpreter": "/opt/python"}
     hosts = {"one": {"ansible_host": "192.0.2.1"}, "two": {"ansible_host": "192.0.2.2"}}
     nodeset = Nodeset(groups=(NodeGroup("web", ("one", "gone")),))
@@ -201,7 +201,7 @@ def test_where_python_is_may_be_said_for_all_machines_or_for_a_group() -> None:
 
 
 def test_what_is_ahead_is_told_by_the_names_of_its_forge() -> None:
-    """`change` is a number where changes have some, and `patchset` too, as of the change itself."""
+    """`change` and `patchset` are numbers on forges with numbered changes, as for the change itself."""
     pull = MergeItem("a", "github.com/acme/lib", "hub", "main", "refs/pull/12/head", "1" * 40, number="12", url="u:12")
     review = replace(pull, item="b", ref="refs/changes/11/4711/3", number="4711", patchset="3", topic="big")
     plain = MergeItem("c", "acme/lib", "local", "main", "refs/for/main/mend", "2" * 40, topic="mend")

@@ -1,4 +1,4 @@
-"""A reporter of a new kind: each report is a line of a file."""
+"""Provide a reporter of a new kind: each report is a line of a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Endpoints of a new kind: projects of a tenant whose names begin with some letters, and one project read again."""
+"""Provide endpoints of a new kind: projects of a tenant by prefix, and a new read of one project."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class RollShape(msgspec.Struct, frozen=True, kw_only=True):
 
     projects: tuple[str, ...]
     more: bool
-    """Whether there are more than are shown."""
+    """Whether there are more projects than shown."""
 
 
 @get("/api/tenant/{tenant:str}/roll/{begins:str}")
 async def roll(site: Site, tenant: str, begins: str) -> RollShape:
-    """Return the projects whose names begin so. Headgate only."""
+    """Return the projects whose names have this prefix. Headgate only."""
     projects = site.tenant(tenant).tenant.projects
     found = sorted(one.name for one in projects if one.name.startswith(begins))
     return RollShape(projects=tuple(found[:SHOWN_MAX]), more=len(found) > SHOWN_MAX)
@@ -39,9 +39,9 @@ class ForRoll(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @post("/api/tenant/{tenant:str}/roll", opt={"permission": PERMISSION})
 async def call(site: Site, request: HttpRequest, tenant: str, data: JSONBody[ForRoll]) -> bool:
-    """Have the configuration of a project read again. Headgate only."""
+    """Request a new read of a project's configuration. Headgate only."""
     site.allow(request, tenant, PERMISSION)
-    work = partial(site.reread, tenant, (data.project,))  # takes `besides`, and writes it with the request
+    work = partial(site.reread, tenant, (data.project,))  # accepts `besides`, and writes it with the request
     await Hand(site, request, "call", tenant, data.project, data.reason).does(work)
     return True
 

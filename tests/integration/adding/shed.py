@@ -1,6 +1,6 @@
-"""A driver of machines of a new kind: a shed with benches, each of which a file says who has it.
+"""Provide a driver of machines of a new kind: a shed with benches, each of which has a file with its user.
 
-Like every driver it keeps nothing itself: the files are what was made, with their tags.
+Like every driver, it keeps no state itself: the files are the machines, with their tags.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A store of a new kind: a tree in memory that is written into one file after every commit, and read when it is opened.
+"""Provide a store of a new kind: a tree in memory that is written into one file after every commit.
 
-A real one would not write all of it each time.  What has a lease is not written: nobody's lease outlives the process.
+A real store would not write everything each time. Entries with a lease are not written, because no lease outlives the
+process.
 """
 
 from __future__ import annotations

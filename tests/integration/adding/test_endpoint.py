@@ -1,4 +1,4 @@
-"""An endpoint is a module and its name in a list: `docs/how-to/add/an-endpoint.md`."""
+"""Test that an endpoint is a module and its name in a list: `docs/how-to/add/an-endpoint.md`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def token(**claims: Any) -> dict[str, str]:
 
 
 def access() -> Access:
-    """Return who may do what: the operator, and people whose tokens say their groups."""
+    """Return the access rules: the operator, and people with groups in their tokens."""
     file = parse_tenant_file(FILE, "tenants.yaml", {"local": Connection("local", "git.example")})
     said = {"issuer_id": "issuer", "client_id": "headgate", "secret": SECRET}
     realm = Realm(authenticator("ours", said, Path("headgate.conf")), "realm")

@@ -1,4 +1,5 @@
-"""An attribute of jobs is two rows, a field and the code that acts on it: `docs/how-to/add/a-job-attribute.md`."""
+"""Test that an attribute of jobs is two rows, a field and the code that uses it:
+`docs/how-to/add/a-job-attribute.md`."""
 
 from __future__ import annotations
 
@@ -27,11 +28,11 @@ class TimedJob(FrozenJob, frozen=True, omit_defaults=True):
 
 @pytest.fixture(autouse=True)
 def row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the rows, and the field."""
+    """Add the rows, and the field."""
     monkeypatch.setitem(JOB, "quiet", JobKey(count(0, 600), "0", "seconds of silence after it", field="quiet_s"))
     monkeypatch.setitem(describe._RENAMED, "quiet_s", "quiet")
     monkeypatch.setattr(model, "FrozenJob", TimedJob)
-    monkeypatch.setattr(mix, "EXECUTION", EXECUTION | {"quiet"})  # made of the rows when it is imported
+    monkeypatch.setattr(mix, "EXECUTION", EXECUTION | {"quiet"})  # derived from the rows at import
 
 
 def laid_out(app: str) -> Layout:

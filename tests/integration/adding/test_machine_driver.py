@@ -1,4 +1,4 @@
-"""A driver of machines is a module and two rows: `docs/how-to/add/a-driver-of-machines.md`."""
+"""Test that a driver of machines is a module and two rows: `docs/how-to/add/a-driver-of-machines.md`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS = "[connection sky]\ndriver = shed\n"
 
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the two rows that a new driver is."""
+    """Add the two rows of a new driver."""
     row = CloudDriver(
         f"{__package__}.shed",
         {"place": ConnectionOption("path", "", "where it is.")},
@@ -40,7 +40,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CLOUDS, "shed", row)
     tools = StanzaKey(words("hammer", "saw"), "hammer")
     monkeypatch.setitem(NODE_DRIVERS, "shed", NodeDriver(OWN, IMAGE, FLAVOR, {**LABEL, "tool": tools}, refuses=True))
-    known = dict(OPTIONS["connection *"])  # made of the rows when it is imported
+    known = dict(OPTIONS["connection *"])  # derived from the rows at import
     monkeypatch.setitem(OPTIONS, "connection *", known)
     add(known, "shed", settings_of("shed"))
     known["driver"] = known["driver"]._replace(kind=f"{known['driver'].kind},shed")
@@ -58,7 +58,7 @@ def node(name: str) -> MachineSpec:
 
 async def test_one_machine_is_made_for_a_node_however_often_it_is_asked_for(tmp_path: Path) -> None:
     first = await shed(tmp_path).advance(node("a"), {})
-    again = await shed(tmp_path).advance(node("a"), {})  # the answer was lost, and the launcher began anew
+    again = await shed(tmp_path).advance(node("a"), {})  # the answer was lost, and the launcher started again
     assert isinstance(first, Made) and first == again
     await shed(tmp_path).advance(node("b"), {})
     with pytest.raises(OverQuota, match="benches"):

@@ -1,4 +1,4 @@
-"""A metric of the whole system is a row: `docs/how-to/add/a-metric.md`."""
+"""Test that a metric of the system is a row: `docs/how-to/add/a-metric.md`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reporter is a module and three rows: `docs/how-to/add/a-reporter.md`."""
+"""Test that a reporter is a module and three rows: `docs/how-to/add/a-reporter.md`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SETTINGS = "[connection hall]\ndriver = notebook\n"
 
 @pytest.fixture(autouse=True)
 def rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the three rows that a new driver is."""
+    """Add the three rows of a new driver."""
     row = ReporterDriver(
         f"{__package__}.notebook",
         {"file": ConnectionOption("text", "", "where lines are written.")},
@@ -47,7 +47,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(REPORTERS, "notebook", row)
     monkeypatch.setitem(DRIVERS, "notebook", Driver(None, None, {"heading": StanzaKey(text)}, posts=True))
     monkeypatch.setitem(CONSUMERS, "notebook reporter", {__package__: "heading"})
-    known = dict(OPTIONS["connection *"])  # made of the rows when it is imported
+    known = dict(OPTIONS["connection *"])  # derived from the rows at import
     monkeypatch.setitem(OPTIONS, "connection *", known)
     add(known, "notebook", row.settings)
     known["driver"] = known["driver"]._replace(kind=f"{known['driver'].kind},notebook")

@@ -1,4 +1,4 @@
-"""A store is a module and a row, and does what every store does: `docs/how-to/add/a-store.md`."""
+"""Test that a store is a module and a row, and behaves like every store: `docs/how-to/add/a-store.md`."""
 
 from __future__ import annotations
 

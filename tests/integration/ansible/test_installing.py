@@ -1,4 +1,5 @@
-"""Environments are made whole or not at all, whoever dies meanwhile and however many make them; no network is asked."""
+"""Test that environments are installed completely or not at all, despite crashes and simultaneous installations, and
+without network access."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def here(tmp_path: Path, house: Wheelhouse) -> Environments:
 
 
 def said(environments: Environments, house: Wheelhouse, version: str = "9") -> list[str]:
-    """What people are told when it is installed."""
+    """Return the output of the installation."""
     lines = list[str]()
     found = install(environments, version, say=lines.append, wheels=house.files)
     assert found.current and found.mark.version == version
@@ -123,7 +124,7 @@ def test_without_a_network_it_says_how_to_do_without(
 
 @contextmanager
 def silent_index() -> Iterator[tuple[str, socket.socket, ExitStack]]:
-    """Takes connections and answers nothing until the stack is closed."""
+    """Accept connections and answer nothing until the stack is closed."""
     with ExitStack() as closing, socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()

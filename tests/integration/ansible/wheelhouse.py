@@ -1,4 +1,4 @@
-"""A directory of packages that stand for those of a version of Ansible, and the list that names them."""
+"""Provide a directory of packages in place of those of an Ansible version, and the list that names them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ print("stand-in {version}", sys.prefix)
 
 
 class Wheelhouse:
-    """Its one package is called ansible-core and has one program, ansible-playbook."""
+    """The only package is called ansible-core and has one program, ansible-playbook."""
 
     def __init__(self, root: Path) -> None:
         self.files, self.locks = root / "wheels", root / "locks"
@@ -21,14 +21,14 @@ class Wheelhouse:
         self.locks.mkdir()
 
     def offers(self, version: str, core: str) -> Path:
-        """Make its package, and name it in the list of the version."""
+        """Build its package, and name it in the list of the version."""
         program = {f"ansible_core-{core}.data/scripts/ansible-playbook": PROGRAM.format(version=core)}
         wheel = self.makes("ansible-core", core, {"ansible/__init__.py": "\n", **program})
         self.names(version, core, hashlib.sha256(wheel.read_bytes()).hexdigest())
         return wheel
 
     def makes(self, package: str, version: str, content: dict[str, str], needs: str = "") -> Path:
-        """Make a wheel of files; `needs` is a requirement of it."""
+        """Build a wheel of files; `needs` is a requirement of it."""
         name = package.replace("-", "_")
         wheel = self.files / f"{name}-{version}-py3-none-any.whl"
         info = f"{name}-{version}.dist-info"

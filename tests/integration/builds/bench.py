@@ -1,4 +1,4 @@
-"""Scripts, a runner, and builds as real processes."""
+"""Provide scripts, a runner, and builds as real processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROJECT = "h/code"
 
 
 class Copies:
-    """A checkout that copies a directory."""
+    """Check out by copying a directory."""
 
     def __init__(self, source: Path) -> None:
         self.source = source
@@ -52,7 +52,7 @@ Pause = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class Alone:
-    """`ports.work.Contact` of a build that shares semaphores with nobody, or (`busy`) never gets any."""
+    """Imitate `ports.work.Contact` for a build that shares no semaphores, or (`busy`) never gets any."""
 
     def __init__(self, pause: Pause | None = None, *, busy: bool = False) -> None:
         self._pause, self._busy, self.held = pause, busy, list[str]()
@@ -84,10 +84,10 @@ class Alone:
 
 
 class Bench:
-    """`id` is that of the last build started."""
+    """`id` is that of the last started build."""
 
     opened: ClassVar[list[Bench]] = []
-    """Closed when the test has ended."""
+    """Closed at the end of the test."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Bench:
         self.opened.append(self)
 
     def script(self, name: str, text: str) -> Playbook:
-        """A file of the repository: a playbook by its name, else a shell script."""
+        """Add a file to the repository: a playbook by its name, else a shell script."""
         file = self.source / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text if name.endswith((".yaml", ".yml")) else f"#!/bin/sh\n{text}\n")
@@ -140,7 +140,7 @@ class Bench:
             return await self.start(**job)
 
     async def says(self, text: str) -> None:
-        """Wait until the log of the last build has this in it."""
+        """Wait until the log of the last build contains this."""
         found = b""
         async with asyncio.timeout(DEADLINE_S):
             async for chunk in follow(self._log, lambda: False):
@@ -161,13 +161,13 @@ class Bench:
         return self.runner.root / self.id / "work"
 
     def kept(self, name: str) -> Any:
-        """JSON that the last build left among its logs."""
+        """Return JSON that the last build left among its logs."""
         return json.loads((self.runner.log_root / self.id / name).read_text())
 
 
 def end_of(build: str) -> bool:
-    """Waits for every process of the build to end; False when some do not."""
-    for _ in range(3):  # what was begun while we looked is found in the next round
+    """Wait for every process of the build to end; return False if some do not."""
+    for _ in range(3):  # processes that start meanwhile are found in the next round
         left = list[psutil.Process]()
         for pid in processes_of(build):
             with suppress(psutil.NoSuchProcess):

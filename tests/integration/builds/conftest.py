@@ -1,4 +1,4 @@
-"""What benches began is ended."""
+"""End everything that benches started."""
 
 from __future__ import annotations
 

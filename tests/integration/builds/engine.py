@@ -1,6 +1,7 @@
-"""Executors on a machine to which a container engine comes later.  Run it as `unshare -n python -m` with its name.
+"""Check executors on a machine to which a container engine comes later.
 
-It raises AssertionError where executors are in the engine's way, or do not leave the machine as it was.
+Run it as `unshare -n python -m` with its name. It raises AssertionError if executors disturb the engine, or leave the
+machine changed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def ip(words: str) -> None:
 
 @contextmanager
 def containers(*names: str) -> Iterator[list[list[str]]]:
-    """Each has a bridge and a network of its own, as those of an engine; the words that run a program in it."""
+    """Each has a bridge and its own network, like those of an engine; this is the command that runs a program in it."""
     with ExitStack() as stack:
         found = list[list[str]]()
         for number, name in enumerate(names, start=1):

@@ -1,4 +1,4 @@
-"""An image that has what nodes have, fetched once for all tests of a run."""
+"""Provide an image with the usual contents of nodes, fetched once for all tests of a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Images:
 
 @pytest.fixture
 async def images(fetched_images: Images) -> AsyncIterator[Images]:
-    """Lend the images to one test; those of its benches that have them give them back."""
+    """Lend the images to one test, and take them back at its end."""
     yield fetched_images
     while Bench.opened:
         await Bench.opened.pop().runner.close()

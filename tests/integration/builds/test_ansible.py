@@ -1,4 +1,4 @@
-"""Playbooks, run by the real ansible-core."""
+"""Test playbooks with the real ansible-core."""
 
 from __future__ import annotations
 

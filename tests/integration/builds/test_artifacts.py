@@ -1,4 +1,4 @@
-"""Files of earlier builds, as a build with a network of its own reads them."""
+"""Test that a build with its own network can read files of earlier builds."""
 
 from __future__ import annotations
 

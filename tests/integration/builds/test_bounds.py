@@ -1,4 +1,4 @@
-"""Limits of builds on a machine without control groups, and what becomes of the groups where there are some."""
+"""Test limits of builds on a machine without control groups, and the groups on one that has them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ for pid in made:
     os.kill(pid, 9)
     os.waitpid(pid, 0)
 ';"""
-"""It forks until it may not any more, and leaves nothing behind: what comes after it can start."""
+"""Fork until that is refused, and leave nothing behind: later commands can start."""
 
 
 @pytest.fixture
@@ -105,11 +105,11 @@ def test_builds_together_leave_the_processors_to_headgate_where_they_are_scarce(
 
 
 USUAL = {"cpu.weight": 100, "cpu.shares": 1_024}
-"""What the kernel gives whoever asks for nothing."""
+"""Return the default limits of the kernel."""
 
 
 def weights(*watches: CommandWatch) -> list[int]:
-    """Of their groups, as the kernel has them."""
+    """Return the processes of the build's groups, as the kernel lists them."""
     files = [Path(directory) / name for w in watches for directory in w.groups for name in ("cpu.weight", "cpu.shares")]
     return [int(file.read_text()) for file in files if file.exists()]
 

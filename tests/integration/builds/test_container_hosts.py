@@ -1,4 +1,4 @@
-"""Playbooks whose host is the container of their job."""
+"""Test playbooks whose host is the container of their job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .imaged import Images, fetched_images, images
 __all__ = ["fetched_images", "images"]
 
 HOME = "/root"
-"""Of the user of the container."""
+"""The home directory of the container's user."""
 FIRST = """
 - hosts: all
   gather_facts: false
@@ -73,7 +73,7 @@ async def test_what_cannot_be_done_in_a_container_is_said(tmp_path: Path, images
     sync = "- hosts: all\n  gather_facts: false\n  tasks: [{synchronize: {src: /a, dest: /b}}]\n"
     outcome = await bench.build(run=(bench.script("sync.yaml", sync),), image=image)
     assert outcome.result == "FAILURE" and "needs the collection ansible.posix" in bench.log, bench.log
-    for kill in ("kill -9 -1", "(kill -9 -1); echo on"):  # the second ends the command itself first
+    for kill in ("kill -9 -1", "(kill -9 -1); echo on"):  # the second one ends the command itself first
         dies = f"- hosts: all\n  gather_facts: false\n  tasks: [{{raw: {kill}}}, {{raw: echo again}}]\n"
         outcome = await bench.build(run=(bench.script("dies.yaml", dies),), image=image, attempts_max=1)
         assert outcome.result == "RETRY_LIMIT" and "UNREACHABLE: " in bench.log and "again" not in bench.log, bench.log

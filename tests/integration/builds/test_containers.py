@@ -1,4 +1,4 @@
-"""Programs of jobs in containers."""
+"""Test programs of jobs in containers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .bench import Bench, end_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who has user namespaces for containers")
 LOOPBACK = ("127.0.0.1:*",)
-"""The images of the registry here."""
+"""The images in the local registry."""
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +44,13 @@ def registry(place: Path) -> Iterator[ImageRegistry]:
 
 @pytest.fixture(scope="module")
 def tools(registry: ImageRegistry) -> str:
-    """A name of an image of two layers."""
+    """Return the name of an image with two layers."""
     return registry.put("team/tools", shell(), {"marked": (0o644, b"by the layer above\n")}, Env=["IN_THE_IMAGE=yes"])
 
 
 @pytest.fixture
 def podman_of_root() -> Iterator[None]:
-    """The machine is one where root has used podman: nobody else may look into what that keeps."""
+    """Root has used podman on this machine, and nobody else may read its files."""
     there = Path("/var/lib/containers")
     made = not there.exists()
     if made:
@@ -151,7 +151,7 @@ async def test_who_is_killed_leaves_nothing_that_the_next_does_not_find(
     bench = Bench(tmp_path, "container", images=ImageSupply(place / "kept", LOOPBACK, 10**9))
     build = bench.start(run=(bench.script("run", "touch /made; echo UP; sleep 600"),), image=tools)
     await bench.says("| UP")
-    for one in psutil.Process().children():  # what starts the commands: their end is that of an executor
+    for one in psutil.Process().children():  # the parent of the commands: its end is the end of an executor
         if "supervisor" in " ".join(one.cmdline()):
             for child in (*one.children(), one):
                 child.send_signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Signs that a build fails, before it has ended."""
+"""Test signs that a build fails before it has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing that a build began outlives it; nothing that it writes does harm."""
+"""Test that no process of a build outlives it, and that nothing it writes does harm."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_a_build_that_is_dropped_winds_down_undisturbed_and_its_directory_
     assert wound_down == [bench.id]
     for _ in range(2):
         building.cancel()
-        await nothing_happens(building.done, for_s=0.02)  # it is still removed
+        await nothing_happens(building.done, for_s=0.02)  # it is removed nevertheless
     may_go.set()
     with pytest.raises(asyncio.CancelledError):
         await building
@@ -149,7 +149,7 @@ async def test_a_build_that_is_dropped_winds_down_undisturbed_and_its_directory_
 
 
 def test_the_end_of_the_executor_is_the_end_of_its_commands(tmp_path: Path) -> None:
-    """Killed with no time to say anything: the supervisors see that nobody listens."""
+    """Killed without any chance to report: the supervisors notice that nobody listens."""
     script = tmp_path / "run"
     script.write_text("#!/bin/sh\ntrap '' TERM\nsetsid sleep 300 &\necho begun\nsleep 300\n")
     script.chmod(0o755)

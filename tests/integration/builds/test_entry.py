@@ -1,4 +1,4 @@
-"""What a command in a container begins with."""
+"""Test the state in which a command in a container starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the keeper of commands does inside namespaces."""
+"""Test the work that the keeper of commands does inside namespaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executors switch forwarding on, and are in nobody's way by that."""
+"""Test that executors turn forwarding on without disturbing other programs."""
 
 from __future__ import annotations
 

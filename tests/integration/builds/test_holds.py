@@ -1,4 +1,4 @@
-"""Builds that are held: what their directories are for whoever looks at them, and when they go."""
+"""Test held builds: who can read their directories, and when these are removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .bench import Alone, Bench
 
 
 class Holding(Alone):
-    """Holds what fails."""
+    """Hold builds that fail."""
 
     def __init__(self, runner: BuildHolding, *, also: Sequence[str] = ()) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Files of variables that a job includes: beneath all that the configuration says, above what parent jobs returned."""
+"""Test files of variables that a job includes: below the configuration, above the data that parent jobs returned."""
 
 from __future__ import annotations
 

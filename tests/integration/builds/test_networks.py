@@ -42,7 +42,7 @@ def world() -> Iterator[World]:
 
 @pytest.fixture
 def here() -> Iterator[int]:
-    """A port on which this machine says hello, on every address."""
+    """Open a port on which this machine answers hello, on every address."""
     with greeter("::", 0) as port:
         yield port
 

@@ -1,4 +1,4 @@
-"""Test what is run, in which order, what it is told, and what the build's result is."""
+"""Test which files run, in which order and with which data, and the build's result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which repositories are in the work directory, and what of them."""
+"""Test which repositories are in the work directory, and in which state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OURS, AHEAD, OTHER, NEEDED = "h/org/ours", "h/org/ahead", "h/org/other", "h/org/
 
 
 async def built(bench: Bench, **job: Any) -> BuildOutcome:
-    """A change of OURS, behind ones of AHEAD and OTHER, in a job that requires NEEDED."""
+    """Build a change of OURS, behind changes of AHEAD and OTHER, in a job that requires NEEDED."""
     chain = tuple(
         MergeItem(item, project, "local", "master", f"refs/for/master/{item}", "2" * 40)
         for item, project in (("one", AHEAD), ("two", OTHER), ("three", OURS))

@@ -1,4 +1,4 @@
-"""Bubblewrap, and what is said when there is none."""
+"""Test bubblewrap, and the messages where it is missing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_the_rest_of_the_machine_is_not_there(tmp_path: Path) -> None:
 async def test_settings_open_it_for_those_that_are_trusted(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
-    shared.chmod(0o777)  # a build's user is nobody that owns it
+    shared.chmod(0o777)  # the user of a build owns no files
     bench = Bench(tmp_path, "bwrap", trusted=Paths(writable=(shared,)), untrusted=Paths(readable=(shared,)))
     book = bench.script("run", f"ls -d {shared} && touch {shared}/$ZUUL_EXECUTION_PHASE$1")
     assert (await bench.build(run=(book,))).result == "FAILURE" and not any(shared.iterdir())

@@ -1,4 +1,4 @@
-"""Secret data that a job returns reaches the playbooks of those that depend on it, and is written nowhere else."""
+"""Test that secret data of a job reaches only the playbooks of dependent jobs, and is written nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets reach the playbook they are for, and nothing and nobody else."""
+"""Test that secrets reach only the playbook that they are for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENCRYPTED = {"!encrypted/pkcs1-oaep": ["base64"]}
 
 
 class Keys:
-    """Opens whatever is of one project."""
+    """Decrypt every value of one project."""
 
     async def opened(self, connection: str, project: str, data: Any) -> Any:
         if (connection, project) != ("local", "code"):

@@ -1,4 +1,4 @@
-"""Builds run as users of their own."""
+"""Test that builds run as separate users."""
 
 from __future__ import annotations
 

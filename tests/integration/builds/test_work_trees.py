@@ -1,4 +1,4 @@
-"""The repositories a build is given, by the real merger's engine."""
+"""Test the repositories of a build, made by the real merger's engine."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def test_a_required_project_without_the_branch_is_on_its_default_branch(
 async def test_a_build_dropped_in_the_middle_of_a_checkout_leaves_nothing_however_often_it_is_told(
     repositories: Repositories, git: GitEngine, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """As when a session ends while its build is cancelled: what has begun to write is waited for."""
+    """As when a session ends while its build is cancelled: writes that have begun are awaited."""
     state = await state_of(git, item(API, "own", repositories.propose("api", "own", {"a": "own\n"})))
     begun, may_go_on, cancel = threading.Event(), threading.Event(), asyncio.Event()
     begin = worktree._begin

@@ -1,4 +1,5 @@
-"""Playbooks that are copies of a process that has imported Ansible: all is as with new processes, whatever ends."""
+"""Test playbooks that are copies of a process with Ansible loaded: they behave like new processes, whichever process
+dies."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ SLEEP = """
 
 
 async def looked(bench: Bench, **job: Any) -> dict[str, Any]:
-    """Return what a playbook finds of itself, without what differs in each build."""
+    """Return the properties that a playbook sees, without those that differ in each build."""
     bench.script("action_plugins/look.py", LOOK)
     outcome = await bench.build(run=(bench.script("play.yaml", LOOKS),), **job)
     assert outcome.result == "SUCCESS", bench.log
@@ -201,7 +202,7 @@ async def test_a_zygote_that_was_killed_costs_no_build(tmp_path: Path) -> None:
 async def test_what_is_not_as_bubblewrap_made_it_runs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A copy without the filter of system calls: the playbook is a new process, which has it."""
+    """If a copy lacks the system call filter, the playbook is a new process, which has it."""
     made: Callable[..., Confined] = Sandbox.command
     monkeypatch.setattr(Sandbox, "command", lambda *a, **k: replace(made(*a, **k), filter=None))
     bench = Bench(tmp_path, "bwrap")
@@ -274,7 +275,7 @@ async def test_an_ansible_that_could_not_be_loaded_for_a_while_is_tried_again(
     zygotes = Zygotes(limiter, shared_config())
     try:
         with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(pool, "BEGIN_TIMEOUT_S", 0.0)  # as when builds have all processors
+            meanwhile.setattr(pool, "BEGIN_TIMEOUT_S", 0.0)  # as when builds use all processors
             for _ in range(FAILURES_MAX):
                 assert await lent(zygotes, program) == 0
         assert await lent(zygotes, program) == 0, "not at once"

@@ -1,4 +1,4 @@
-"""A world outside: a machine in a network namespace of its own, one hop from this one."""
+"""Provide an outside world: a machine in a separate network namespace, one hop from this one."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ while True:
 
 
 class World:
-    """`address` is the machine outside, which says hello at `port`, and so it does at `address6`, at `local6`, which is
-    an address of a site, at `other`, at `link`, which is a link-local address, and at `metadata6`, where clouds tell
-    machines their secrets; `gateway` and `gateway6` are this machine, as that one sees it."""
+    """`address` is the machine outside. It answers hello at `port`, also at `address6`, at `local6` (a site-local
+    address), at `other`, at `link` (a link-local address), and at `metadata6`, where clouds offer secrets to
+    machines; `gateway` and `gateway6` are this machine as seen from there."""
 
     def __init__(self, told: str = "") -> None:
-        """`told` of a world that somebody else made: see `tell`."""
+        """Return a world that another process made; see `tell`."""
         self._stack, self._told = ExitStack(), told
 
     def tell(self) -> str:
@@ -73,7 +73,8 @@ class World:
         self._stack.close()
 
     def _end(self) -> None:
-        """The link goes first: with its namespace it would go some time later, and its name could not be used again."""
+        """The link is removed first: with its namespace it would disappear some time later, and its name could not be
+        reused."""
         subprocess.run(["ip", "link", "del", self.name], capture_output=True, check=False)
         subprocess.run(["ip", "netns", "del", self.name], capture_output=True, check=False)
 
@@ -84,7 +85,7 @@ class World:
 
 @contextmanager
 def greeter(address: str, port: int, *prefix: str) -> Iterator[int]:
-    """Says hello to whoever comes, over IPv4 and IPv6; the port."""
+    """Answer hello to every client, over IPv4 and IPv6; return the port."""
     command = [*prefix, sys.executable, "-c", GREETER, address, str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -1,4 +1,4 @@
-"""A Glance to send images to, for the tests of its driver."""
+"""Provide a Glance that receives images, for the tests of its driver."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def images(ground: OpenStackGround) -> AsyncIterator[GlanceImages]:
 
 
 def wanted(content: bytes, format: str, id: str, /, **tags: str) -> WantedImage:
-    """Return an image of Headgate's by that id; `tags` stand beside its own, and before them."""
+    """Return an image of Headgate's with that id; `tags` are set besides its own, and before them."""
     digest = hashlib.sha256(content).hexdigest()
     tags = {SYSTEM_TAG: "ours", UPLOAD_TAG: id, **tags}
     return WantedImage(id, "debian", format, digest, {}, {"region": "RegionOne"}, tags)

@@ -1,4 +1,4 @@
-"""What EC2 has of its own: images, markets, fleets, quotas, keys, and lists that are late."""
+"""Test features of EC2: images, markets, fleets, quotas, keys, and delayed lists."""
 
 from __future__ import annotations
 
@@ -109,12 +109,12 @@ async def test_an_image_that_became_old_meanwhile_does_not_make_a_second_machine
     ground.faults.once(lost, ground.makes)
     with pytest.raises(CloudUnavailable):
         await driver.advance(wanted, state)
-    # Tags are listed late: the instance that is there is in no list.
+    # Tags are listed late: the existing instance is in no list.
     ground.faults.once(changed(lambda said: said.replace(wanted.node.encode(), b"x" * 36)), ground.lists)
     step = await driver.advance(wanted, state)
     assert isinstance(step, MachinePending) and len(instances(ground, wanted)) == 1
     assert step.state["instance"] == instances(ground, wanted)[0].id
-    # Without the state another image may be chosen: EC2 refuses, and the machine is not forgotten.
+    # Without the state, another image may be chosen: EC2 refuses, and the machine is not forgotten.
     ground.faults.once(changed(lambda said: said.replace(wanted.node.encode(), b"x" * 36)), ground.lists)
     with pytest.raises(CloudUnavailable, match="IdempotentParameterMismatch"):
         await driver.advance(wanted, {**state, "device": "/dev/xvdz"})

@@ -1,4 +1,4 @@
-"""What AWS has of its own for images: imports that take long or are refused, files in parts, lists that are late."""
+"""Test features of images on AWS: slow or refused imports, files in parts, delayed lists."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def wanted(ground: AwsImagesGround, content: bytes = CONTENT, **said: Any) -> WantedImage:
-    """Return an image; `said`: what its provider says of it."""
+    """Return an image; `said`: its settings in the provider."""
     id = str(uuid.uuid4())
     tags = {SYSTEM_TAG: "ours", UPLOAD_TAG: id, "team": "blue & green <"}
     said = {name.replace("_", "-"): value for name, value in said.items()}
@@ -99,13 +99,13 @@ def calls(*names: str) -> Callable[[ReceivedRequest], bool]:
 
 
 def arguments(ground: AwsImagesGround, name: str) -> list[dict[str, str]]:
-    """Return what each such call said."""
+    """Return the parameters of each such call."""
     made = [asked.body.decode() for asked in ground.faults.requests if call(asked) == name]
     return [{key: values[0] for key, values in parse_qs(one, keep_blank_values=True).items()} for one in made]
 
 
 async def sent(images: AwsImages, one: WantedImage, file: Path, state: dict[str, str] | None = None) -> Sent:
-    """Go on until it is there, whatever answers are lost."""
+    """Continue until the image exists, whichever answers are lost."""
     state = state or {}
     async with asyncio.timeout(DEADLINE_S):
         while True:
@@ -121,7 +121,7 @@ async def sent(images: AwsImages, one: WantedImage, file: Path, state: dict[str,
 
 
 async def until(images: AwsImages, one: WantedImage, file: Path, key: str) -> dict[str, str]:
-    """Go on until the state has a key."""
+    """Continue until the state has a key."""
     state: dict[str, str] = {}
     async with asyncio.timeout(DEADLINE_S):
         while key not in state:
@@ -182,7 +182,7 @@ async def test_an_imported_image_is_tagged_and_set_as_its_provider_says(
 async def test_a_file_is_sent_in_parts_that_are_repeated_and_every_request_is_signed(
     ground: AwsImagesGround, images: AwsImages, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size = 5 * 2**20  # S3 takes no smaller one
+    size = 5 * 2**20  # S3 accepts no smaller one
     monkeypatch.setattr(buckets, "PART_BYTES", size)
     content = os.urandom(size) + bytes(size) + b"the rest"
     file.write_bytes(content)
@@ -209,7 +209,7 @@ async def test_a_file_is_sent_in_parts_that_are_repeated_and_every_request_is_si
 
 
 def signature(ground: AwsImagesGround, asked: ReceivedRequest, headers: Mapping[str, str]) -> str:
-    """Return what Amazon's own client makes of a request."""
+    """Return the request that Amazon's own client sends."""
     names = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
     request = AWSRequest(asked.method, ground.faults.url + asked.path, data=asked.body)
     for name in names:

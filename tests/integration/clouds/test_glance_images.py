@@ -1,4 +1,4 @@
-"""What Glance has of its own: a store that is slow, limits, errors in words, digests, and files sent in pieces."""
+"""Test features of Glance: a slow store, limits, error messages, digests, and files sent in pieces."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def creates(asked: ReceivedRequest) -> bool:
 
 
 async def sent(images: GlanceImages, one: WantedImage, file: Path) -> Sent:
-    """Go on until it is there, whatever answers are lost."""
+    """Continue until the image exists, whichever answers are lost."""
     state: dict[str, str] = {}
     async with asyncio.timeout(DEADLINE_S):
         while True:
@@ -169,7 +169,7 @@ async def test_what_glance_stored_otherwise_is_taken_away(images: GlanceImages, 
 async def test_any_digest_that_glance_has_is_compared(
     images: GlanceImages, glance: Glance, file: Path, algorithm: str
 ) -> None:
-    """As the store of another release has it, found after a crash: the file is read again."""
+    """Another release stored it, and it is found after a crash: the file is read again."""
     for content in (CONTENT, CONTENT + b"rot"):
         one = wanted()
         value = hashlib.sha256(content).hexdigest() if algorithm == "sha256" else "0" if algorithm else None
@@ -211,7 +211,7 @@ async def test_a_file_is_sent_in_pieces_with_its_length_and_anew_with_a_new_toke
                 seen.append(len(piece))
                 yield piece
 
-        ground.services.valid.clear()  # the token of the login before
+        ground.services.valid.clear()  # the token of the previous login
         await send(self, path, size, each)  # type: ignore[arg-type]
 
     monkeypatch.setattr(OpenStack, "send", watched)
@@ -244,7 +244,7 @@ async def test_an_upload_is_withdrawn_while_it_is_sent(
 
 
 async def test_a_machine_is_made_of_the_image_of_an_upload(nova_server: str, file: Path) -> None:
-    """Nova has a Glance of its own here, without this image: what counts is what it is asked for."""
+    """Nova has a separate Glance here, without this image: only the request to it is checked."""
     async with openstack_ground(nova_server) as ground, driving(ground) as driver:
         told = await sent(driver.images, wanted(), file)  # type: ignore[attr-defined]
         with pytest.raises(LaunchFailed, match="Can not find requested image"):

@@ -1,4 +1,4 @@
-"""What OpenStack has of its own: logins, names of things, lent addresses, servers that failed, volumes."""
+"""Test features of OpenStack: logins, names, floating addresses, failed servers, volumes."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_no_address_to_lend_is_no_room(ground: OpenStackGround, driver: Ma
 
 @pytest.mark.long
 async def test_two_servers_of_one_node_become_one(ground: OpenStackGround, driver: Machines) -> None:
-    """Nova takes no token of its caller: a call that is under way while it is repeated makes two."""
+    """Nova accepts no token of its caller: if a pending call is repeated, it makes two."""
     wanted = ground.wanted(node())
     told = await made(driver, wanted)
     said = {

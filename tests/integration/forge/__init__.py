@@ -1,1 +1,1 @@
-"""The port of forges, played by a driver of its own."""
+"""Test the port of forges with a separate driver."""

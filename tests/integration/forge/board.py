@@ -1,7 +1,7 @@
-"""A forge of its own kind, written against the port alone: pull requests in memory, over repositories on disk.
+"""Provide a new kind of forge, written against the port alone: pull requests in memory, over repositories on disk.
 
-It has pull requests with labels, reviews, statuses and comments; it merges; it tells by signed deliveries, which may be
-lost.  What it knows of the gate is `ports.forge` and the records of a change.
+It has pull requests with labels, reviews, statuses and comments; it merges, and sends signed deliveries, which may be
+lost. It uses only `ports.forge` and the records of a change.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _URL = re.compile(rf"https?://{re.escape(HOST)}/(?P<project>.+)/pulls/(?P<number
 
 @dataclass(slots=True)
 class Pull:
-    """One pull request."""
+    """Represent one pull request."""
 
     project: str
     number: int
@@ -62,7 +62,7 @@ class Pull:
     votes: dict[str, str] = field(default_factory=dict)
     statuses: dict[str, str] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
-    """What Headgate wrote there."""
+    """Comments of Headgate."""
     happened: list[tuple[EventKind, ForgeEvent]] = field(default_factory=list)
 
     @property
@@ -75,7 +75,7 @@ class Pull:
 
 
 def connect(given: DriverOptions) -> Connected:
-    """Make the driver as the registry has drivers made."""
+    """Create the driver as the registry does."""
     if len(given.options["token"]) < 8:
         raise UserError("the token is not a token")
     board = Board(given.directory / given.options.get("place", "board"), given.name)
@@ -83,7 +83,7 @@ def connect(given: DriverOptions) -> Connected:
 
 
 class Board:
-    """See `ports.forge.Forge`."""
+    """Implement `ports.forge.Forge`."""
 
     def __init__(self, root: Path, name: str = "board", lands: str = "merge") -> None:
         self.name = name
@@ -95,20 +95,20 @@ class Board:
         self.pulls: dict[str, Pull] = {}
         self.looks = self.lookups = 0
         self.away = ""
-        """Why it does not answer."""
+        """Reason for which it does not answer."""
         self.undecided = 0
-        """So often it has not made up its mind whether something can be merged."""
+        """Number of answers that leave open whether something can be merged."""
         self.refuses = ""
-        """Why it merges nothing."""
+        """Reason for which it merges nothing."""
         self.mute = ""
-        """Why it takes no comments."""
+        """Reason for which it accepts no comments."""
         self.meanwhile: dict[str, str] = {}
-        """Project -> file that somebody pushes to it just when something is merged there."""
+        """Project -> file that somebody pushes to it at the moment of a merge."""
         self.calls: list[str] = []
         self.blind = False
-        """It does not see that a branch has what is proposed."""
+        """Whether it fails to notice that a branch contains a proposal."""
         self.protections: dict[str, Protection] = {}
-        """Project -> what it says of its branches."""
+        """Project -> protection of its branches."""
         self._watched: dict[str, TenantProject] = {}
         self._stirred = asyncio.Event()
         self._hints: list[str] = []
@@ -154,7 +154,7 @@ class Board:
         pull.happened.append((EventKind.STIRRED, ForgeEvent("pull_request", "comment", comments=(text,))))
 
     def merge(self, pull: Pull) -> None:
-        """Merge the pull request as somebody does with the button."""
+        """Merge the pull request as a person does with the button."""
         pull.merged, pull.open = self._merge(pull), False
         pull.happened.append((EventKind.MERGED, ForgeEvent("pull_request", "closed")))
 
@@ -167,7 +167,7 @@ class Board:
         pull.happened.append((EventKind.PROPOSED, ForgeEvent("pull_request", "opened")))
 
     def delivery(self, pull: Pull) -> tuple[dict[str, str], bytes]:
-        """Return what the forge would send of it."""
+        """Return the delivery of the forge about it."""
         body = json.dumps({"project": pull.project, "number": pull.number, "id": fresh()}).encode()
         return self.signed(body), body
 
@@ -289,7 +289,7 @@ class Board:
             raise ReporterAway(self.away)
 
     def push(self, project: str, files: Mapping[str, str], branch: str = "master") -> None:
-        """Past the gate; a branch that is new begins at master."""
+        """Push past the gate; a new branch begins at master."""
         work = self.repositories.work(project)
         run_git("fetch", "-q", "origin", at=work)
         run_git("checkout", "-q", "--detach", "origin/master", at=work)
@@ -299,7 +299,7 @@ class Board:
         self._stirred.set()
 
     def protect(self, project: str, *protected: str, locked: tuple[str, ...] = ()) -> None:
-        """Say which of its branches are protected, and which are locked."""
+        """Set which of its branches are protected, and which are locked."""
         self.protections[f"{HOST}/{project}"] = Protection(frozenset(protected), frozenset(locked))
         self._stirred.set()
 
@@ -313,7 +313,7 @@ class Board:
         return run_git("rev-parse", "HEAD", at=work)
 
     def _mark(self, pull: Pull) -> None:
-        """Mark a pull request as merged once its branch has its head, whoever pushed it."""
+        """Mark a pull request as merged once its branch contains its head, whoever pushed it."""
         bare = self.repositories.hub / pull.project
         if (
             pull.open

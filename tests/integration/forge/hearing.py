@@ -1,4 +1,4 @@
-"""A driver that hears deliveries as the web gives them to it, and a gate that keeps what it sees."""
+"""Run a driver that receives deliveries as the web passes them on, and keep its sightings like a gate."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ PAYLOAD = "/api/connection/hub/payload"
 
 
 class Hearing:
-    """What grounds of forges have in common."""
+    """Hold what the test setups of all forges share."""
 
     usual: ClassVar[str] = "acme/rocket"
-    """The project that is looked at where no other is named."""
+    """The default project."""
     mail: Mail
     forge: Forge
 
     def begin(self, forge: Forge, mail: Mail) -> None:
-        """Take a driver, whose forge delivers."""
+        """Use a driver whose forge delivers."""
         self.forge, self.mail, self.gate = forge, mail, Gate(forge)
         self.refused: list[str] = []
         self.ignored: list[str] = []
         self.hinted: list[str] = []
 
     async def take(self, request: web.Request) -> web.Response:
-        """Take a delivery as the web does."""
+        """Receive a delivery as the web does."""
         try:
             found = await verified(self.forge, request.headers.items(), await request.read())
         except Misdelivered as error:
@@ -54,13 +54,13 @@ class Hearing:
         self.forge.look_at({f"127.0.0.1/{n}": TenantProject(f"127.0.0.1/{n}", n, "hub", False, **more) for n in names})  # type: ignore[arg-type]
 
     async def settled(self) -> None:
-        """Wait until what was delivered is answered."""
+        """Wait until all deliveries are answered."""
         await self.mail.delivered()
         await self.gate.until(lambda: set(self.hinted) <= set(self.gate.answered))
 
     @asynccontextmanager
     async def served(self, port: int) -> AsyncIterator[None]:
-        """Take deliveries for as long as this lasts."""
+        """Receive deliveries inside the context."""
         application = web.Application(client_max_size=30 << 20)
         application.router.add_post(PAYLOAD, self.take)
         runner = web.AppRunner(application)
@@ -74,8 +74,8 @@ class Hearing:
 
     @asynccontextmanager
     async def watched(self, *projects: str, **more: bool) -> AsyncIterator[Gate]:
-        """Provide the gate while the driver looks, after its first look; `more`: as the tenant file says of
-        projects."""
+        """Run the driver inside the context, after its first poll; `more`: further settings of the projects in the
+        tenant file."""
         self.watch(*projects, **more)
         self.forge.stir(Hint("begin", f"127.0.0.1/{self.usual}", ref="refs/heads/main"))
         task = asyncio.ensure_future(self.gate.run())
@@ -87,10 +87,10 @@ class Hearing:
 
 
 def hook_of(port: int) -> str:
-    """Return where deliveries are taken."""
+    """Return the address of deliveries."""
     return f"http://127.0.0.1:{port}{PAYLOAD}"
 
 
 def a_port() -> int:
-    """Return one that is free."""
+    """Return a free port."""
     return free_ports(1)[0]

@@ -1,4 +1,4 @@
-"""A change that is tested and landed by a push, at whatever forge."""
+"""Test and land a change by a push, on any forge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.gate.state.works import LandAnswer, LandRequest, MergeAnswer, Merg
 
 
 async def pushed(engine: GitEngine, change: Change, mode: str = "merge") -> LandAnswer:
-    """Merge it for a test and push what came of it, as a merger does."""
+    """Merge the change for a test and push the result, as a merger does."""
     item = MergeItem(
         "item", change.project, change.connection, change.branch, change.ref, change.commit, mode, 1_700_000_000,
         change.message,

@@ -1,4 +1,4 @@
-"""The web of a town."""
+"""Serve the web of a gate."""
 
 from __future__ import annotations
 

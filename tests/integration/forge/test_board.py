@@ -1,6 +1,6 @@
-"""A forge that nobody has heard of, written against the port alone, plays the whole of a change's life.
+"""Test that an unknown forge, written against the port alone, supports the complete life of a change.
 
-Its driver is `board`; it speaks the dialect of Gitea.
+Its driver is `board`; it uses the dialect of Gitea.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Town:
-    """A gate between plain git and a board."""
+    """Run a gate between plain git and a board."""
 
     def __init__(self, gate: Gate, board: Board, repositories: Repositories) -> None:
         self.gate, self.board, self.repositories = gate, board, repositories
 
     def deliver(self, pull: Pull) -> None:
-        """One delivery, of which nothing is believed but where to look."""
+        """Send one delivery, which only says where to poll."""
         headers, body = self.board.delivery(pull)
         hint = self.board.webhook({name.lower(): value for name, value in headers.items()}, body)
         self.board.stir(hint)  # type: ignore[arg-type]  # it is of a pull request
@@ -101,7 +101,7 @@ class Town:
         return [one.result for one in self.gate.history.finished.values() if one.pipeline == pipeline]
 
     def note(self, topic: str) -> str:
-        """Return what is said of a change of plain git."""
+        """Return the comments on a change of plain git."""
         commit = run_git("rev-parse", f"refs/for/master/{topic}", at=self.repositories.hub / "code/lib")
         return self.repositories.note("code/lib", commit)
 
@@ -111,7 +111,7 @@ class Town:
 
 @asynccontextmanager
 async def town(root: Path, fails: str = "", lands: str = "merge", config: str = CONFIG) -> AsyncIterator[Town]:
-    """`fails`: in whose head the job fails, by the title of the change."""
+    """`fails`: changes whose job fails, by title."""
 
     def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
         return BuildOutcome(spec.build, "FAILURE" if fails and fails in spec.change.message else "SUCCESS")
@@ -145,7 +145,7 @@ async def test_three_are_tested_together_and_the_one_that_fails_is_told(tmp_path
         pulls = [await here.proposed(title, {title.lower(): title}) for title in ("One", "Broken", "Three")]
         for pull in pulls:
             await here.checked(pull, "failure" if pull.title == "Broken" else "success")
-        pulls[1].statuses["example/check"] = "success"  # somebody else says that it passed
+        pulls[1].statuses["example/check"] = "success"  # another program reports that it passed
         for pull in pulls:
             here.approved(pull)
         await here.landed(pulls[0])
@@ -211,7 +211,7 @@ async def test_a_push_past_the_gate_has_what_is_there_tested_again(tmp_path: Pat
         here.approved(pull)
         await here.gate.runner.begun(2)
         here.board.push("code/api", {"past": "1\n"})
-        here.gate.runner.hold.set()  # nobody tells of the push: the forge itself finds that the branch has moved
+        here.gate.runner.hold.set()  # no delivery announces the push: the forge itself finds that the branch has moved
         await here.landed(pull)
         assert sum(spec.pipeline == "gate" for spec in here.gate.runner.ran) == 2
         assert "ALARM" not in "".join(pull.said)
@@ -299,7 +299,7 @@ async def test_a_change_of_a_project_that_nobody_watches_is_looked_up_and_waited
         assert here.board.lookups >= 1
         here.approved(pull)
         await until("it is told what is waited for", lambda: "must land first" in pull.said[-1])
-        here.board.merge(needed)  # of which nobody tells us
+        here.board.merge(needed)  # without any delivery to us
         await here.landed(pull)
 
 

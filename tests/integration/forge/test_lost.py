@@ -1,7 +1,8 @@
-"""Deliveries that never arrive: whatever happened is found by looking, at each forge with pull requests.
+"""Test lost deliveries: polling finds every event, on each forge with pull requests.
 
-At GitHub with a token: who has no app has no log of deliveries to read either.  All of it happens within one second of
-the forge, after looks of that second."""
+GitHub is used with a token: without an app there is no log of deliveries, either. All events happen within one second
+of the forge, after polls in that second.
+"""
 
 from __future__ import annotations
 
@@ -31,20 +32,20 @@ OFTEN_S = 0.2
 
 @dataclass
 class Place:
-    """A forge without deliveries, and how its triggers call what happens."""
+    """Describe a forge without deliveries, and its names of trigger events."""
 
     here: Any
     ground: Any
     prefix: str
     words: dict[str, str]
-    """What people do -> what is told."""
+    """Action of a person -> reported event."""
 
     @property
     def repository(self) -> Any:
         return getattr(self.here, "repository", None) or self.here.project
 
     def act(self, what: str, pull: Any) -> None:
-        """Do it, unheard."""
+        """Perform the action without a delivery."""
         ada, bob = self.here.ada, self.here.bob
         self.here.hub.mail.lose(100)
         acts: dict[str, Callable[[], Any]] = {
@@ -58,7 +59,7 @@ class Place:
         acts[what]()
 
     def told(self, what: str, gate: Gate) -> int:
-        """Say how often that was told."""
+        """Return how often the event was reported."""
         return gate.told.count(self.words[what])
 
 
@@ -107,7 +108,7 @@ async def test_what_is_lost_before_the_start_in_a_gap_and_at_any_time_is_found(p
     place.act("comment", pull)
     place.act("review", pull)
     place.act("label", pull)
-    async with place.ground.watched(here) as gate:  # which holds that nothing is told twice
+    async with place.ground.watched(here) as gate:  # which checks that nothing is reported twice
         for what in ("opened", "comment", "review", "label"):
             await gate.until(lambda what=what: place.told(what, gate))
     for what in ("comment", "push"):

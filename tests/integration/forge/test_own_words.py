@@ -1,4 +1,4 @@
-"""What Headgate says at a forge starts the pipelines that ask for it, as what anybody else says there."""
+"""Test that Headgate's own statuses on a forge start the pipelines that require them, like those of others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", list(WORDS))
 async def test_a_status_of_the_check_brings_a_change_into_the_gate(name: str, tmp_path: Path) -> None:
-    """As pipelines of the reference have it; all of it is looked at only every few minutes."""
+    """Use pipelines in Zuul's form; full polls come only every few minutes."""
     async with placed(KINDS[name], tmp_path, CONFIG.format(said=WORDS[name])) as place:
         change = place.here.ada.propose(place.project, "one", {"one.txt": "1\n"}, "one", "")
         place.here.bob.comment(change, "test it")
@@ -49,7 +49,7 @@ async def test_a_status_of_the_check_brings_a_change_into_the_gate(name: str, tm
 
 @pytest.mark.long
 async def test_so_does_a_check_run_of_an_app(tmp_path: Path) -> None:
-    """With the words of the how-to page."""
+    """Use the configuration of the how-to page."""
 
     def said(here: Any) -> dict[str, str]:
         key = tmp_path / "app.pem"

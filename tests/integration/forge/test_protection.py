@@ -1,4 +1,4 @@
-"""Branches that are not protected, or are locked: what they have configures nobody who does not want it."""
+"""Test unprotected and locked branches: their configuration is ignored by tenants that exclude them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Town]:
 
 
 def places(root: Path) -> tuple[Board, Repositories]:
-    """A board with one project, whose feature branch nobody protects; and the configuration of the tenants."""
+    """Provide a board with one project whose feature branch is unprotected, and the configuration of the tenants."""
     board, plain = Board(root / "board"), Repositories(root / "plain")
     plain.create("ops", {"zuul.yaml": CONFIG, "jobs/unit": "#!/bin/sh\n"})
     board.repositories.create("code/api", {"api": "1\n", "jobs/unit": "#!/bin/sh\n"})
@@ -72,17 +72,17 @@ def layout(here: Town, tenant: str = "example") -> Layout:
 
 
 def read(here: Town, tenant: str = "example") -> set[str]:
-    """Branches that take part."""
+    """Return the branches that take part."""
     return set(layout(here, tenant).branches.get(API, ()))
 
 
 def wrong(here: Town, tenant: str = "example") -> set[str]:
-    """Branches of which something is."""
+    """Return the branches with configuration."""
     return {one.branch for one in layout(here, tenant).errors if one.severity == "error"}
 
 
 def ran(here: Town, tenant: str = "example") -> list[list[str]]:
-    """Jobs of each change, in order."""
+    """Return the jobs of each change, in order."""
     ended = (one for one in here.gate.history.finished.values() if one.tenant == tenant)
     return [sorted(build.job_name for build in one.builds) for one in ended]
 
@@ -108,7 +108,7 @@ async def test_only_protected_branches_that_are_not_locked_are_read(here: Town) 
 
 @pytest.mark.long
 async def test_a_push_to_a_branch_that_is_kept_out_has_nothing_read(here: Town) -> None:
-    """Of who wants it, all the same; and a push to one that is not."""
+    """A tenant that wants them reads them nevertheless; a push to an unprotected branch is ignored by the other."""
     await until("all is read", lambda: read(here) == {"master"} and read(here, "open") == {"master", "feature"})
     before = layout(here)
     here.board.push("code/api", {"zuul.yaml": OWN}, "feature")

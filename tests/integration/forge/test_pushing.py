@@ -1,4 +1,4 @@
-"""Landing by a push: the tested commit itself, of what the forge still has as it was tested, and the forge shows it."""
+"""Test landing by a push: the tested commit itself lands if the forge's state is unchanged, and the forge shows it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def held(here: Town) -> Pull:
-    """Return what is in the gate, and has begun there."""
+    """Return the changes in the gate whose builds have begun."""
     pull = await here.proposed("Add", {"thing": "1\n"})
     await here.checked(pull)
     here.gate.runner.hold = asyncio.Event()
@@ -47,7 +47,7 @@ def released(here: Town) -> None:
 
 
 def log(here: Town, branch: str = "master") -> list[str]:
-    """Return the commits of the branch since it was made, each with its parents."""
+    """Return the commits of the branch since its creation, each with its parents."""
     bare = here.board.repositories.hub / "code/api"
     return run_git("log", "--first-parent", "--format=%H %P", f"refs/heads/{branch}", at=bare).splitlines()[:-1]
 
@@ -103,7 +103,7 @@ async def test_where_nobody_may_comment_what_it_cannot_see_is_closed_all_the_sam
 
 @pytest.mark.long
 async def test_what_was_closed_as_landed_and_is_opened_again_lands_nothing(tmp_path: Path) -> None:
-    """Its commits are not on the branch, so that nothing but our memory says that it has landed."""
+    """Its commits are not on the branch, so only our records say that it has landed."""
     async with town(tmp_path, lands="push", config=SQUASHING) as here:
         pull = await held(here)
         released(here)
@@ -122,7 +122,7 @@ async def test_what_was_closed_as_landed_and_is_opened_again_lands_nothing(tmp_p
 
 @pytest.mark.long
 async def test_what_is_another_at_the_last_moment_is_not_pushed(tmp_path: Path) -> None:
-    """Nor is anything looked at before: not even what Headgate itself sets brings about a look."""
+    """No poll happens before: even Headgate's own statuses trigger none."""
     async with town(tmp_path, lands="push", config=CONFIG.replace(", unlabel: gate", "")) as here:
         here.board.push("code/api", {"other": "1\n"}, "stable")
         words = {"is closed": "closed", "is no longer": "pushed", "is for stable now": "moved"}
@@ -133,7 +133,7 @@ async def test_what_is_another_at_the_last_moment_is_not_pushed(tmp_path: Path) 
         for pull in pulls:
             here.approved(pull)
         await here.gate.runner.begun(6)
-        pulls[0].open = False  # and no delivery tells of any
+        pulls[0].open = False  # and no delivery announces it
         pulls[1].head = run_git("rev-parse", "stable", at=here.board.repositories.hub / "code/api")
         pulls[2].branch = "stable"
         released(here)

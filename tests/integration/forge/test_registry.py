@@ -1,4 +1,5 @@
-"""A driver is a row of the registry: its connections are made, named in pipelines, and reached by mergers."""
+"""Test that a driver is a row of the registry: its connections are created, used in pipelines, and reached by
+mergers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People see that a forge is away, and what waits for it, where they look at their tenant."""
+"""Test that the pages of a tenant show an unreachable forge and what waits for it."""
 
 from __future__ import annotations
 

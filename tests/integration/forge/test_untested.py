@@ -1,4 +1,4 @@
-"""What a change names in vain, and what keeps it out, stands where its author looks, at each forge."""
+"""Test that unusable dependencies, and reasons that keep a change out, are shown to its author, on each forge."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ TENANTS = """
 
 
 class Kind(NamedTuple):
-    """One kind of forge."""
+    """Describe one kind of forge."""
 
     serve: Any
     ground: Any
@@ -75,9 +75,9 @@ class Kind(NamedTuple):
     event: str
     failure: str
     change: str
-    """How its addresses name a change."""
+    """Form of addresses of changes."""
     label: str = "label"
-    """How pipelines require one."""
+    """Form of a requirement in pipelines."""
     edits: bool = True
 
 
@@ -117,7 +117,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Place:
-    """A gate at one forge."""
+    """Run a gate with one forge."""
 
     here: Any
     kind: Kind
@@ -135,13 +135,13 @@ class Place:
         return self.here.ada.propose(self.project, name, {f"{name}.txt": "1\n"}, name, f"Depends-On: {needs}")
 
     def said(self, change: Any) -> list[str]:
-        """Return what Headgate wrote there."""
+        """Return Headgate's comments."""
         notes = change.notes if hasattr(change, "notes") else change.comments
         texts = [str(getattr(one, "text", None) or getattr(one, "body", "")) for one in notes]
         return [text for text in texts if "<!-- headgate" in text]
 
     def label(self, change: Any, name: str) -> None:
-        """Put a label on, or a tag."""
+        """Add a label or tag."""
         (self.here.bob.tag if hasattr(self.here.bob, "tag") else self.here.bob.label)(change, name)
 
     @property
@@ -158,7 +158,7 @@ class Place:
         )
 
     async def told(self, change: Any, *words: str) -> None:
-        """Wait until one comment has all of these words."""
+        """Wait until one comment contains all of these words."""
         said: list[str] = []
 
         def found() -> bool:
@@ -202,7 +202,7 @@ async def placed(kind: Kind, root: Path, config: str = CONFIG) -> AsyncIterator[
 @pytest.mark.long
 @pytest.mark.sampled(2)
 async def test_what_a_change_needs_in_vain_is_said_on_it(place: Place) -> None:
-    """Also where a result alone is no comment."""
+    """Even if a result alone causes no comment."""
     unknown, nowhere = "https://elsewhere.example/x/pull/1", place.url(1, "acme/nowhere")
     first = place.proposed("one", unknown)
     second = place.proposed("two", nowhere)
@@ -219,7 +219,7 @@ async def test_what_a_change_needs_in_vain_is_said_on_it(place: Place) -> None:
 
 
 async def _is_kept_out(place: Place) -> None:
-    """What a pipeline requires in vain is said to who tries to bring a change in, once, until it is so no more."""
+    """The person who tries to enqueue a change learns of an unmet requirement once, until it is met."""
     change = place.proposed("four", "https://elsewhere.example/x/pull/1")
     before = place.comments
     place.here.bob.comment(change, "ship it")

@@ -1,4 +1,4 @@
-"""The pages of the stand-ins: what they show is only text, and nobody acts there from elsewhere."""
+"""Test the pages of the stand-ins: they show foreign text as text, and accept no actions from other origins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def venue(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @asynccontextmanager
 async def browser(host: Host) -> AsyncIterator[httpx.AsyncClient]:
-    """Somebody at the page of all changes."""
+    """Open the page of all changes."""
     parts = host.url.split("/")
     async with httpx.AsyncClient(base_url="/".join(parts[:3]), headers={"Origin": "/".join(parts[:3])}) as client:
         yield client

@@ -1,4 +1,5 @@
-"""Landing what goes together: in one repository in one step, in several one after the other, none moved back."""
+"""Test landing of changes that belong together: in one repository in one step, in several one after the other, none
+moved back."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from .words import HOST, engine, refs
 
 @dataclass(slots=True)
 class Circle:
-    """Proposals that were merged as one item."""
+    """Propose changes that are merged as one item."""
 
     repositories: Repositories
     git: GitEngine
@@ -38,7 +39,7 @@ class Circle:
     state: RepoState
 
     def request(self, *projects: str, rest: bool = False, later: Sequence[str] = ()) -> LandRequest:
-        """For those of one repository; `later` are to follow."""
+        """Land the changes of one repository; `later` follow afterwards."""
         first, *others = self.parts(projects)
         return LandRequest(
             "b", self.state, first.change, first.commit, first.note, "gate", approved=True,
@@ -142,7 +143,7 @@ async def test_after_the_first_step_nothing_is_tried_any_more(two: Repositories)
     found = await circle(two, ("code", "master", "one"), ("lib", "master", "two"))
     assert (await found.lands(found.request("code", later=["lib"]))).ok
     run_git("push", "-q", "origin", ":refs/approved/master/two", at=two.work("lib"))
-    again = await found.lands(found.request("code", later=["lib"]))  # whoever landed it died before he said so
+    again = await found.lands(found.request("code", later=["lib"]))  # the merger that landed it died before it answered
     assert again.ok, "it has landed, whatever becomes of the rest"
 
 

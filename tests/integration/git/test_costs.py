@@ -1,4 +1,4 @@
-"""What a change costs in processes of git: few, however many refs there are."""
+"""Test the number of git processes for a change: few, however many refs exist."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ async def test_from_proposal_to_landed_three_processes(
 
 
 def _ours(log: Path) -> list[str]:
-    """Commands of git that Headgate used."""
+    """Record the git commands that Headgate runs."""
     lines = [line.split(" ") for line in log.read_text().splitlines() if "core.hooksPath" in line]
     return [next(word for word in words if word in ("merge-tree", "push", "fetch", "ls-remote")) for words in lines]

@@ -1,4 +1,4 @@
-"""The hook for git servers, with real pushes: what it lets in Headgate takes."""
+"""Test the hook for git servers with real pushes: Headgate accepts whatever it lets pass."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REFUSED = {
 
 @pytest.fixture
 def work(repositories: Repositories) -> Path:
-    """A clone of a repository with the hook."""
+    """Make a clone of a repository with the hook."""
     work = repositories.work("code")
     run_git("push", "-q", "origin", "HEAD:refs/heads/stable/1.0", at=work)
     said = CliRunner().invoke(hook, [str(repositories.hub / "code")])
@@ -94,7 +94,7 @@ def test_what_is_printed_is_the_hook() -> None:
 
 
 def test_the_rules_for_gitolite_refuse_what_blocks_others() -> None:
-    """A rule of gitolite is a pattern that is held to the beginning of the ref."""
+    """gitolite anchors the pattern of a rule at the beginning of the ref."""
     rules = re.findall(r"^ +- +(refs/\S+) += @all$", PAGE.read_text(), re.MULTILINE)
     assert rules
 

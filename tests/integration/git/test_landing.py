@@ -1,4 +1,4 @@
-"""Landing and reporting, with others at the same remote, interrupted, and refused."""
+"""Test landing and reporting: with other users of the remote, interrupted, and refused."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_five_mergers_at_one_repository_lose_nothing(repositories: Reposit
 
 @pytest.mark.parametrize("atomic", [True, False])
 async def test_what_the_branch_has_already_only_ends(repositories: Repositories, atomic: bool) -> None:
-    """Somebody pushed it past the gate; or a landing was interrupted after its first step."""
+    """It was pushed past the gate, or a landing was interrupted after its first step."""
     if not atomic:
         not_atomic(repositories)
     commit = repositories.propose("code", "one", {"c": "x\n"})
@@ -161,8 +161,8 @@ async def test_what_is_no_longer_approved_does_not_land(repositories: Repositori
 async def test_the_server_itself_refuses_what_is_withdrawn_during_the_push(
     repositories: Repositories, what: str, deletes: str
 ) -> None:
-    """The ref goes once the push is there, so that nobody but the server can know.  Where it lets nobody delete a ref,
-    the refusal of the first push is when it goes."""
+    """The ref disappears once the push has begun, so that only the server can know. On a server that lets nobody
+    delete a ref, it disappears when the first push is refused."""
     commit = repositories.propose("code", "one", {"c": "x\n"})
     repositories.approve("code", "one")
     git = engine(repositories)
@@ -267,7 +267,7 @@ async def test_reports_of_two_pipelines_stand_side_by_side(repositories: Reposit
 
 @pytest.mark.parametrize("cuts", [(), (2,), (2, 4)], ids=["flat", "two levels", "three levels"])
 async def test_notes_may_lie_as_git_lays_them(repositories: Repositories, cuts: tuple[int, ...]) -> None:
-    """git moves notes into more levels of directories as they become many."""
+    """git moves notes into more levels of directories as their number grows."""
     commit = repositories.propose("code", "one", {"c": "x\n"})
     names = [commit, *(f"{number * 7919:040x}"[::-1] for number in range(1, 300))]
     paths = ("/".join(name[a:b] for a, b in zip((0, *cuts), (*cuts, 40), strict=True)) for name in names)

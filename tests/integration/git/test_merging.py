@@ -1,4 +1,4 @@
-"""Merging chains of changes, whatever they hold."""
+"""Test merging of chains of changes with any content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODES = ("merge", "squash-merge", "cherry-pick", "rebase")
 
 
 def edited(**lines: str) -> str:
-    """The nine lines, some with another text: `l1="one"`."""
+    """Return the nine lines, some with another text: `l1="one"`."""
     texts = LINES.split("\n")[:-1]
     for name, text in lines.items():
         texts[int(name[1:]) - 1] = text
@@ -33,7 +33,7 @@ def edited(**lines: str) -> str:
 
 
 def committed(repositories: Repositories, topic: str, message: str = "", *args: str) -> str:
-    """What is staged in the clone, proposed."""
+    """Propose what is staged in the clone."""
     work = repositories.work("code")
     run_git("commit", "-q", "--allow-empty", "-m", message or topic, *args, at=work)
     run_git("push", "-q", "-f", "origin", f"HEAD:refs/for/master/{topic}", at=work)
@@ -250,8 +250,8 @@ async def test_very_many_objects_are_packed_and_nothing_goes(
 
 
 async def test_what_is_fetched_is_there_whole_or_not_at_all(repositories: Repositories) -> None:
-    """Unpacked one by one, a commit would be seen before its files, by whoever merges at that moment, or for ever when
-    the fetch is killed; git would merge what it misses as if it had been deleted."""
+    """If objects were unpacked one by one, a merge at that moment, or any merge after the fetch is killed, could see
+    a commit before its files; git would treat missing files as deleted."""
     commits = [repositories.propose("code", f"t{n}", {f"f{n}": "x\n"}) for n in range(3)]
     git = engine(repositories)
     await state_of(git, *(item(commit, f"t{n}") for n, commit in enumerate(commits)))
@@ -311,7 +311,7 @@ async def test_a_git_that_is_broken_is_waited_for(
 
 @contextmanager
 def failing(command: str, at: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """While inside, git fails where `command` is part of what it is told."""
+    """Inside the context, git fails for commands that contain `command`."""
     real, fails = shutil.which("git"), f'case "$*" in *{command}*) echo out of order >&2; exit 129;; esac'
     at.mkdir(exist_ok=True)
     (at / "git").write_text(f'#!/bin/sh\n{fails}\nexec {real} "$@"\n')
@@ -340,7 +340,7 @@ async def test_a_full_disk_of_the_merger_is_waited_for(
     one = repositories.propose("code", "one", {"a": edited(l1="one")})
     two = repositories.propose("code", "two", {"a": edited(l9="two")})
     chain, git = (item(one, "one"), item(two, "two")), GitEngine(small_disk, {"local": connection(repositories)})
-    if known:  # what is to be merged is here, and only the merge is to be written
+    if known:  # the objects are here, and only the merge must be written
         await git.mirror(PROJECT, "local").bring(
             {"refs/heads/master": repositories.head("code"), **{i.ref: i.commit for i in chain}}
         )

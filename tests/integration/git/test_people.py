@@ -1,4 +1,4 @@
-"""Several people at one repository: what each says is seen; `tests/hostile/test_people.py` has the rest."""
+"""Test that words of several people on one repository are seen; `tests/hostile/test_people.py` has the rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEY = f"{PROJECT}/master/one"
 
 @pytest.fixture
 def bound(repositories: Repositories) -> Repositories:
-    """With the rules that bind names; Headgate pushes as `headgate`."""
+    """Install the rules that bind names; Headgate pushes as `headgate`."""
     said = CliRunner().invoke(hook, ["--people", "headgate", str(repositories.hub / "code")])
     assert said.exit_code == 0, said.output
     return repositories

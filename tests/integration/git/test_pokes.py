@@ -1,4 +1,4 @@
-"""A push to a server that is polled is seen at once, and a hook that cannot tell of it holds up nobody."""
+"""Test that a push to a polled server is seen at once, and a hook that cannot announce it blocks nobody."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECRET = "a secret with 'quotes' and % signs"
 
 @pytest.fixture
 def far(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of the same repositories, over the user's ssh."""
+    """Return the address of the same repositories, over the user's ssh."""
     ssh = repositories.root / "ssh"
     ssh.write_text('#!/bin/sh\ntest "$1" = git.example && exec sh -c "$2"\n')
     ssh.chmod(0o755)
@@ -72,16 +72,16 @@ async def test_what_is_hinted_at_is_seen_without_waiting_for_the_poll(
 
 @dataclass(slots=True)
 class PokeListener:
-    """Takes pokes."""
+    """Receive pokes."""
 
     port: int = 0
     came: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     told: threading.Condition = field(default_factory=threading.Condition)
     open: threading.Event = field(default_factory=threading.Event)
-    """Pokes are answered once it is."""
+    """Set to answer pokes."""
 
     def of(self, count: int) -> list[dict[str, object]]:
-        """What the first so many say, once they are here; each is signed."""
+        """Return the contents of the first pokes after their arrival; each is signed."""
         with self.told:
             assert self.told.wait_for(lambda: len(self.came) >= count, DEADLINE_S)
             for headers, body in self.came:
@@ -199,7 +199,7 @@ def test_nothing_in_a_repository_chooses_what_is_written_or_run(
 
     def replaced(self: Path, target: Path) -> Path:
         found = replace(self, target)
-        if target.name == "headgate-poke":  # whose directory it is comes in between
+        if target.name == "headgate-poke":  # the owner of the directory intervenes
             found.unlink()
             found.write_text(f"touch {evil}\n")
         return found
@@ -225,7 +225,7 @@ def test_a_push_waits_for_no_answer_and_fails_for_none(
         assert "Headgate: https://gate.example/t/x/status" in pushed.stderr
         assert len(listener.of(2)) == 2 and not listener.open.is_set()  # nobody has answered, and the push has ended
         listener.open.set()
-        said = installed(tmp_path, 1, at)  # where nobody listens
+        said = installed(tmp_path, 1, at)  # if nobody listens
     assert said.exit_code == 0 and "pushes here are seen at Headgate's next poll alone" in said.output
     monkeypatch.setenv("GL_REPO", "of\nno name")
     run_git("push", "-q", "origin", "HEAD:refs/for/master/two", at=work)

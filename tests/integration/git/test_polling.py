@@ -1,4 +1,4 @@
-"""What is seen at a repository, and when."""
+"""Test what is seen at a repository, and when."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_pushes_are_seen_without_polling(repositories: Repositories) -> No
 async def test_remote_repositories_are_asked_as_often_as_the_setting_says(
     repositories: Repositories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the user's own ssh."""
+    """Connect with the user's own ssh."""
     ssh = repositories.root / "ssh"
     ssh.write_text('#!/bin/sh\ntest "$1" = git.example && exec sh -c "$2"\n')
     ssh.chmod(0o755)
@@ -173,7 +173,7 @@ async def test_a_repository_that_goes_is_said_once_and_comes_back(
 
 
 async def test_another_repository_at_the_same_place_is_seen(tmp_path: Path) -> None:
-    """At once, and with the same number, as file systems give a number anew."""
+    """At once, and with the same inode number, as file systems reuse numbers."""
     stirred: asyncio.Queue[str] = asyncio.Queue()
     place = tmp_path / "repository"
     (place / "refs").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Asking for another try: by a ref that Headgate removes when it has told whom it concerns."""
+"""Test requests for another test: by a ref that Headgate removes after it has reported it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def gone(repositories: Repositories, ref: str = RECHECK) -> None:
 
 
 async def kinds(watch: Watch) -> list[EventKind]:
-    """Of the events of the next sighting that has any."""
+    """Return the events of the next sighting that has any."""
     while True:
         if events := (await watch.next()).events:
             return [event.kind for event in events]

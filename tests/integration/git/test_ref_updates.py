@@ -1,4 +1,5 @@
-"""Tags and other refs at a repository: when they are told of, what their jobs run on, where their ends are noted."""
+"""Test tags and other refs of a repository: when they are reported, what their jobs run on, where their results are
+noted."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def pushed(repositories: Repositories, *specs: str) -> None:
 
 
 def tagged(repositories: Repositories, name: str, *words: str, of: str = "HEAD") -> str:
-    """What the ref names, once it is pushed."""
+    """Push a ref, and return what it names."""
     run_git("tag", "-f", *words, name, of, at=repositories.work("code"))
     pushed(repositories, f"refs/tags/{name}")
     return run_git("rev-parse", f"refs/tags/{name}", at=repositories.hub / "code")

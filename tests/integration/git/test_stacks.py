@@ -1,4 +1,4 @@
-"""Changes built on other changes: what a look finds of them, and how they merge in every mode."""
+"""Test changes built on other changes: what a poll finds of them, and how they merge in every mode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODES = ("merge", "squash-merge", "cherry-pick", "rebase")
 
 
 def on_top(repositories: Repositories, topic: str, files: Mapping[str, str], branch: str = "master") -> str:
-    """A change built on whatever was proposed last; its commit."""
+    """Propose a change built on the last proposed one; return its commit."""
     work = repositories.work("code")
     repositories.write("code", files)
     run_git("commit", "-q", "-m", topic, at=work)
@@ -32,7 +32,7 @@ def key(topic: str) -> str:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("landed_first", [False, True])
 async def test_a_stack_lands_in_every_mode(repositories: Repositories, mode: str, landed_first: bool) -> None:
-    """Both change the same line, which can only be merged if the first counts as merged."""
+    """Both change the same line, which can be merged only if the first counts as merged."""
     lower = repositories.propose("code", "lower", {"line": "one\n"})
     upper = on_top(repositories, "upper", {"line": "two\n", "more": "x\n"})
     git = engine(repositories)

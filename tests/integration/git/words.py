@@ -1,4 +1,4 @@
-"""What the tests of plain git speak of: repositories at a hub, and mergers that work on them."""
+"""Provide helpers for tests of plain git: repositories at a hub, and mergers that work on them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def connection(repositories: Repositories, baseurl: str = "", poll_interval_s: f
 
 
 def engine(repositories: Repositories, name: str = "git", baseurl: str = "") -> GitEngine:
-    """A merger of its own, with its own copies of the repositories."""
+    """Create a separate merger with its own copies of the repositories."""
     return GitEngine(repositories.root / name, {"local": connection(repositories, baseurl)})
 
 
@@ -71,7 +71,7 @@ def refs(repositories: Repositories, name: str = "code") -> set[str]:
 
 
 def push_past_the_gate(repositories: Repositories, files: Mapping[str, str], branch: str = "master") -> str:
-    """Somebody's own commit on the branch."""
+    """Commit to the branch as somebody else."""
     work = repositories.work("code")
     run_git("fetch", "-q", "origin", at=work)
     run_git("checkout", "-q", "--detach", f"origin/{branch}", at=work)
@@ -83,7 +83,7 @@ def push_past_the_gate(repositories: Repositories, files: Mapping[str, str], bra
 
 @dataclass(slots=True)
 class Watch:
-    """What a connection sees, with a memory."""
+    """Keep what a connection sees."""
 
     git: GitEngine
     seen: AsyncIterator[Sighting]
@@ -112,7 +112,7 @@ class Watch:
         return sighting
 
     async def until(self, kind: EventKind) -> Change:
-        """The change of the next such event."""
+        """Return the change of the next such event."""
         while True:
             for at, event in enumerate(self.events):
                 if event.kind is kind:
@@ -121,7 +121,7 @@ class Watch:
             await self.next()
 
     async def until_problem(self, text: str) -> str:
-        """What is wrong with the project, once it says so; with an empty text, once all is well."""
+        """Return the problem of the project, once there is one; with an empty text, wait until there is none."""
         while True:
             told = self.problems.get(PROJECT, "")
             if text in told and bool(text) == bool(told):
@@ -150,7 +150,7 @@ async def watching(
 
 
 def counted_git(at: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Goes to the front of the path: git, and each use of it a line in `<at>/log`."""
+    """Put a git in front of the path that writes a line into `<at>/log` at each use."""
     at.mkdir()
     log, real = at / "log", shutil.which("git")
     log.touch()

@@ -1,1 +1,1 @@
-"""The driver for Gitea and Forgejo, against its stand-in."""
+"""Test the driver for Gitea and Forgejo against its stand-in."""

@@ -1,4 +1,4 @@
-"""A Gitea for each test, held to Gitea's own description."""
+"""Provide a Gitea for each test, checked against Gitea's own description."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.integration.gitea.ground import Ground, ground
 
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncIterator[Gitea]:
-    """Provide it; at the end nothing was asked or answered that Gitea would not."""
+    """Provide it; at the end, every request and answer must be one of Gitea's."""
     async with gitea(tmp_path / "gitea") as found:
         found.server.judge = judge
         yield found
@@ -23,6 +23,6 @@ async def hub(tmp_path: Path) -> AsyncIterator[Gitea]:
 
 @pytest.fixture
 async def here(hub: Gitea, tmp_path: Path) -> AsyncIterator[Ground]:
-    """Provide a project there with a driver that looks at it."""
+    """Provide a project there with a driver that polls it."""
     async with ground(hub, tmp_path) as found:
         yield found

@@ -1,6 +1,6 @@
-"""What Gitea itself says of its calls: what the stand-in and its clients are held to.
+"""Check requests and answers of the stand-in and its clients against Gitea's own description.
 
-`rest.json` is made by `scripts/gitea-description` of a client that was generated from Gitea's own description.
+`rest.json` is made by `scripts/gitea-description` from a client that was generated from Gitea's own description.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import jsonschema_rs
 from headgate.testing.forges.github.server import FakeGitHubExchange
 
 OMITTED = {301, 307, 401, 403, 404, 405, 409, 422, 423, 429, 500}
-"""Refusals, of which the description knows no form."""
+"""Refusals without a form in the description."""
 GOOD = {"GET": {200}, "POST": {200, 201}, "PATCH": {200, 201}, "DELETE": {204}}
 
 
@@ -32,7 +32,7 @@ def _validator(name: str, part: str) -> jsonschema_rs.Draft202012Validator:
 
 
 def judge(exchange: FakeGitHubExchange) -> None:
-    """Raise AssertionError when Gitea takes no such request, or gives no such answer."""
+    """Raise AssertionError if Gitea does not accept such a request, or gives no such answer."""
     name = f"{exchange.method} {exchange.template}"
     said = _rest()["calls"][name]
     unknown = set(exchange.query) - set(said["query"])

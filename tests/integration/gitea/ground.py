@@ -1,4 +1,4 @@
-"""A Gitea with one project, a driver that looks at it, and what a gate would keep of that."""
+"""Provide a Gitea with one project, a driver that polls it, and the state that a gate would keep."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROJECT = "127.0.0.1/acme/rocket"
 
 
 class Ground(Hearing):
-    """The stand-in, people, and one driver."""
+    """Hold the stand-in, people, and one driver."""
 
     def __init__(self, hub: Gitea, root: Path, url: str) -> None:
         self.hub, self.root = hub, root
@@ -40,7 +40,7 @@ class Ground(Hearing):
         self.begin(forge, hub.mail)
 
     def driver(self, name: str, every_s: float = 300.0, **changes: str) -> tuple[GiteaClient, GiteaForge]:
-        """Return a driver as another process has it."""
+        """Return a driver as another process would have it."""
         client = GiteaClient(replace(self.account, **changes), forge_http, self.hub.world.clock.now_s)
         one = client.account
         connection = GitConnection("hub", one.clone, one.canonical_hostname, access=client.git)
@@ -50,7 +50,7 @@ class Ground(Hearing):
 
 @asynccontextmanager
 async def ground(hub: Gitea, root: Path) -> AsyncIterator[Ground]:
-    """Provide it, with webhooks that arrive."""
+    """Provide it, with working webhooks."""
     port = a_port()
     found = Ground(hub, root, hook_of(port))
     async with found.served(port):
@@ -58,10 +58,10 @@ async def ground(hub: Gitea, root: Path) -> AsyncIterator[Ground]:
 
 
 def watched(found: Ground, *projects: str, **more: bool) -> AbstractAsyncContextManager[Gate]:
-    """Provide the gate while the driver looks; see `Hearing`."""
+    """Run the driver inside the context; see `Hearing`."""
     return found.watched(*projects, **more)
 
 
 def opened(found: Ground, title: str = "A title", body: str = "A body") -> FakeGiteaPull:
-    """Propose something."""
+    """Propose a change."""
     return found.ada.propose(found.repository, "topic", {"a.txt": "2\n"}, title, body)

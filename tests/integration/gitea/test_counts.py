@@ -1,4 +1,4 @@
-"""What one change costs at Gitea, from its proposal to its landing, and what looking at it once more does."""
+"""Test the number of calls for one change on Gitea, from its proposal to its landing, and for another poll."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.integration.github.test_reporting import report
 
 @pytest.mark.long
 async def test_one_change_checked_and_gated(here: Ground) -> None:
-    """With two processes, as the scheduler watches and a worker tells and lands; the rules ask for a review and for the
-    gate's own status."""
+    """Two processes are used, as the scheduler watches and a courier reports and lands; the rules require a review
+    and the gate's own status."""
     here.hub.world.mergeability_asks = 0
     here.hub.protect(here.repository, approvals=1, contexts=("acme/gate",))
     _, worker = here.driver("worker")
@@ -50,14 +50,14 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
     cost = len(here.hub.server.log) - before
     assert pull.merged and not gate.change_state(1).untold
     assert EventKind.MERGED in [event.kind for event in gate.events]
-    # Two looks of five calls, once the rule, two permissions; four statuses, who we are, one comment in two calls; a
+    # Two polls of five calls, once the rule, two permissions; four statuses, who we are, one comment in two calls; a
     # merge in four.
     assert cost <= 24, [f"{one.method} {one.template}" for one in here.hub.server.log[before:]]
 
 
 @pytest.mark.long
 async def test_looking_at_what_did_not_move_is_bounded(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many that are open, few are looked at in turn beside what moved."""
+    """Of many open changes, few are polled in turn besides those that moved."""
     monkeypatch.setattr(poll, "IN_TURN_MAX", 2)
     for n in range(3):
         here.ada.propose(here.repository, f"topic{n}", {f"{n}": ""})

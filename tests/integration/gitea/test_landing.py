@@ -1,4 +1,4 @@
-"""What lands is what was tested: that head, into that branch, and the tree is compared."""
+"""Test that exactly the tested head lands, in the tested branch, and that the tree is compared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def worked_out(here: Ground) -> None:
 
 
 def as_tested(here: Ground, pull: FakeGiteaPull, mode: str = "merge") -> tuple[LandRequest, Landing]:
-    """Return the request to land what was tested on the branch as it is now."""
+    """Return the request to land the tested change on the current branch."""
     base = hosts.heads(here.repository)["main"]
     tree = str(hosts.merged_tree(here.repository, base, pull.head_sha))
     change = Change(
@@ -122,7 +122,7 @@ async def test_what_gitea_has_not_worked_out_is_waited_for(here: Ground) -> None
 
 
 async def test_what_it_says_for_long_is_a_conflict(here: Ground) -> None:
-    """Gitea says the same of both."""
+    """Gitea gives the same answer to both."""
     here.hub.world.mergeability_asks = 1_000
     pull = opened(here)
     asked = as_tested(here, pull)

@@ -1,4 +1,4 @@
-"""Which branches are protected, as the driver tells it to whoever wants only those."""
+"""Test which branches are protected, as the driver reports them to tenants that want only those."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def said(*protected: str) -> Protection:
 
 
 async def test_what_is_protected_is_told_and_what_people_change_of_it(here: Ground) -> None:
-    """Gitea delivers nothing when a protection changes: the next look at everything finds it."""
-    here.hub.world.page_max = 2  # of three pages, so that none is the last for being short
+    """Gitea sends no delivery when a protection changes: the next full poll finds it."""
+    here.hub.world.page_max = 2  # of three pages, so that a short page is not always the last
     here.hub.protect(here.repository, "release/*")
     _, here.forge = here.driver("often", every_s=0.3)
     here.gate.forge = here.forge
@@ -44,7 +44,7 @@ async def test_nobody_asks_where_nobody_wants_to_know(here: Ground) -> None:
 
 
 async def test_more_branches_than_are_asked_for(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever may push could make so many that protected ones are on no page that is asked for."""
+    """Anybody who may push could create so many that protected ones are on no requested page."""
     monkeypatch.setattr(rest, "PAGES_MAX", 1)
     here.hub.world.page_max = 2
     here.hub.protect(here.repository, "topic")

@@ -1,4 +1,4 @@
-"""What people see on a pull request: each thing once, whatever is told again."""
+"""Test reports on a pull request: each once, even if it is delivered again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_a_status_has_the_name_of_the_pipeline(here: Ground) -> None:
 
 async def test_one_comment_is_edited_and_calls_nobody(here: Ground) -> None:
     pull = opened(here)
-    here.eve.comment(pull, "**gate: passed**\n\n<!-- headgate acme/gate -->")  # a stranger's is not ours
+    here.eve.comment(pull, "**gate: passed**\n\n<!-- headgate acme/gate -->")  # a stranger's comment is not ours
     await here.forge.report(outbox_message(pull, "start", "Being tested."))
     await here.forge.report(outbox_message(pull, "failure", "Oh no, @octocat <!-- x " + "y" * 70_000))
     _, other = here.driver("other")
@@ -82,7 +82,7 @@ async def test_what_jobs_say_of_lines_is_one_review(here: Ground) -> None:
         await here.forge.report(replace(told, change=replace(change_of(pull), files=("a.txt",))))
     (review,) = pull.reviews
     assert (review.state, review.notes) == ("COMMENT", (("a.txt", 1, "**warning**: Narrow"),))
-    await here.forge.report(outbox_message(pull, "failure", "Again", comments=notes))  # it is not known what it changes
+    await here.forge.report(outbox_message(pull, "failure", "Again", comments=notes))  # the effect is unknown
     assert len(pull.reviews) == 1 and "The jobs' comments on lines could not be posted" in pull.comments[0].body
 
 

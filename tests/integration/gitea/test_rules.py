@@ -1,4 +1,4 @@
-"""The protection of a branch, as the change is told of it."""
+"""Test the reported protection of a branch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def test_only_my_own_status_is_missing(here: Ground) -> None:
     first = await rules(here)
     assert [one.met for one in first.values()] == [False, False]
     assert "needs 1 approval that counts for main, and has 0" in first
-    here.eve.review(pull)  # a stranger's word does not count
+    here.eve.review(pull)  # a stranger's review does not count
     here.eve.status(pull, "lint-py")
     here.bob.review(pull)
     here.bot.status(pull, "example/gate", "pending")

@@ -1,4 +1,4 @@
-"""What the driver sees: everything, whatever deliveries say or do not say."""
+"""Test that the driver sees everything, whatever deliveries contain."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
 
 
 async def test_everything_that_happens_is_told_once(here: Ground) -> None:
-    """Whatever people do, in the words of the triggers."""
+    """Test all actions of people, under the names of the triggers."""
     async with watched(here) as gate:
         pull = opened(here)
         await here.settled()
@@ -73,11 +73,11 @@ async def test_everything_that_happens_is_told_once(here: Ground) -> None:
     details = gate.change_state(1).details
     assert details is not None and details.votes is not None
     assert [(v.who.name, v.value, v.who.permission) for v in details.votes] == [("bob", "approved", "admin")]
-    assert gate.told.count("push") >= 3  # the branches of what is proposed, and the other
+    assert gate.told.count("push") >= 3  # the branches of proposals, and the other one
 
 
 async def test_the_gap_between_two_lives_is_found(here: Ground) -> None:
-    """Nobody looked, and no delivery came: the difference says it all."""
+    """No poll and no delivery happened: the difference contains everything."""
     async with watched(here) as gate:
         pull = opened(here)
         await here.settled()
@@ -101,7 +101,7 @@ async def test_the_gap_between_two_lives_is_found(here: Ground) -> None:
 
 
 async def test_a_status_whose_delivery_is_lost_is_found_in_turn(here: Ground) -> None:
-    """It moves nothing that the list of pull requests shows."""
+    """It changes nothing in the list of pull requests."""
     _, here.forge = here.driver("often", every_s=0.3)
     here.gate.forge = here.forge
     async with watched(here) as gate:
@@ -192,7 +192,7 @@ async def test_retargeted_to_another_branch_with_an_odd_name(here: Ground) -> No
 
 
 async def test_a_body_that_is_long_and_many_pages(here: Ground) -> None:
-    here.hub.world.page_max = 2  # the server's own limit is less than what is asked for
+    here.hub.world.page_max = 2  # the server's own limit is lower than the requested one
     body = "x" * 65_000 + "\nDepends-On: https://example.com/1"
     pulls = [here.ada.propose(here.repository, f"topic{n}", {f"{n}": ""}, "T", body) for n in range(5)]
     for _ in range(5):
@@ -216,7 +216,7 @@ async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Grou
 
 
 async def test_a_renamed_repository_is_named_and_still_told_of(here: Ground) -> None:
-    """Git would take the token wherever it is sent on to, so it is not sent on."""
+    """Git would take the token to any redirected address, so redirects are not followed."""
     opened(here)
     here.hub.rename(here.repository, "starship")
     change_state = await here.forge.look_up(f"{PROJECT}#1")
@@ -252,7 +252,7 @@ async def test_a_revoked_token_is_told(here: Ground) -> None:
 
 
 async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
-    """About something unknown, irrelevant, or what Headgate did itself."""
+    """Deliveries about something unknown, irrelevant, or Headgate's own actions."""
     other = here.hub.repository("acme/other", {"a": "1"})
     async with watched(here) as gate:
         pull = opened(here)
@@ -271,7 +271,7 @@ async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
         here.bob.comment(pull, "A word on what is closed")
         await here.settled()
         assert len(here.hub.server.log) == after_close
-    assert after_close - before == 4  # that it was closed, and what was said until then
+    assert after_close - before == 4  # that it was closed, and comments until then
     assert gate.answered
 
 

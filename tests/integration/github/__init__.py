@@ -1,1 +1,1 @@
-"""GitHub: the stand-in for it, and what talks with it."""
+"""Test GitHub: its stand-in, and the code that talks to it."""

@@ -1,4 +1,4 @@
-"""A GitHub for each test, held to GitHub's own description."""
+"""Provide a GitHub for each test, checked against GitHub's own description."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.integration.github.description import judge, judge_hook
 
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncIterator[GitHub]:
-    """Provide it; at the end nothing was asked, answered or delivered that GitHub would not."""
+    """Provide it; at the end, every request, answer and delivery must be one of GitHub's."""
     async with github(tmp_path / "github") as found:
         found.server.judge, found.mail.judge = judge, judge_hook
         yield found

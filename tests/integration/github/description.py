@@ -1,6 +1,6 @@
-"""What GitHub itself says of its calls, webhooks and GraphQL: what the stand-in and its clients are held to.
+"""Check calls, webhooks and GraphQL of the stand-in and its clients against GitHub's own description.
 
-`rest.json` and `schema.graphql` are pruned by `scripts/github-description` of the packages that GitHub publishes.
+`rest.json` and `schema.graphql` are pruned by `scripts/github-description` from the packages that GitHub publishes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from headgate.testing.forges.github.server import FakeGitHubExchange
 
 _HERE = Path(__file__).parent
 OMITTED = {301, 304, 401, 403, 404, 422, 429}
-"""Answers that a call may have though its description does not name them: who asks, limits, renamed repositories."""
+"""Answers that are allowed although the description of a call does not name them: authentication, limits, renamed
+repositories."""
 
 
 @cache
@@ -60,7 +61,7 @@ def _check(validator: jsonschema_rs.Draft202012Validator, what: str, said: Any) 
 
 
 def judge(exchange: FakeGitHubExchange) -> None:
-    """Raise AssertionError when GitHub takes no such request, or gives no such answer."""
+    """Raise AssertionError if GitHub does not accept such a request, or gives no such answer."""
     if exchange.template == "graphql":
         _judge_graphql(exchange)
         return
@@ -84,8 +85,8 @@ def judge(exchange: FakeGitHubExchange) -> None:
 
 
 def _with_forks(answer: Any) -> Any:
-    """Return an answer with something in the place of forks that are gone: GitHub answers null, which its description
-    does not know."""
+    """Return an answer with a placeholder for deleted forks: GitHub answers null, which its description does not
+    allow."""
     if isinstance(answer, list):
         return [_with_forks(one) for one in answer]
     if isinstance(answer, dict) and isinstance(answer.get("head"), dict) and answer["head"].get("repo", 0) is None:
@@ -116,7 +117,7 @@ def _judge_graphql(exchange: FakeGitHubExchange) -> None:
 
 
 def judge_hook(event: str, action: str | None, payload: dict[str, Any]) -> None:
-    """Raise AssertionError when GitHub delivers no such thing."""
+    """Raise AssertionError if GitHub delivers no such payload."""
     name = "-".join((event, *([action] if action else []))).replace("_", "-")
     assert name in _rest()["webhooks"], f"GitHub never delivers {name}"
     if "pull_request" in payload:
@@ -125,6 +126,6 @@ def judge_hook(event: str, action: str | None, payload: dict[str, Any]) -> None:
 
 
 def calls() -> dict[str, Any]:
-    """Return what is known of each call."""
+    """Return the description of each call."""
     found: dict[str, Any] = _rest()["calls"]
     return found

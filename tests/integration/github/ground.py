@@ -1,4 +1,4 @@
-"""A GitHub with one project, a driver that looks at it, and what a gate would keep of that."""
+"""Provide a GitHub with one project, a driver that polls it, and the state that a gate would keep."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROJECT = "127.0.0.1/acme/rocket"
 
 @dataclass
 class Gate:
-    """What is known, as a connection keeps it."""
+    """Hold the known state, like a connection."""
 
     forge: Forge
     known: dict[str, ChangeState] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Gate:
     answered: list[str] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
     protections: list[Protection] = field(default_factory=list)
-    """Of the one project, in the order told."""
+    """Events of the one project, in the reported order."""
     moved: asyncio.Event = field(default_factory=asyncio.Event)
 
     def take(self, sighting: Sighting) -> None:
@@ -60,7 +60,7 @@ class Gate:
             self.take(sighting)
 
     async def until(self, ready: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:
-        """Wait until it is so."""
+        """Wait until the condition holds."""
         async with asyncio.timeout(deadline_s):
             while not ready():
                 self.moved.clear()
@@ -68,7 +68,7 @@ class Gate:
 
     @property
     def told(self) -> list[str]:
-        """What happened, as triggers name it."""
+        """Return the events under the names of triggers."""
         said = [event.happening for event in self.events if event.happening is not None]
         return [f"{one.event}.{one.action}" if one.action else one.event for one in said]
 
@@ -77,7 +77,7 @@ class Gate:
 
 
 class Ground:
-    """The stand-in, people, and one driver."""
+    """Hold the stand-in, people, and one driver."""
 
     def __init__(self, hub: GitHub, root: Path) -> None:
         self.hub = hub
@@ -97,7 +97,7 @@ class Ground:
         self.hinted: list[str] = []
 
     def driver(self, name: str, every_s: float = 300.0, **changes: str) -> tuple[GitHubClient, GitHubForge]:
-        """Return a driver as another process has it."""
+        """Return a driver as another process would have it."""
         now_s = self.hub.world.clock.now_s
         client = GitHubClient(replace(self.account, **changes), forge_http, now_s)
         tokens = Tokens(client, now_s)
@@ -110,7 +110,7 @@ class Ground:
         return client, GitHubForge(client, tokens, lambda: engine, every_s)
 
     async def take(self, request: web.Request) -> web.Response:
-        """Take a delivery as the web does."""
+        """Receive a delivery as the web does."""
         headers = {name.lower(): value for name, value in request.headers.items()}
         try:
             found = self.forge.webhook(headers, await request.read())
@@ -125,7 +125,7 @@ class Ground:
         return web.json_response({"ignored": found.why if isinstance(found, Ignored) else ""})
 
     async def keep(self, hint: Hint) -> None:
-        """Hand a hint on to who looks."""
+        """Pass a hint to the driver."""
         self.forge.stir(hint)
 
     def watch(self, *projects: str, **more: bool) -> None:
@@ -133,14 +133,14 @@ class Ground:
         self.forge.look_at({f"127.0.0.1/{n}": TenantProject(f"127.0.0.1/{n}", n, "hub", False, **more) for n in names})  # type: ignore[arg-type]
 
     async def settled(self) -> None:
-        """Wait until what was delivered is answered."""
+        """Wait until all deliveries are answered."""
         await self.hub.mail.delivered()
         await self.gate.until(lambda: set(self.hinted) <= set(self.gate.answered))
 
 
 @asynccontextmanager
 async def ground(hub: GitHub, root: Path) -> AsyncIterator[Ground]:
-    """Provide it, with webhooks that arrive."""
+    """Provide it, with working webhooks."""
     found, port = Ground(hub, root), free_ports(1)[0]
     application = web.Application(client_max_size=30 << 20)
     application.router.add_post("/api/connection/hub/payload", found.take)
@@ -157,7 +157,8 @@ async def ground(hub: GitHub, root: Path) -> AsyncIterator[Ground]:
 
 @asynccontextmanager
 async def watched(found: Ground, *projects: str, **more: bool) -> AsyncIterator[Gate]:
-    """Provide the gate while the driver looks, after its first look; `more`: as the tenant file says of projects."""
+    """Run the driver inside the context, after its first poll; `more`: further settings of the projects in the tenant
+    file."""
     found.watch(*projects, **more)
     found.forge.stir(Hint("begin", PROJECT, ref="refs/heads/main"))
     task = asyncio.ensure_future(found.gate.run())
@@ -169,5 +170,5 @@ async def watched(found: Ground, *projects: str, **more: bool) -> AsyncIterator[
 
 
 def opened(found: Ground, **more: object) -> FakeGitHubPull:
-    """Propose something."""
+    """Propose a change."""
     return found.ada.propose(found.repository, "topic", {"a.txt": "2\n"}, "A title", "A body", **more)  # type: ignore[arg-type]

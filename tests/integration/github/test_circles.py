@@ -1,4 +1,4 @@
-"""A circle across two repositories at GitHub: both land or none, and each is told, whoever makes the merges."""
+"""Test a circle across two repositories on GitHub: both land or none, and each gets a report, whoever merges."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ WORDS = {
     "merge": ("Merge commits are not allowed on this repository",),
     "push": ("GH006: Protected branch update failed", "Let Headgate's account push"),
 }
-"""What people read of a refusal, and of what to do."""
+"""The message about a refusal, and what to do."""
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ class Site:
         return first, second
 
     async def gated(self, *pulls: FakeGitHubPull) -> None:
-        """Have them gated once it is known what they need."""
+        """Let them enter the gate after their dependencies are known."""
         keys = {f"127.0.0.1/{one.repository.full_name}#{one.number}" for one in pulls}
         known = ChangeStates(self.gate.context.map, self.gate.context.mirror, ("hub",))
 
@@ -96,7 +96,7 @@ class Site:
         return f"{name}.txt" in {entry.name for entry in tree}
 
     def alarms(self) -> list[set[str]]:
-        """Return what of circles has not landed, as the page shows it."""
+        """Return the parts of circles that have not landed, as the page shows them."""
         place = self.gate.context.map.tenant("example").pipeline("gate")
         state = load(place, self.gate.context.mirror.under(place.path)).state
         return [set(one.missing) for one in state.parted]
@@ -104,7 +104,7 @@ class Site:
 
 @asynccontextmanager
 async def site(hub: GitHub, root: Path, lands: str) -> AsyncIterator[Site]:
-    """Provide a gate whose job fails for what is called `bad`."""
+    """Run a gate whose job fails for changes called `bad`."""
 
     def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
         return BuildOutcome(spec.build, "FAILURE" if "bad" in spec.change.message else "SUCCESS")
@@ -158,7 +158,7 @@ async def test_both_land_or_none_and_each_is_told(hub: GitHub, tmp_path: Path, l
 
 
 def refuses(repository: FakeGitHubRepository) -> None:
-    """Have it take neither merges nor pushes, which nothing tells beforehand."""
+    """Accept neither merges nor pushes, without an earlier sign."""
     repository.allow_merge_commit = False
     hook = repository.git_dir / "hooks" / "update"
     hook.write_text("#!/bin/sh\necho error: GH006: Protected branch update failed for $1. >&2\nexit 1\n")

@@ -1,4 +1,4 @@
-"""The client: who it is, what it may ask, and what answers mean."""
+"""Test the client: its identity, its permissions, and the meaning of answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROCKET = "/repos/acme/rocket"
 
 
 class Ground:
-    """A repository, an app there, and a client that is the app."""
+    """Provide a repository, an app there, and a client that is the app."""
 
     def __init__(self, hub: GitHub) -> None:
         self.hub = hub
@@ -71,7 +71,7 @@ async def test_where_the_app_is_not_installed_says_so(ground: Ground) -> None:
     for _ in range(3):
         with pytest.raises(GitHubAppNotInstalled, match="is not installed at eve/other"):
             await tokens.of("eve/other")
-    assert client.calls["rest"] == 1  # it is not asked again and again
+    assert client.calls["rest"] == 1  # it is not requested again and again
 
 
 async def test_a_suspended_installation_says_so(ground: Ground) -> None:
@@ -126,7 +126,7 @@ async def test_pages(ground: Ground) -> None:
 
 
 async def test_limits_are_obeyed_without_asking(ground: Ground) -> None:
-    """Ask nothing until then when told to be quiet, whoever of the process wants it, so that GitHub is not bothered."""
+    """After GitHub asks for a pause, no part of the process sends a request until then."""
     client, tokens = ground.client()
     key = await tokens.of("acme/rocket")
     ground.hub.limits.punish(ground.key(), 30)
@@ -201,7 +201,7 @@ async def test_what_goes_wrong_there(ground: Ground) -> None:
         await client.get(ForgeKey("nobody", "wrong"), ROCKET)
     with pytest.raises(Rejected, match="doesn't exist"):
         await client.query(key, "{ nothing }")
-    ground.hub.server.wrong.clear()  # that query is none
+    ground.hub.server.wrong.clear()  # that query does not exist
     closed = GitHubClient(GitHubAccount("hub", "http://127.0.0.1:1"), forge_http)
     ground.clients.append(closed)
     with pytest.raises(ReporterAway):

@@ -1,4 +1,5 @@
-"""What one change costs at GitHub, from its proposal to its landing: 15 calls of REST and 2 of GraphQL at most."""
+"""Test the number of calls for one change on GitHub, from its proposal to its landing: at most 15 of REST and 2 of
+GraphQL."""
 
 from __future__ import annotations
 
@@ -25,15 +26,15 @@ async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
 
 
 def counted(here: Ground) -> tuple[int, int]:
-    """Return the calls of REST and of GraphQL so far: also those that only found out that nothing changed."""
+    """Return the calls of REST and of GraphQL so far, including those with unchanged answers."""
     graphql = sum(one.template == "graphql" for one in here.hub.server.log)
     return len(here.hub.server.log) - graphql, graphql
 
 
 @pytest.mark.long
 async def test_one_change_checked_and_gated(here: Ground) -> None:
-    """With two processes, as the scheduler watches and a worker tells and lands; the rules ask for a review, for the
-    gate's own check, and for a foreign status; another program says that one in between."""
+    """Two processes are used, as the scheduler watches and a courier reports and lands; the rules require a review,
+    the gate's own check, and a foreign status, which another program sets meanwhile."""
     here.hub.protect(here.repository, approvals=1, contexts=("acme/gate",))
     queue = {"type": "non_fast_forward"}
     here.hub.ruleset(here.repository, queue)

@@ -1,4 +1,4 @@
-"""What lands is what was tested: that head, into that branch, and the tree is compared."""
+"""Test that exactly the tested head lands, in the tested branch, and that the tree is compared."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
 
 
 def as_tested(here: Ground, pull: FakeGitHubPull, mode: str = "merge") -> tuple[LandRequest, Landing]:
-    """Return the request to land what was tested on the branch as it is now."""
+    """Return the request to land the tested change on the current branch."""
     base = hosts.heads(here.repository)["main"]
     tree = str(hosts.merged_tree(here.repository, base, pull.head_sha))
     change = Change(
@@ -79,7 +79,7 @@ async def test_a_branch_that_moved_is_tested_again(here: Ground) -> None:
 
 
 async def test_another_tree_is_an_alarm(here: Ground) -> None:
-    """Somebody pushes between our look and GitHub's merge; here the tested tree is another from the beginning."""
+    """Somebody pushes between our check and GitHub's merge; here the tested tree differs from the beginning."""
     pull = opened(here)
     work, part = as_tested(here, pull)
     work = replace(work, state=replace(work.state, trees={PROJECT: {"main": "0" * 40}}))

@@ -1,4 +1,4 @@
-"""What one process is told of a limit, all heed: those of the same account, for few requests to the store."""
+"""Test that a limit reported to one process stops all processes of the account, for few requests to the store."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
 
 @asynccontextmanager
 async def process(backend: MemoryBackend, here: Ground) -> AsyncIterator[SharedLimits]:
-    """Provide what a process shares, while its mirror follows the store."""
+    """Provide the shared state of a process, while its mirror follows the store."""
     store = Store(backend)
     context = Context(store, Mirror(store, Map().path), lambda: int(here.hub.world.clock.now_s() * 1000))
     shared = SharedLimits(context)

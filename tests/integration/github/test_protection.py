@@ -1,4 +1,4 @@
-"""Which branches are protected and locked, as the driver tells it: by classic rules and by rulesets."""
+"""Test which branches are protected and locked, as the driver reports them: by classic rules and by rulesets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def said(protected: set[str], locked: set[str] | None = None) -> Protection:
 
 async def test_classic_rules_and_rulesets_protect_and_only_the_first_lock(here: Ground) -> None:
     here.hub.protect(here.repository, "release/*", locked=True)
-    here.hub.ruleset(here.repository, {"type": "update"})  # of the default branch; Headgate may be let pass
+    here.hub.ruleset(here.repository, {"type": "update"})  # of the default branch; Headgate may be allowed to bypass it
     here.hub.ruleset(here.repository, {"type": "deletion"}, branches=("~ALL",), enforcement="evaluate")
     async with watched(here, exclude_unprotected_branches=True) as gate:
         await gate.until(lambda: gate.protections)
@@ -88,7 +88,7 @@ async def test_more_branches_than_in_one_answer(here: Ground, monkeypatch: pytes
 
 
 async def test_somebody_makes_more_branches_than_are_asked_for(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that was kept out comes in by that, and the project is looked at all the same."""
+    """It admits nothing that was kept out, and the project is still polled."""
     monkeypatch.setattr(protection, "QUERY", protection.QUERY.replace("first: 100", "first: 2"))
     monkeypatch.setattr(protection, "PAGES_MAX", 2)
     here.hub.protect(here.repository)

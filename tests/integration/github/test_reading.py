@@ -1,4 +1,4 @@
-"""A pull request of several pages, which moves while they are read."""
+"""Test the reading of a pull request of several pages that changes meanwhile."""
 
 from __future__ import annotations
 

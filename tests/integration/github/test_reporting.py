@@ -1,4 +1,4 @@
-"""What people see on a pull request: each thing once, whatever is told again."""
+"""Test reports on a pull request: each once, even if it is delivered again."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The rule book: what is not met is told in words, what only the gate's own check lacks is named, what we may bypass is
-not lacking."""
+"""Test branch rules: unmet rules are explained, those that need only the gate's own check are listed, and bypassable
+ones are ignored."""
 
 from __future__ import annotations
 

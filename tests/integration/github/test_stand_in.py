@@ -1,4 +1,4 @@
-"""The stand-in is a GitHub: its answers are those of the description, and it does what descriptions omit."""
+"""Test that the stand-in behaves like GitHub: its answers match the description, and it does what descriptions omit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.integration.github.description import calls
 
 
 class Ground:
-    """A repository with an app, and a client that is the app."""
+    """Provide a repository with an app, and a client that is the app."""
 
     def __init__(self, hub: GitHub, client: httpx.AsyncClient) -> None:
         self.hub, self.client = hub, client
@@ -60,7 +60,7 @@ ROCKET = "/repos/acme/rocket"
 
 @pytest.mark.long
 async def test_every_call_answers_as_described(ground: Ground) -> None:
-    """Each call is made once with success: its request and answer are judged by the fixture."""
+    """Each call succeeds once: the fixture judges its request and answer."""
     hub, ask = ground.hub, ground.ask
     hub.protect(ground.repository, contexts=("gate",), approvals=1, pushers=frozenset({"headgate", "ada"}))
     hub.protect(ground.repository, "release", enforce_admins=True)
@@ -127,11 +127,11 @@ async def test_every_call_answers_as_described(ground: Ground) -> None:
         "GET /app/hook/deliveries",
         "GET /app/hook/deliveries/{delivery_id}",
         "POST /app/hook/deliveries/{delivery_id}/attempts",
-    }  # these have a test of their own
+    }  # these have a separate test
 
 
 async def test_the_description_disagrees(ground: Ground) -> None:
-    """What GitHub would not take, or would ignore, is found."""
+    """Requests that GitHub would reject or ignore are detected."""
     pull = ground.ada.propose(ground.repository, "topic", {"a.txt": "2\n"})
     at, wrong = f"{ROCKET}/statuses/{pull.head_sha}", ground.hub.server.wrong
     assert (await ground.ask("POST", at, json={"state": "good", "context": "gate"})).status_code == 422
@@ -278,7 +278,7 @@ def _git(*words: str, at: Path) -> subprocess.CompletedProcess[str]:
 
 
 async def test_git_is_served(ground: Ground, tmp_path: Path) -> None:
-    """Clone with a token, fetch the head of a pull request, push: what is pushed merges the pull request."""
+    """Clone with a token, fetch the head of a pull request, push: the push merges the pull request."""
     hub = ground.hub
     ground.repository.private = True
     await ground.ask("GET", ROCKET)
@@ -305,7 +305,7 @@ async def test_git_is_served(ground: Ground, tmp_path: Path) -> None:
 
 
 class Hook:
-    """Where webhooks go."""
+    """The address of webhooks."""
 
     def __init__(self) -> None:
         self.got: list[tuple[dict[str, str], bytes]] = []

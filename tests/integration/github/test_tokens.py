@@ -1,4 +1,4 @@
-"""A token that git is refused by the server is had anew, once, in every process that uses it."""
+"""Test that a token that the git server refuses is renewed once in every process that uses it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
 
 @pytest.fixture
 def engine(here: Ground, tmp_path: Path) -> GitEngine:
-    """Provide what another process does its git work with, which looks at nothing."""
+    """Provide the git credentials of another process, which does not poll."""
     key = tmp_path / "app.pem"
     key.write_text(here.hub.keys[here.app.id])
     said = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": str(key), "webhook_token": SECRET}
@@ -51,7 +51,7 @@ def remote(engine: GitEngine) -> Remote:
 
 
 def made(here: Ground) -> int:
-    """Return how many tokens were asked for."""
+    """Return how many tokens were requested."""
     return sum(one.template == "/app/installations/{installation_id}/access_tokens" for one in here.hub.server.log)
 
 
@@ -62,7 +62,7 @@ def revoked(here: Ground) -> None:
 
 @pytest.mark.long
 async def test_a_merger_whose_token_is_revoked_early_goes_on_with_a_new_one(here: Ground, engine: GitEngine) -> None:
-    """Also of several that find out at the same time each goes on, with one new token."""
+    """If several users of the token notice at the same time, all continue with one new token."""
     assert isinstance(answer := await engine.do(CatRequest(PROJECT, "hub")), CatAnswer) and answer.ok
     before = made(here)
     revoked(here)
@@ -122,7 +122,7 @@ async def test_a_report_whose_token_is_revoked_early_is_told_with_a_new_one(here
 
 
 async def test_what_no_token_is_taken_for_waits(here: Ground) -> None:
-    """Of an account as of an app whose tokens are refused at once: nothing is given up."""
+    """Neither an account nor an app whose tokens are refused at once gives up reports."""
     pull = here.ada.propose(here.repository, "feature", {"b.txt": "1\n"})
     bot = here.hub.token("bob")
     _, forge = here.driver("bot", app_id="", app_key="", api_token=bot)

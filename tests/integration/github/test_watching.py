@@ -1,4 +1,4 @@
-"""What the driver sees: everything, whatever deliveries say or do not say."""
+"""Test that the driver sees everything, whatever deliveries contain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.integration.github.ground import PROJECT, Ground, ground, opened, wat
 from tests.integration.github.test_reporting import report
 
 DEEDS = ("labeled", "unlabeled", "closed", "reopened", "converted_to_draft", "ready_for_review")
-"""Of these GitHub tells in the timeline who did it."""
+"""Events whose author is in GitHub's timeline."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
 
 @pytest.mark.long
 async def test_everything_that_happens_is_told_once(here: Ground) -> None:
-    """Whatever people do, in the words of the triggers."""
+    """Test all actions of people, under the names of the triggers."""
     async with watched(here) as gate:
         pull = opened(here)
         await here.settled()
@@ -101,12 +101,12 @@ async def test_everything_that_happens_is_told_once(here: Ground) -> None:
     details = gate.change_state(1).details
     assert details is not None and details.votes is not None
     assert [(v.who.name, v.value, v.who.permission) for v in details.votes] == [("bob", "approved", "admin")]
-    assert gate.told.count("push") >= 3  # the branches of what is proposed, and the other
+    assert gate.told.count("push") >= 3  # the branches of proposals, and the other one
 
 
 @pytest.mark.long
 async def test_the_gap_between_two_lives_is_found(here: Ground) -> None:
-    """Nobody looked, and no delivery came: the difference says it all."""
+    """No poll and no delivery happened: the difference contains everything."""
     async with watched(here) as gate:
         pull = opened(here)
         await here.settled()
@@ -159,7 +159,7 @@ async def test_deliveries_may_come_as_they_like(here: Ground, badly: Callable[[o
 
 @pytest.mark.long
 async def test_what_could_not_be_delivered_is_looked_into(here: Ground) -> None:
-    """GitHub sends nothing again by itself, and a status moves nothing that a list would show."""
+    """GitHub repeats no delivery on its own, and a status changes nothing in any list."""
     _, here.forge = here.driver("often", every_s=0.3)
     here.gate.forge = here.forge
     async with watched(here) as gate:
@@ -201,7 +201,7 @@ async def test_two_open_changes_with_one_head(here: Ground) -> None:
 
 @pytest.mark.long
 async def test_three_thousand_files_and_a_title_that_people_misread(here: Ground) -> None:
-    """GitHub tells of 3,000 files at most; git of all, however they are called."""
+    """GitHub lists at most 3,000 files; git lists all, with any names."""
     files = {f"dir/{n:04}.txt": "" for n in range(3_001)} | {"a b/50% #1 \u202etxt.é": ""}
     title = "\U0001f680 \u202eemit\u202c \u05e9\u05dc\u05d5\u05dd " + "x" * 300
     async with watched(here) as gate:
@@ -220,7 +220,7 @@ async def test_a_suspended_installation_and_a_token_that_dies_at_once_are_said_a
     async with watched(here) as gate:
         here.installation.suspended = True
         opened(here)
-        here.forge.stir(Hint("seen", PROJECT, "1"))  # deliveries do not come any more
+        here.forge.stir(Hint("seen", PROJECT, "1"))  # deliveries do not arrive any more
         await gate.until(lambda: "suspended" in gate.problems.get(PROJECT, ""))
         here.installation.suspended = False
         await gate.until(lambda: f"{PROJECT}#1" in gate.known and not gate.problems[PROJECT])
@@ -298,7 +298,7 @@ async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
 
 @pytest.mark.long
 async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
-    """About something unknown, irrelevant, or what Headgate did itself."""
+    """Deliveries about something unknown, irrelevant, or Headgate's own actions."""
     other = here.hub.repository("acme/other", {"a": "1"})
     async with watched(here) as gate:
         pull = opened(here)

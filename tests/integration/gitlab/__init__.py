@@ -1,1 +1,1 @@
-"""The driver of GitLab against a GitLab of our own."""
+"""Test the driver for GitLab against its stand-in."""

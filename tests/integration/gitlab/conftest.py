@@ -1,4 +1,4 @@
-"""A GitLab for each test, with a driver that looks at it."""
+"""Provide a GitLab for each test, with a driver that polls it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.integration.gitlab.ground import Ground, ground
 
 @pytest.fixture
 async def here(tmp_path: Path) -> AsyncIterator[Ground]:
-    """Provide it; at the end nothing was asked that the stand-in could not make sense of."""
+    """Provide it; at the end, the stand-in must have understood every request."""
     async with gitlab(tmp_path / "gitlab") as hub, ground(hub, tmp_path) as found:
         yield found
     assert found.hub.server.wrong == []

@@ -1,4 +1,4 @@
-"""A GitLab with one project, a driver that looks at it, and what a gate would keep of that."""
+"""Provide a GitLab with one project, a driver that polls it, and the state that a gate would keep."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ M = "/projects/{project}/merge_requests/{iid}"
 
 
 class Ground(Hearing):
-    """The stand-in, people, and one driver."""
+    """Hold the stand-in, people, and one driver."""
 
     usual = PATH
 
@@ -46,7 +46,7 @@ class Ground(Hearing):
         self.begin(forge, hub.mail)
 
     def driver(self, name: str, every_s: float = 300.0, **changes: Any) -> tuple[GitLabClient, GitLabForge]:
-        """Return a driver as another process has it."""
+        """Return a driver as another process would have it."""
         now_s = self.hub.world.clock.now_s
         client = GitLabClient(replace(self.account, **changes), forge_http, now_s)
         people = People(client, now_s)
@@ -61,7 +61,7 @@ class Ground(Hearing):
 
 @asynccontextmanager
 async def ground(hub: GitLab, root: Path) -> AsyncIterator[Ground]:
-    """Provide it, with webhooks that arrive."""
+    """Provide it, with working webhooks."""
     found, port = Ground(hub, root), a_port()
     async with found.served(port):
         hub.hook(found.project, hook_of(port), SECRET)
@@ -69,17 +69,17 @@ async def ground(hub: GitLab, root: Path) -> AsyncIterator[Ground]:
 
 
 def watched(found: Ground, *paths: str, **more: bool) -> AbstractAsyncContextManager[Gate]:
-    """Provide the gate while the driver looks; see `Hearing`."""
+    """Run the driver inside the context; see `Hearing`."""
     return found.watched(*paths, **more)
 
 
 def opened(found: Ground, **more: object) -> FakeGitLabMergeRequest:
-    """Propose something."""
+    """Propose a change."""
     return found.ada.propose(found.project, "topic", {"a.txt": "2\n"}, "A title", "A text", **more)  # type: ignore[arg-type]
 
 
 def change_of(one: FakeGitLabMergeRequest) -> Change:
-    """Return what the gate calls it."""
+    """Return the gate's key of it."""
     return Change(
         "hub", PROJECT, one.target_branch, commit=one.sha, ref=f"refs/merge-requests/{one.iid}/head",
         number=str(one.iid), title=one.title, message=one.description,
@@ -87,7 +87,7 @@ def change_of(one: FakeGitLabMergeRequest) -> Change:
 
 
 def as_tested(found: Ground, one: FakeGitLabMergeRequest, mode: str = "merge") -> tuple[LandRequest, Landing]:
-    """Return the request to land what was tested on the branch as it is now."""
+    """Return the request to land the tested change on the current branch."""
     base = hosts.heads(found.project)[one.target_branch]
     tree = str(hosts.merged_tree(found.project, base, one.sha))
     change = change_of(one)

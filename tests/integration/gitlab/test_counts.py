@@ -1,4 +1,4 @@
-"""What one change costs at GitLab, from its proposal to its landing."""
+"""Test the number of calls for one change on GitLab, from its proposal to its landing."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.integration.gitlab.ground import PROJECT, Ground, as_tested, change_o
 
 @pytest.mark.long
 async def test_one_change_checked_and_gated_costs_twenty_calls_at_most(here: Ground) -> None:
-    """With two processes, as the scheduler watches and a worker tells and lands; an approval is asked for, and that the
-    pipeline passes, which the gate's own status makes."""
+    """Two processes are used, as the scheduler watches and a courier reports and lands; an approval is required, and
+    a passed pipeline, which the gate's own status makes."""
     here.project.approvals, here.project.only_if_pipeline_succeeds = 1, True
     _, worker = here.driver("worker")
 

@@ -1,4 +1,4 @@
-"""What lands is what was tested: that head, into that branch, and the tree is compared."""
+"""Test that exactly the tested head lands, in the tested branch, and that the tree is compared."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_another_head_or_target_does_not_land(here: Ground) -> None:
 async def test_a_head_that_moves_while_it_is_merged_does_not_land(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """GitLab is told which head was tested, and refuses any other."""
+    """The request to GitLab names the tested head, and GitLab refuses any other."""
     one = opened(here)
     whole = here.client.change
 

@@ -1,4 +1,4 @@
-"""What the driver sees: everything, whatever deliveries say or do not say."""
+"""Test that the driver sees everything, whatever deliveries contain."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
 
 
 async def test_everything_that_happens_is_told_once(here: Ground) -> None:
-    """Whatever people do, in the words of the triggers."""
+    """Test all actions of people, under the names of the triggers."""
     here.ada.push(here.project, "stable", {}, base="main")
     async with watched(here) as gate:
         one = opened(here)
@@ -69,8 +69,8 @@ async def test_everything_that_happens_is_told_once(here: Ground) -> None:
         "opened",
         "changed",
         "changed",  # the description
-        "changed",  # it is a draft no more
-        "changed",  # it is for another branch
+        "changed",  # it is no longer a draft
+        "changed",  # it targets another branch
         "labeled",
         "labeled",
         "comment",
@@ -109,7 +109,7 @@ async def test_who_comments_has_the_permission_that_the_project_gives(here: Grou
 
 
 async def test_the_gap_between_two_lives_is_found(here: Ground) -> None:
-    """Nobody looked, and no delivery came: the difference says it all."""
+    """No poll and no delivery happened: the difference contains everything."""
     async with watched(here) as gate:
         one = opened(here)
         await here.settled()
@@ -155,7 +155,7 @@ async def test_a_push_takes_approvals_back_and_a_new_one_is_told(here: Ground) -
     async with watched(here) as gate:
         here.bob.approve(one)
         await here.settled()
-        here.hub.mail.lose(2)  # the push, and what it made of the merge request
+        here.hub.mail.lose(2)  # the push, and the merge request that it created
         here.hub.world.clock.advance(5)
         here.ada.push(here.project, "topic", {"a.txt": "3\n"})
         here.bob.approve(one)
@@ -217,7 +217,7 @@ async def test_what_gitlab_works_out_later_is_asked_again(here: Ground, monkeypa
 
 
 async def test_a_pipeline_that_ends_is_seen_whatever_deliveries_do(here: Ground) -> None:
-    """No time of a merge request moves by that."""
+    """It changes no timestamp of a merge request."""
     here.project.only_if_pipeline_succeeds = True
     one = opened(here)
     here.eve.status(one, "lint", "running")
@@ -360,7 +360,7 @@ async def test_which_branches_are_protected_is_told_where_somebody_asks(here: Gr
 async def test_of_a_list_of_branches_that_is_not_whole_nothing_is_told(
     here: Ground, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
 ) -> None:
-    """Whoever may push could make so many that protected ones are on no page that is asked for."""
+    """Anybody who may push could create so many that protected ones are on no requested page."""
     here.ada.push(here.project, "another", {"r": "1\n"})
     monkeypatch.setattr(GitLabClient, "page_size", {"per_page": 1})
     if elsewhere:
@@ -403,7 +403,7 @@ async def test_an_address_with_a_path_is_no_part_of_names(here: Ground) -> None:
 
 
 async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
-    """About something unknown, irrelevant, or what Headgate did itself."""
+    """Deliveries about something unknown, irrelevant, or Headgate's own actions."""
     other = here.hub.project("acme/other", {"a": "1"})
     other.hooks, other.members["ada"] = here.project.hooks, DEVELOPER
     async with watched(here):

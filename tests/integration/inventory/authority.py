@@ -1,4 +1,4 @@
-"""Certificates for tests that say who somebody is."""
+"""Provide certificates that identify callers in tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cryptography.x509.oid import NameOID
 
 
 class Authority:
-    """Issues certificates."""
+    """Issue certificates."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())

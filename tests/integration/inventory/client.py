@@ -1,6 +1,6 @@
-"""A client generated from the published definitions alone: every method once, and what must come of it.
+"""Call every method once through a client generated from the published definitions alone, and check the results.
 
-Run as a program: the directory with the generated modules is on the path, the service's address is the argument.
+Run it as a program, with the directory of the generated modules on the path and the service's address as argument.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def objects(stub: runmetadata_pb2_grpc.RunmMetadataStub, part: pb.Partition) -> 
 
 
 def found(stub: runmetadata_pb2_grpc.RunmMetadataStub, *any: pb.ObjectFilter) -> list[str]:
-    """Return the names, in an order of ours: without a sort, that of the answer is nobody's business."""
+    """Return the names sorted: without a sort, the order of an answer is undefined."""
     return sorted(one.name for one in stub.object_find(pb.ObjectFindRequest(session=ALICE, any=any)))
 
 

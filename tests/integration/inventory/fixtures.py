@@ -1,6 +1,7 @@
-"""What the populate script of runm-metadata does to the service: definitions as its compiler writes them, providers.
+"""Do what the populate script of runm-metadata does to the service: definitions as its compiler writes them,
+providers.
 
-Run as a program, as `client.py`.  The expectations are those of the published facts, not of the service.
+Run it as a program, like `client.py`. The expectations come from the published facts, not from the service.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ LOCATION = ("location.site", "location.row", "location.rack", "location.rack_pos
 
 
 def document(properties: dict[str, object], required: list[str]) -> str:
-    """Return the schema of a whole provider, as the compiler of runm-api writes it."""
+    """Return the schema of a complete provider, as the compiler of runm-api writes it."""
     inner = {
         "type": "object",
         "properties": properties,

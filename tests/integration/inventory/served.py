@@ -1,4 +1,4 @@
-"""The service in this process, and a client of it."""
+"""Provide the service in this process, and a client of it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Client:
     def __init__(
         self, channel: grpc.aio.Channel, session: Mapping[str, str], metadata: Mapping[str, str], target: str = ""
     ) -> None:
-        """`target`: where the service is."""
+        """`target`: the address of the service."""
         self.target = target
         self.channel, self._session, self._metadata = channel, session, tuple(metadata.items())
 
@@ -50,7 +50,7 @@ class Client:
         return self.raw(service, name, request.SerializeToString())
 
     def raw(self, service: ServiceDescriptor, name: str, request: bytes, timeout_s: float = DEADLINE_S) -> Any:
-        """Whatever bytes."""
+        """Send any bytes."""
         method = service.methods_by_name[name]
         kind = self.channel.unary_stream if method.server_streaming else self.channel.unary_unary
         read = GetMessageClass(method.output_type).FromString
@@ -66,7 +66,7 @@ async def served(
     tls: Tls | None = None,
     credentials: grpc.ChannelCredentials | None = None,
 ) -> AsyncIterator[Client]:
-    """Of an inventory with one partition, `site`."""
+    """Provide an inventory with one partition, `site`."""
     inventory = Inventory(Store(backend or MemoryBackend()), InventoryMap(), lambda: 1_000)
     await inventory.begin()
     stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()

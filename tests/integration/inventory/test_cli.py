@@ -1,4 +1,4 @@
-"""The command line against the service: what a person types, and what comes of it."""
+"""Test the command line against the service: commands of a person, and their results."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ property_definitions:
 
 
 class Shell:
-    """`await shell("partition list")`: what was said, after the exit status that is expected."""
+    """`await shell("partition list")`: run a command, check its exit status, and return its output."""
 
     def __init__(self, address: str, root: Path) -> None:
-        """`root`: where the service was started, and keeps its token."""
+        """`root`: the directory of the service, with its token."""
         host, _, port = address.partition(":")
         self._environment = {
             "RUNM_HOST": host, "RUNM_PORT": port, "RUNM_USER": "alice", "RUNM_PROJECT": "proj0",
@@ -97,7 +97,7 @@ async def test_an_inventory_is_kept_by_typing(tmp_path: Path) -> None:
 
 @pytest.mark.long
 async def test_many_are_imported_and_exported(tmp_path: Path) -> None:
-    """A file of some hundred rows with some bad ones; done again, changed, and moved to another partition."""
+    """Import a file of some hundred rows with some bad ones, again, changed, and into another partition."""
     lines = ["name,rack,tags"] + [f"m{n:03},{n % 7},fast" for n in range(250)]
     lines[101], lines[201] = ",7,", f"m{'x' * 300},1,"
     (tmp_path / "broken.csv").write_text("\n".join(lines))
@@ -132,7 +132,7 @@ async def test_many_are_imported_and_exported(tmp_path: Path) -> None:
 
 @pytest.mark.long
 async def test_machines_are_leased_by_typing(tmp_path: Path) -> None:
-    """Two people, one machine with a gpu, parts of another; a quota; and a machine that fails."""
+    """Two people lease a machine with a gpu and parts of another; there is a quota, and a machine fails."""
     store = f"sqlite:///{tmp_path / 'inventory.sqlite'}"
     async with service(tmp_path, "--store", store, identity="verify") as address:
         shell = Shell(address, tmp_path)

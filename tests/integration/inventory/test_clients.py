@@ -1,4 +1,4 @@
-"""Programs against the service with our client; those with generated code are on the page of the inventory."""
+"""Test programs with our client against the service; the page of the inventory has those with generated code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that knows only the published definitions, against the service as a program."""
+"""Test a client that knows only the published definitions, against the service as a program."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 
 
 async def run(*command: str, **environment: str) -> str:
-    """Its output; raises when it fails."""
+    """Return its output; raise an error when it fails."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdout=asyncio.subprocess.PIPE,
@@ -48,7 +48,7 @@ async def run(*command: str, **environment: str) -> str:
 async def service(
     directory: Path, *options: str, identity: str = "trust", environment: Mapping[str, str] = {}
 ) -> AsyncIterator[str]:
-    """Its address.  Original clients know no tokens: for them it is opened."""
+    """Return its address. Original clients have no tokens: for them it is open."""
     process = await asyncio.create_subprocess_exec(
         headgate(), "inventory", "serve", "--port", "0", "--identity", identity, *options,
         cwd=directory, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
@@ -70,7 +70,7 @@ async def service(
 
 
 async def generated(directory: Path) -> None:
-    """The client's modules, from the definitions."""
+    """Generate the client's modules from the definitions."""
     out = [f"--python_out={directory}", f"--grpc_python_out={directory}"]
     await run(sys.executable, "-m", "grpc_tools.protoc", f"-I{HERE}", *out, str(HERE / "runmetadata.proto"))
 
@@ -122,7 +122,7 @@ async def test_it_does_so_on_zookeeper(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.skipif(not databases.etcd_installed(), reason="needs Debian's package etcd-server")
 async def test_it_does_so_on_etcd_where_it_can_be_found(tmp_path: Path) -> None:
-    """What `etcdctl` sees is the layout."""
+    """`etcdctl` shows the published layout."""
     await generated(tmp_path)
     with databases.etcd(tmp_path / "etcd") as server:
         port = str(server.port)
@@ -146,7 +146,7 @@ async def test_it_does_so_on_etcd_where_it_can_be_found(tmp_path: Path) -> None:
     "options", [("--compatible",), ("--prefix", "runm-metadata/"), ("--compatible", "--prefix", "runm-metadata")]
 )
 async def test_it_takes_over_where_the_original_kept_its_keys(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """Its default prefix has no slash before it, and other services are registered in the same etcd."""
+    """Its default prefix has no leading slash, and other services are registered in the same etcd."""
     await generated(tmp_path)
     with databases.etcd(tmp_path / "etcd") as server:
         port, root = str(server.port), "runm-metadata/runm/metadata"
@@ -176,7 +176,7 @@ async def test_it_takes_over_where_the_original_kept_its_keys(tmp_path: Path, op
 @pytest.mark.skipif(not databases.etcd_installed(), reason="needs Debian's package etcd-server")
 @pytest.mark.parametrize("prefix", ["", "lab/registry/", "/lab/registry"])
 async def test_the_registry_has_the_key_that_its_programs_read(tmp_path: Path, prefix: str) -> None:
-    """Byte for byte, with nothing as its value, under a lease, and gone with the service."""
+    """The key matches byte for byte, has an empty value and a lease, and disappears with the service."""
     with databases.etcd(tmp_path / "etcd") as server:
         port = str(server.port)
         environment = {"GSR_KEY_PREFIX": prefix} if prefix else {}
@@ -195,7 +195,7 @@ async def test_the_registry_has_the_key_that_its_programs_read(tmp_path: Path, p
 
 @pytest.mark.long
 async def test_definitions_are_as_the_original_has_them(tmp_path: Path) -> None:
-    """The one from the start, and one of its compiler for a property of which only an enumeration was said."""
+    """The initial definition, and one of its compiler for a property with only an enumeration."""
     await generated(tmp_path)
     options = ("--compatible", "--store", f"sqlite:///{tmp_path / 'inventory.sqlite'}")
     async with service(tmp_path, *options) as address:
@@ -208,7 +208,7 @@ def headgate() -> str:
 
 
 async def _keys(port: str, prefix: str) -> list[str]:
-    """By etcd's own program."""
+    """Read with etcd's own program."""
     endpoints = f"--endpoints=127.0.0.1:{port}"
     said = await run("etcdctl", endpoints, "get", "--prefix", "--keys-only", prefix, ETCDCTL_API="3")
     return sorted(line for line in said.splitlines() if line)
@@ -220,7 +220,7 @@ async def drive(directory: Path, address: str) -> None:
 
 
 def hold(found: Sequence[Entry], root: str = "/runm/metadata") -> None:
-    """Every place of the layout is used, and nothing is there that the map does not know."""
+    """Every place of the layout is used, and no entry is unknown to the map."""
     paths = [entry.path for entry in found]
     for place in LAYOUT:
         assert any(re.fullmatch(f"{root}/{place}", path) for path in paths), place

@@ -1,4 +1,4 @@
-"""The description of the inventory against the real server: no other status or shape is answered, and no fault."""
+"""Test the description of the inventory against the real server: no other status or shape is answered, and no fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON face: the same answers, under the statuses of HTTP."""
+"""Test the JSON interface: the same answers, under the statuses of HTTP."""
 
 from __future__ import annotations
 

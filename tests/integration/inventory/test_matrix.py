@@ -1,4 +1,4 @@
-"""Who may do what: every method, as everybody who may call it."""
+"""Test permissions: every method, as every kind of caller."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ CALLERS: dict[str, dict[str, Any] | None] = {
     "operator": {"projects": ["blue"], "roles": ["operator"]},
     "admin": {"projects": ["red"], "roles": ["admin"]},
 }
-"""The columns of the table.  The objects are of the project blue, in the partition site."""
+"""Define the columns of the table. The objects belong to the project blue, in the partition site."""
 STATUSES = {".": "OK", "u": "UNAUTHENTICATED", "d": "PERMISSION_DENIED", "n": "NOT_FOUND"}
 ANYBODY = "u........"
-"""Whoever is known."""
+"""Any known caller."""
 INSIDE = "ud..d...."
-"""Whoever the partition is open to."""
+"""Any caller with access to the partition."""
 OWNERS = "udn.d...."
-"""Whose the object is; others are not told that it is there."""
+"""Owners of the object; others do not learn that it exists."""
 MACHINES = "udndd...."
-"""As those, but what it says is for operators of the partition to write."""
+"""Like owners, but only operators of the partition may write the content."""
 OPERATORS = "udddd...."
 """Operators of the partition, and of all."""
 OPERATE = "udndd...."
-"""As owners see it, but it is theirs who asked for it, and the operators', to change."""
+"""Visible to owners, but only its requester and operators may change it."""
 GLOBAL = "udddddd.."
-"""Operators of all."""
+"""Operators of all partitions."""
 
 
 class World:
-    """A site and another partition, and what the administrator of both puts there."""
+    """Provide a site and another partition, and the objects of the administrator of both."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -67,22 +67,22 @@ class World:
             await self.root.SetPartition(partition=v1.Partition(name=name))
 
     async def define(self) -> None:
-        """Everywhere a definition of providers can be."""
+        """Return all places where a definition of providers can be."""
         for partition in ("", "site"):
             for kind in ("", "runm.compute"):
                 place = v1.Place(type="runm.provider", partition=partition, kind=kind)
                 await self.root.SetDefinition(place=place, **DEFINED)
 
     async def machine(self) -> v1.Object:
-        """Return one of the project blue."""
+        """Return an object of the project blue."""
         return await self._made(v1.Object(type="runm.machine", name=fresh(), project="blue"))
 
     async def provider(self) -> v1.Object:
-        """Return one, which belongs to no project."""
+        """Return an object without a project."""
         return await self._made(v1.Object(type="runm.provider", name=fresh(), properties={"prepare": "true"}))
 
     async def lease(self, user: str = "ada") -> v1.Lease:
-        """Return one of the project blue, which ada has unless it is another user's."""
+        """Return a lease of the project blue, of ada unless another user is given."""
         await self._made(v1.Object(type="runm.provider", name=fresh(), properties={"space": "1000"}))
         who = self._client.like(token(sub=user, projects=["blue"], partitions=["site"]), user=user, project="blue")
         amounts = {"search": "type=runm.provider", "amounts": {"space": "1"}, "duration_s": 60}
@@ -101,7 +101,7 @@ class World:
         return next(one for one in (await self.root.ListPartitions()).partitions if one.name == "site")
 
     async def partition(self) -> v1.Partition:
-        """Return one that nobody needs."""
+        """Return an object that nobody needs."""
         found: v1.Partition = await self.root.SetPartition(partition=v1.Partition(name=fresh()))
         return found
 
@@ -119,7 +119,7 @@ Fields = dict[str, Any]  # of any request
 
 
 class Row(NamedTuple):
-    """One method, of what, what each caller is answered, and what it is asked, anew for each."""
+    """One method, its object, the answer to each caller, and the request, built again for each."""
 
     method: str
     what: str
@@ -137,7 +137,7 @@ def row(method: str, what: str, answers: str, fields: Callable[[], Fields] = dic
 def about(
     method: str, what: str, answers: str, make: Callable[[World], Awaitable[Any]], fields: Callable[[Any], Fields]
 ) -> Row:
-    """With something that is made for each caller."""
+    """Use an object that is created for each caller."""
 
     async def made(world: World) -> Fields:
         return fields(await make(world))
@@ -285,7 +285,7 @@ def token(**claims: Any) -> dict[str, str]:
 
 
 async def status(call: Any) -> str:
-    """Return the name of the status; of a stream, once it has begun or ended."""
+    """Return the name of the status; of a stream, after it has begun or ended."""
     try:
         if hasattr(call, "__aiter__"):
             async for _ in call:

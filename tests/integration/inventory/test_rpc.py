@@ -1,4 +1,4 @@
-"""Both services over gRPC: what only the whole can show."""
+"""Test both services over gRPC: behaviour that only the complete service shows."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ async def test_what_the_additions_offer() -> None:
 
 
 async def test_steps_are_done_in_parts() -> None:
-    """Each as if it were alone, in few commits; what is refused is told by its number, and nothing else of its part."""
+    """Each step runs as if it were alone, in few commits; a refused step is reported by its number and changes
+    nothing."""
     async with served() as client:
         await a_site(client)
         steps = [machine(f"m{n}", "fast", zone=f"z{n}") for n in range(300)]

@@ -1,4 +1,4 @@
-"""The same on every store: what was done there is what a rebuild gives and a search finds, also when several do it."""
+"""Test that every store gives the same results: operations match a rebuild and searches, also with several servers."""
 
 from __future__ import annotations
 
@@ -113,7 +113,8 @@ async def test_several_who_change_everything_at_once_leave_no_orphan(backend: Ba
 
 @pytest.mark.long
 async def test_what_several_claim_at_once_is_never_more_than_there_is(backend: Backend) -> None:
-    """Two servers and ten callers: 64 of memory are eight times 8, whoever asks where; then they are given back."""
+    """Two servers and ten callers: 64 of memory are eight times 8, whichever server is asked; then they are given
+    back."""
     async with a_world(backend) as world:
         thing = an_object(type="runm.provider", project="", name="t", properties={"memory": "64"}, tags=())
         await world.inventory.apply(ADMIN, [Create(thing)])

@@ -1,4 +1,4 @@
-"""A cluster for each test, held to Kubernetes' own description."""
+"""Provide a cluster for each test, checked against Kubernetes' own description."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.integration.kubernetes.ground import driver_of
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[FakeKubernetesServer]:
-    """Provide it; at the end nothing was asked or answered that Kubernetes would not."""
+    """Provide it; at the end, every request and answer must be one of Kubernetes'."""
     async with kubernetes(tmp_path / "cluster", plain=True) as found:
         found.judge = judge
         yield found
@@ -24,7 +24,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[FakeKubernetesServer]:
 
 @pytest.fixture
 async def driver(cluster: FakeKubernetesServer) -> AsyncIterator[Kubernetes]:
-    """Provide a driver for it that is told how late it is by nobody: its clock stands."""
+    """Provide a driver for it whose clock stands still."""
     found = driver_of(cluster)
     yield found
     await found.close()

@@ -1,6 +1,6 @@
-"""What Kubernetes itself says of its calls: what the modelled cluster, its driver and kubectl are held to.
+"""Check calls of the modelled cluster, its driver and kubectl against Kubernetes' own description.
 
-`rest.json` is made by `scripts/kubernetes-description` of what Kubernetes publishes with its sources.
+`rest.json` is made by `scripts/kubernetes-description` from what Kubernetes publishes with its sources.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _compiled(said: Any) -> jsonschema_rs.Draft202012Validator:
 
 
 def judge(exchange: FakeKubernetesExchange) -> None:
-    """Raise AssertionError when Kubernetes takes no such request, or gives no such answer."""
+    """Raise AssertionError if Kubernetes does not accept such a request, or gives no such answer."""
     name = f"{exchange.method} {exchange.template}"
     said = _rest()["calls"].get(name)
     assert said is not None, "there is no such call"
@@ -54,7 +54,7 @@ def judge(exchange: FakeKubernetesExchange) -> None:
 
 
 def _without_null(said: Any) -> Any:
-    """What is null is not there, to Kubernetes."""
+    """Kubernetes treats null as absent."""
     if isinstance(said, dict):
         return {key: _without_null(value) for key, value in said.items() if value is not None}
     return [_without_null(one) for one in said] if isinstance(said, list) else said

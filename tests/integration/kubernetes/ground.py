@@ -1,4 +1,4 @@
-"""Nodes that tests of the driver ask for, and how they are made."""
+"""Provide nodes for tests of the driver, and helpers that make them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def namespace(node: str = NODE) -> MachineSpec:
 
 
 async def made(driver: Kubernetes, wanted: MachineSpec, state: State | None = None) -> Made:
-    """Go on until it is there."""
+    """Continue until it exists."""
     found: MachinePending | Made = MachinePending(state or {}, "")
     for _ in range(STEPS_MAX):
         found = await driver.advance(wanted, found.state)
@@ -55,7 +55,7 @@ async def made(driver: Kubernetes, wanted: MachineSpec, state: State | None = No
 
 
 async def gone(driver: Kubernetes, wanted: MachineSpec) -> None:
-    """Go on until it is gone."""
+    """Continue until it is gone."""
     for _ in range(STEPS_MAX):
         if await driver.remove(wanted, {}):
             return

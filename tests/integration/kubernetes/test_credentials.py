@@ -1,4 +1,4 @@
-"""Test how a launcher finds its cluster and says who it is; of a wrong kubeconfig the file and the fault are named."""
+"""Test how a launcher finds its cluster and its credentials; errors in a kubeconfig name the file and the mistake."""
 
 from __future__ import annotations
 

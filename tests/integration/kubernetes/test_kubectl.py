@@ -1,4 +1,4 @@
-"""The real kubectl works with the modelled cluster; a build's kubeconfig opens its pod, a real container."""
+"""Test the real kubectl on the modelled cluster; a build's kubeconfig opens its pod, a real container."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def cluster(tmp_path: Path, engine: ContainerEngine) -> AsyncIterator[Fake
 
 
 async def kubectl(config: Path, *words: str, told: bytes = b"") -> tuple[int, str]:
-    """Return its exit status and what it says."""
+    """Return its exit status and output."""
     environment = {"KUBECONFIG": str(config), "HOME": str(config.parent), "PATH": os.environ["PATH"]}
     process = await asyncio.create_subprocess_exec(
         str(KUBECTL), *words, env=environment, stdin=PIPE if told else DEVNULL, stdout=PIPE, stderr=PIPE

@@ -1,4 +1,4 @@
-"""What a cluster is asked for when a node is made and removed, and what it says when there is none."""
+"""Test the requests to a cluster when a node is made and removed, and the messages of failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is old goes, and nothing else: by age, by size, artifacts before logs, in the history as well."""
+"""Test that only old data is pruned: by age, by size, artifacts before logs, in the history as well."""
 
 from __future__ import annotations
 

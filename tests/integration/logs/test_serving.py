@@ -1,4 +1,4 @@
-"""What a web process makes of logs that executors kept: it has no file of them itself."""
+"""Test how a web process serves logs of executors: it has no files of them itself."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path, repositories: Repositories, s3_server: str) -> AsyncIterator[World]:
-    """With a build that ended, of which nothing is in the store yet."""
+    """Provide an ended build with nothing in the store yet."""
     store = LogBucket(bucket(s3_server, f"b{uuid.uuid4().hex}"), retries_max=0)
     history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
     async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as running, httpx.AsyncClient() as client:

@@ -1,4 +1,5 @@
-"""From an executor's disk to the log store: whole, in parts, again after a failure, and as far as it got."""
+"""Test uploads from an executor's disk to the log store: complete, in parts, again after a failure, and partial
+ones."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ LOG = "".join(f"2026-01-01 00:00:00.000 | line {number} {'x' * (number % 70)}\n"
 
 
 class Unsteady:
-    """A log store that fails while `why` says so for a key."""
+    """Imitate a log store that fails if `why` returns a reason for a key."""
 
     encodes = True
 
@@ -40,7 +41,7 @@ class Unsteady:
         self.store, self.puts = store, list[str]()
         self.why: Callable[[str], str] = lambda key: ""
         self.takes = asyncio.Event()
-        """Cleared: whatever is put waits."""
+        """While cleared, every put waits."""
         self.takes.set()
 
     async def put(self, key: str, content: AsyncGenerator[bytes, None], *, kind: str, encoding: str = "") -> None:
@@ -154,11 +155,11 @@ async def test_what_is_written_is_there_while_the_build_runs_and_its_executor_ma
     assert await read(store, manifest, "job-output.txt", size - 5, size + 3) == told[size - 5 : size + 3]
     assert KeptLogs(store).file(manifest, "report/index.html") is None
 
-    # the executor is killed: nothing of this process goes on, and the kernel gives back what it held
+    # the executor is killed: nothing of this process continues, and the kernel frees its locks
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         await end(task)
     uploads._local.release("b2")
-    async with working(made(tmp_path / "logs", store)):  # another one begins where it was
+    async with working(made(tmp_path / "logs", store)):  # another one continues where it stopped
         manifest = await completed(store, "b2")
         assert await read(store, manifest, "job-output.txt") == log.read_bytes()
 
@@ -240,7 +241,7 @@ async def test_what_an_executor_that_ends_has_left_it_still_keeps(tmp_path: Path
 
 
 async def test_what_was_cut_off_is_never_taken_for_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A build that lost its executor is run again, under its id, while that one comes back."""
+    """A build that lost its executor runs again, under its id, while the first executor returns."""
     monkeypatch.setattr(upload, "LOOK_AGAIN_S", 0.001)
     store, running, looked = LogDirectory(tmp_path / "kept"), {"b1"}, list[str]()
 
@@ -264,7 +265,7 @@ async def test_what_was_cut_off_is_never_taken_for_the_whole(tmp_path: Path, mon
         await until("it is stored", lambda: first._due["b1"].stored, every_s=0.001)
     assert await read(store, await completed(store, "b1"), "job-output.txt") == b"all of it\n"
 
-    # and where it took what was cut off for the end, who ran it to its end has the last word
+    # and if it took the interruption for the end, the executor that completes the build has the last word
     await made(tmp_path / "first", store)._upload_all("b2", upload._Due(0, ran=True, here=True))
     async with second.following("b2"):
         (tmp_path / "second/b2/job-output.txt").write_text("all of it\n")
@@ -287,7 +288,7 @@ async def test_two_executors_on_one_disk_take_a_build_once(tmp_path: Path) -> No
 
 
 async def test_what_lies_there_since_long_ago_takes_no_descriptors(tmp_path: Path) -> None:
-    """A log store is given to an executor that has kept the logs of years."""
+    """An executor that has kept the logs of years gets a log store."""
     builds = [f"b{number}" for number in range(50)]
     for build in builds:
         (tmp_path / "logs" / build).mkdir(parents=True)

@@ -1,1 +1,1 @@
-"""The driver for Pagure, against its stand-in."""
+"""Test the driver for Pagure against its stand-in."""

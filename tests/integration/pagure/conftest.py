@@ -1,4 +1,4 @@
-"""A Pagure for each test, which is asked in no other form than it reads."""
+"""Provide a Pagure for each test, which accepts only forms that Pagure reads."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ async def hub(tmp_path: Path) -> AsyncIterator[Pagure]:
 
 @pytest.fixture
 async def here(hub: Pagure, tmp_path: Path) -> AsyncIterator[Ground]:
-    """Provide a project there with a driver that looks at it."""
+    """Provide a project there with a driver that polls it."""
     async with ground(hub, tmp_path) as found:
         yield found

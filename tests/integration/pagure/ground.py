@@ -1,4 +1,4 @@
-"""A Pagure with one project, a driver that looks at it, and what a gate would keep of that."""
+"""Provide a Pagure with one project, a driver that polls it, and the state that a gate would keep."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROJECT = "127.0.0.1/acme/rocket"
 
 
 class Ground(Hearing):
-    """The stand-in, people, and one driver."""
+    """Hold the stand-in, people, and one driver."""
 
     def __init__(self, hub: Pagure, root: Path, hook: str) -> None:
         self.hub, self.root, self.hook = hub, root, hook
@@ -37,7 +37,7 @@ class Ground(Hearing):
         self.begin(forge, hub.mail)
 
     def driver(self, name: str, every_s: float = 300.0, **changes: Any) -> tuple[PagureClient, PagureForge]:
-        """Return a driver as another process has it."""
+        """Return a driver as another process would have it."""
         client = PagureClient(replace(self.account, **changes), forge_http, self.hub.world.clock.now_s)
         one = client.account
         connection = GitConnection("hub", one.clone, one.canonical_hostname, access=client.git, suffix=".git")
@@ -46,13 +46,13 @@ class Ground(Hearing):
 
     @property
     def calls(self) -> list[str]:
-        """Return what was asked, in order."""
+        """Return the requests, in order."""
         return [f"{one.method} {one.template}" for one in self.hub.server.log]
 
 
 @asynccontextmanager
 async def ground(hub: Pagure, root: Path) -> AsyncIterator[Ground]:
-    """Provide it, with webhooks that arrive."""
+    """Provide it, with working webhooks."""
     port = a_port()
     found = Ground(hub, root, hook_of(port))
     async with found.served(port):
@@ -60,10 +60,10 @@ async def ground(hub: Pagure, root: Path) -> AsyncIterator[Ground]:
 
 
 def watched(found: Ground, *projects: str, **more: bool) -> AbstractAsyncContextManager[Gate]:
-    """Provide the gate while the driver looks; see `Hearing`."""
+    """Run the driver inside the context; see `Hearing`."""
     return found.watched(*projects, **more)
 
 
 def opened(found: Ground, title: str = "A title", text: str = "A text", **more: Any) -> FakePagureRequest:
-    """Propose something."""
+    """Propose a change."""
     return found.ada.propose(found.project, "topic", {"a.txt": "2\n"}, title, text, **more)

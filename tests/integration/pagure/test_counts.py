@@ -1,4 +1,4 @@
-"""What one change costs at Pagure, from its proposal to its landing, and what costs nothing."""
+"""Test the number of calls for one change on Pagure, from its proposal to its landing, and what costs none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tests.integration.pagure.test_landing import as_tested, change_of
 
 @pytest.mark.long
 async def test_one_change_checked_and_gated(here: Ground) -> None:
-    """With two processes, as the scheduler watches and a worker tells and lands; the project asks for a score."""
+    """Two processes are used, as the scheduler watches and a courier reports and lands; the project requires a
+    score."""
     here.project.options["Minimum_score_to_merge_pull-request"] = 1
     _, worker = here.driver("worker")
 
@@ -46,7 +47,7 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
     cost = Counter(here.calls[before:])
     assert pull.status == "Merged" and not gate.change_state(1).untold
     assert EventKind.MERGED in [event.kind for event in gate.events]
-    # Two looks of two calls, once options, people and the token of the webhooks; four flags; who we are and a comment
+    # Two polls of two calls, once options, people and the token of the webhooks; four flags; who we are and a comment
     # in two calls; a merge in three.
     assert cost.total() <= 17, cost
     assert not here.refused
@@ -54,7 +55,7 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
 
 @pytest.mark.long
 async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
-    """About something unknown, irrelevant, or what Headgate did itself."""
+    """Deliveries about something unknown, irrelevant, or Headgate's own actions."""
     other = here.hub.project("acme/other", {"a": "1"}, hook=here.hook)
     async with watched(here) as gate:
         pull = opened(here)

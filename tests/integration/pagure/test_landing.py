@@ -1,4 +1,4 @@
-"""What lands is what was tested: that head, into that branch; Pagure takes no head, so the tree is compared."""
+"""Test that exactly the tested head lands, in the tested branch; Pagure accepts no head, so the tree is compared."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def change_of(pull: FakePagureRequest) -> Change:
 
 
 def as_tested(here: Ground, pull: FakePagureRequest, mode: str = "merge") -> tuple[LandRequest, Landing]:
-    """Return the request to land what was tested on the branch as it is now."""
+    """Return the request to land the tested change on the current branch."""
     base = hosts.heads(here.project)["main"]
     tree, change = str(hosts.merged_tree(here.project, base, pull.commit_stop)), change_of(pull)
     item = MergeItem("item", PROJECT, "hub", "main", change.ref, change.commit, mode)
@@ -42,8 +42,7 @@ def tip_of(here: Ground) -> str:
 @pytest.mark.long
 @pytest.mark.parametrize(("parted", "always"), [(False, False), (True, False), (False, True)])
 async def test_it_lands_as_it_was_tested(here: Ground, parted: bool, always: bool) -> None:
-    """Forward where that is enough, else by a merge, as the project has it; what is pushed afterwards changes
-    nothing."""
+    """Fast-forward if possible, else a merge, as the project is configured; a later push changes nothing."""
     here.project.options["always_merge"] = always
     pull = opened(here)
     if parted:
@@ -105,7 +104,7 @@ async def test_answers_that_are_lost_or_never_come(here: Ground) -> None:
 
 
 async def test_a_merge_that_is_taken_and_not_done_is_no_merge(here: Ground) -> None:
-    """Pagure says that it has merged where it may not, and where its worker is away."""
+    """Pagure claims to have merged where it may not, and where its worker is down."""
     here.project.options["disable_non_fast-forward_merges"] = True
     pull = opened(here)
     here.bob.push(here.project, "main", {"b.txt": "1\n"})
@@ -119,7 +118,7 @@ async def test_a_merge_that_is_taken_and_not_done_is_no_merge(here: Ground) -> N
 
 @pytest.mark.parametrize("breaks", [True, False])
 async def test_a_conflict_is_no_failure(here: Ground, breaks: bool) -> None:
-    """Many a Pagure breaks at it."""
+    """Many versions of Pagure fail on it."""
     here.hub.world.breaks = breaks
     pull = opened(here)
     work, part = as_tested(here, pull)

@@ -1,4 +1,4 @@
-"""What people see on a pull request: each thing once, whatever is told again."""
+"""Test reports on a pull request: each once, even if it is delivered again."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ async def test_a_ref_has_a_flag_on_its_commit_and_nothing_else(here: Ground) -> 
 
 
 async def test_with_a_revoked_token_it_is_still_seen_what_happens_and_what_is_to_be_told_waits(here: Ground) -> None:
-    """Whoever asks may read a public project."""
+    """Anybody may read a public project."""
     token = here.hub.world.tokens[here.account.api_token]
     async with watched(here) as gate:
         token.revoked = True
         pull = opened(here)
         await here.settled()
-        here.forge.stir(Hint("all", ""))  # no delivery can be verified without asking
+        here.forge.stir(Hint("all", ""))  # no delivery can be verified without a request
         await gate.until(lambda: f"{PROJECT}#1" in gate.known)
         with pytest.raises(ReporterAway, match=r"refuses the api_token.*create another one"):
             await here.forge.report(outbox_message(pull, "success"))

@@ -1,4 +1,4 @@
-"""What the driver sees: everything, whatever deliveries say or do not say."""
+"""Test that the driver sees everything, whatever deliveries contain."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
 
 @pytest.mark.long
 async def test_everything_that_happens_is_told_once(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever people do, in the words of the triggers; Pagure's times are of whole seconds, and all this is of one,
-    but for the flag: one of the second of a push may be of what was there before."""
+    """Test all actions of people, under the names of the triggers. Pagure's times have whole seconds, and all of this
+    happens in one, except for the flag: a flag in the second of a push may belong to the earlier commits."""
     now_s = here.hub.world.clock.now_s()
     monkeypatch.setattr(here.hub.world.clock, "now_s", lambda: now_s)
 
@@ -89,12 +89,12 @@ async def test_everything_that_happens_is_told_once(here: Ground, monkeypatch: p
     assert comments[0].who and (comments[0].who.name, comments[0].who.permission) == ("bob", "admin")
     assert next(one for one in said if one.action == "tagged").added == ("ready",)
     assert [(one.state, one.statuses[0].spelled) for one in said if one.statuses] == [("failure", "eve:lint:failure")]
-    assert gate.told.count("pg_push") >= 3  # the branches of what is proposed, and the other
+    assert gate.told.count("pg_push") >= 3  # the branches of proposals, and the other one
 
 
 @pytest.mark.long
 async def test_what_was_said_of_former_commits_counts_no_more(here: Ground) -> None:
-    """Whether or not Pagure says in a comment that there are others; each has one vote, the last."""
+    """Whether or not a comment of Pagure announces new commits, each person has one vote, the last."""
     async with watched(here) as gate:
         pull = opened(here)
         for _ in range(3):
@@ -124,7 +124,7 @@ async def test_what_was_said_of_former_commits_counts_no_more(here: Ground) -> N
 
 
 async def test_the_gap_between_two_lives_is_found(here: Ground) -> None:
-    """Nobody looked, and no delivery came: the difference says it all."""
+    """No poll and no delivery happened: the difference contains everything."""
     async with watched(here) as gate:
         pull = opened(here)
         await here.settled()
@@ -168,7 +168,7 @@ async def test_deliveries_may_come_as_they_like(here: Ground, badly: Callable[[M
 
 
 async def test_odd_changes_are_changes(here: Ground) -> None:
-    """Of a deleted fork, of an account that is gone, with long texts; merged by hand at last."""
+    """Of a deleted fork, of a deleted account, with long texts; finally merged by hand."""
     fork = here.eve.fork(here.project)
     text = "x" * 65_000 + "\nDepends-On: https://example.com/1"
     async with watched(here) as gate:
@@ -192,7 +192,7 @@ async def test_odd_changes_are_changes(here: Ground) -> None:
 
 
 async def test_many_pages_and_one_that_is_too_long(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change that is too long to be read is named; the others are seen."""
+    """A change that is too long to be read is reported; the others are seen."""
     pulls = [here.ada.propose(here.project, f"topic{n}", {f"{n}": ""}) for n in range(5)]
     monkeypatch.setattr("headgate.adapters.forges.pagure.client.PAGE", 2)
     here.eve.comment(pulls[3], "x" * 100_000)
@@ -206,7 +206,7 @@ async def test_many_pages_and_one_that_is_too_long(here: Ground, monkeypatch: py
 
 @pytest.mark.long
 async def test_the_options_of_a_project_are_its_rules(here: Ground) -> None:
-    """What is not met is told in words; what is not known is neither met nor unmet; a change of them is seen."""
+    """Unmet options are explained; unknown ones count as neither; changes of them are seen."""
     async with watched(here) as gate:
         pull = opened(here)
         await here.settled()
@@ -245,7 +245,7 @@ async def test_the_options_of_a_project_are_its_rules(here: Ground) -> None:
 
 
 async def test_what_our_token_may_not_see_is_unknown(here: Ground) -> None:
-    """Without the ACL to modify projects; groups give what their members may do."""
+    """Without the ACL to modify projects; groups grant the rights of their members."""
     here.hub.world.groups["pilots"] = {"zoe"}
     here.project.groups["pilots"] = "commit"
     zoe = here.hub.person("zoe")
@@ -311,7 +311,7 @@ async def test_names_of_changes(here: Ground) -> None:
 
 @pytest.mark.long
 async def test_a_project_that_has_another_name_is_said_and_nothing_is_lost(here: Ground) -> None:
-    """Pagure itself renames none; an administrator does, and nothing leads from the old name to the new one."""
+    """Pagure itself cannot rename projects; an administrator does, and nothing redirects from the old name."""
     async with watched(here) as gate:
         opened(here)
         await here.settled()

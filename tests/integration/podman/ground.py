@@ -1,4 +1,4 @@
-"""A podman of the tests' own whose image has an ssh server: what of this machine that needs, and busybox."""
+"""Provide a separate podman with an image that has an ssh server: the needed files of this machine, and busybox."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ PASSWD = b"root:x:0:0:root:/root:/bin/sh\nsshd:x:100:65534::/run/sshd:/bin/false
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a driver is made of."""
+    """Settings of the driver."""
 
     words: list[str]
     key: Path
-    """That opens the machines."""
+    """The key that opens the machines."""
 
     def driver(self, **more: Any) -> Podman:
-        """Return one that knows nothing yet."""
+        """Return a driver without any state."""
         return Podman(self.words, self.key.with_suffix(".pub").read_bytes(), **more)
 
     @staticmethod
     def opens() -> None:
-        """Take away what keeps machines from reaching each other."""
+        """Remove the rules that keep machines from reaching each other."""
         subprocess.run(["nft", "delete", "table", "inet", guest.TABLE], check=True)
 
     def podman(self, *words: str) -> str:
-        """Return what podman says."""
+        """Return podman's output."""
         return subprocess.run([*self.words, *words], capture_output=True, text=True, check=True).stdout
 
     async def ssh(self, node: Made, command: str) -> tuple[int, str]:
-        """Run a command on a machine that has its key; return its exit status and what it says."""
+        """Run a command on a machine with its key; return its exit status and output."""
         assert node.host is not None
         address = node.host["ansible_host"]
         known = self.key.with_name("known_hosts")
@@ -69,7 +69,8 @@ class Site:
 
 @contextmanager
 def site() -> Iterator[Site]:
-    """Provide it; nothing of it stays.  One at a time on this machine, since all have the same addresses."""
+    """Provide it and remove everything afterwards. One at a time on this machine, because all have the same
+    addresses."""
     engine, place = ContainerEngine(), Path(tempfile.mkdtemp(prefix="hg-site-"))
     with open(Path(tempfile.gettempdir()) / "headgate-machines.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -93,7 +94,7 @@ def site() -> Iterator[Site]:
 
 
 def _server() -> dict[str, bytes]:
-    """Return sshd and the libraries that it names."""
+    """Return sshd and the libraries that it needs."""
     sshd = program() or ""
     said = subprocess.run(["ldd", sshd], capture_output=True, text=True, check=True).stdout
     files = [word for line in said.splitlines() for word in line.split() if word.startswith("/")]

@@ -1,4 +1,4 @@
-"""Images of a real podman: imported once under a name of ours, held to their digest, and gone afterwards."""
+"""Test images of a real podman: imported once under our name, compared by digest, and removed afterwards."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_an_image_is_imported_once_found_after_a_crash_listed_and_removed(
     [listed] = await again.listed({})
     assert listed.id == f"{IMAGE_NAME}:u1" and listed.tags == one.tags
     assert await again.withdraw(one, {}) and await again.listed({}) == []
-    await again.discard({}, listed)  # it is gone, which is no error
+    await again.discard({}, listed)  # it is gone, which is not an error
 
 
 async def test_what_is_not_what_was_sent_is_no_image(words: list[str], tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Containers as machines: made once, reached over ssh by a key that is known before, limited, and gone afterwards."""
+"""Test containers as machines: made once, reached over ssh with a key known in advance, limited, and removed
+afterwards."""
 
 from __future__ import annotations
 

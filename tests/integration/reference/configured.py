@@ -1,4 +1,4 @@
-"""A configuration that uses what the API tells of."""
+"""Provide a configuration that uses everything that the API shows."""
 
 from __future__ import annotations
 

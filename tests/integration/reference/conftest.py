@@ -1,4 +1,4 @@
-"""One gate with a change that landed, one under way, and everything that the API tells of."""
+"""Provide one gate with a landed change, one in progress, and everything that the API shows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .configured import CONFIG, TENANT_MORE
 TENANT = "/api/tenant/example"
 SECRET = "a secret of thirty-two bytes, or more"
 AXIOS = "application/json, text/plain, */*"
-"""What the reference's dashboard accepts."""
+"""Media types that Zuul's dashboard accepts."""
 
 
 def token(**claims: Any) -> dict[str, str]:
@@ -61,7 +61,8 @@ class World:
         return answer.json()
 
     async def landed(self, topic: str) -> dict[str, Any]:
-        """Return the build of `unit` in the gate by which a change lands, once the history has all of the change."""
+        """Return the build of `unit` in the gate that landed a change, after the history has recorded all of the
+        change."""
         self.repositories.propose("code/api", topic, {topic: "1\n"})
         self.repositories.approve("code/api", topic)
         asked = HistoryQuery({"change": (topic,), "final": (True,), "complete": (True,)})
@@ -74,11 +75,11 @@ class World:
         return dict(found)
 
     def _leaves(self) -> bool:
-        """Return whether anything is on its way to the history."""
+        """Return whether anything waits to be recorded in the history."""
         return bool(self.running.context.map.history.stream.length(self.running.context.mirror))
 
     async def proposed(self, topic: str) -> None:
-        """Propose a change; when it returns, it is in `check`."""
+        """Propose a change; on return, it is in `check`."""
         self.repositories.propose("code/api", topic, {topic: "1\n"})
         await self.in_pipeline(topic, "check")
 
@@ -94,7 +95,7 @@ class World:
         await until(f"{topic} is in {pipeline}", there)
 
     async def under_way(self, topic: str) -> dict[str, Any]:
-        """Return the job of a change that is tested and held, as the status has it."""
+        """Return the job of a change that is tested and held, as the status shows it."""
         self.running.runner.hold = asyncio.Event()
         await self.proposed(topic)
 
@@ -107,7 +108,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A store that is within reach."""
+    """Imitate a reachable store."""
 
     away_since_ms: int | None = None
     away_why: str = ""

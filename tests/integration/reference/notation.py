@@ -1,7 +1,8 @@
-"""Shapes of JSON in few words, and what of an answer is not of its shape.
+"""Define a short notation for shapes of JSON, and compare answers with it.
 
-`s` text, `i` whole number, `n` number, `b` true or false, `o` any mapping, `a` anything, `[x]` list of x, `{name x, …}`
-a mapping with these keys and any others, a capital word a shape with a name; then `?` may be null, `~` may be absent.
+`s` is a string, `i` a whole number, `n` a number, `b` true or false, `o` any mapping, `a` anything, `[x]` a list of x,
+`{name x, …}` a mapping with these keys and any others, a capitalised word a named shape; then `?` means may be null,
+`~` may be absent.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def _shape(tokens: list[str]) -> Shape:
 
 
 def unlike(value: Any, wanted: Shape, named: Mapping[str, Shape], where: str = "") -> Iterator[str]:
-    """Yield what of the value is not of the shape, with its place."""
+    """Yield the deviations of the value from the shape, with their places."""
     if value is None:
         if not (wanted.null or wanted.kind == "a"):
             yield f"{where or 'it'} is null"

@@ -1,4 +1,4 @@
-"""What clients of the reference's API look for, as its facts say (never as our answers happen to be)."""
+"""List what clients of Zuul's API expect, from facts about Zuul (never from our own answers)."""
 
 from __future__ import annotations
 
@@ -120,4 +120,4 @@ READS: dict[str, str] = {
     "T/autohold": "[HOLD]",
     "T/project/code/api/autohold": "[HOLD]",
 }
-"""Path, `T` being the tenant's, and the shape of its answer."""
+"""Path, where `T` is the tenant's name, and the shape of its answer."""

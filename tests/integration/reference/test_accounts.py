@@ -1,4 +1,5 @@
-"""Accounts that machines were made in: looked at after their providers are gone, told of where nobody can look."""
+"""Test accounts with made machines: they are polled after their providers are removed, and reported if nobody can
+poll them."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ async def account(simulated: SimulatedMachines, connection: str = "sky", region:
 
 
 async def lost(simulated: SimulatedMachines, node: str, **more: str) -> str:
-    """Have the cloud make a machine that nobody writes down, and return its id."""
+    """Let the cloud make a machine that nobody records, and return its id."""
     before = set(simulated.sky.instances)
     await simulated.sky.advance(MachineSpec(node, {}, {}, {}, {}, {SYSTEM_TAG: OURS, NODE_TAG: node, **more}), {})
     (id,) = set(simulated.sky.instances) - before

@@ -1,4 +1,4 @@
-"""Changes are named as they are shown, wherever one is named."""
+"""Test that changes are accepted under their displayed names everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every call of the reference's API is answered as the page about the API says."""
+"""Test that every call of Zuul's API is answered as the page about the API says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HELD = {"job": "unit", "count": 1, "reason": "r", "node_hold_expiration": None}
 
 
 async def known(world: World) -> dict[str, str]:
-    """Return what stands for the words in braces, once there is something of each."""
+    """Return the values for the words in braces, once there is an object of each kind."""
     build = await world.landed("one")
     held = await world.client.post(f"{TENANT}/project/code/api/autohold", json=HELD, headers=token())
     assert held.json() is True
@@ -71,7 +71,7 @@ async def test_a_tenant_at_the_root_is_all_that_there_is(world: World) -> None:
         assert (await get("/api/info"))["info"]["tenant"] == "example"
         for path in ("status", "builds?change=one", "jobs", "project/code/api", "authorizations", "tenant-status"):
             own, named = await get(f"/api/{path}"), await get(f"{TENANT}/{path}")
-            for _ in range(ROUNDS):  # events may come in between two reads
+            for _ in range(ROUNDS):  # events may arrive between two reads
                 if own == named:
                     break
                 own, named = await get(f"/api/{path}"), await get(f"{TENANT}/{path}")

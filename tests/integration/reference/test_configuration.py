@@ -1,4 +1,4 @@
-"""Jobs, projects, frozen jobs, providers."""
+"""Test jobs, projects, frozen jobs and providers in the API."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ async def test_what_there_is_none_of_is_404_for_who_may_ask_and_401_for_others(w
         ("POST", "image-upload/none/validate"),
         ("POST", "image-upload/none/upload"),
     ):
-        body = {"state": "hold"} if method == "PUT" else None  # pages send nothing with the others, and no type
+        body = {"state": "hold"} if method == "PUT" else None  # pages send no body with the others, and no type
         answer = await world.client.request(method, f"{TENANT}/{path}", json=body, headers=token())
         assert answer.status_code == 404, f"{method} {path}: {answer.text}"
         if method != "GET":

@@ -1,4 +1,4 @@
-"""Logs as they are written: what clients send first, what they get, and with which word the socket closes."""
+"""Test logs while they are written: the first message of clients, the data, and the reason of the close."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINES = "one\nzwei: \u00e4\u20ac\U0001f4a9\n"
 
 
 class Followed(NamedTuple):
-    """Hold what a socket was sent, and how it was closed."""
+    """Record what a socket received, and how it was closed."""
 
     text: str
     code: int

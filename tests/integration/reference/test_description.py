@@ -1,4 +1,4 @@
-"""Check that answers are as the description says, whatever is asked: no other status, type or shape, and no fault."""
+"""Test that answers match the description for any request: no other status, type or shape, and no fault."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..described import Caller
 from .conftest import TENANT, World, token
 
 LEFT_OUT = ("/events", "/health/ready", "/key/{project}.pub", "/key/{project}")
-"""Ends of paths: what does not end, what is not ready, as no process is, and keys, of which there are none here."""
+"""Ends of paths without an answer here: endless ones, readiness, and keys."""
 KNOWN = {
     "tenant": ["example", "example", "none"],
     "project": ["code/api", "config", "git.example/code/lib", "x"],
@@ -23,7 +23,7 @@ KNOWN = {
     "job": ["unit", "base", "x"],
     "change": ["done", "x"],
 }
-"""Values of which some lead somewhere."""
+"""Values, some of which exist."""
 BODIES = {
     "tenant": ["example"],
     "project": ["code/lib", "code/api"],
@@ -42,16 +42,17 @@ BODIES = {
     "reason": ["because"],
     "state": ["hold", "running"],
 }
-"""Values with which things are done."""
+"""Values for requests that change something."""
 DONE = {
     *(f"post /api/tenant/{{tenant}}/{verb}" for verb in ("close", "open", "state", "reconfigure")),
     *(f"post /api/tenant/{{tenant}}/project/{{project}}/{verb}" for verb in ("enqueue", "autohold", "freeze-pipeline")),
     "post /api/tenant/{tenant}/build/{uuid}/cancel", "delete /api/tenant/{tenant}/autohold/{id}",
     "post /api/zone/{zone}/forget",
 }  # fmt: skip
-"""What changes something, and is done at least once; of the rest there is nothing here, or a test of its own."""
+"""Operations that change something and must succeed at least once; the others have no objects here, or a separate
+test."""
 ASKED = "post /api/tenant/{tenant}/project/{project}/freeze-pipeline"
-"""Changes nothing, though its method could."""
+"""Operations that change nothing, although their method could."""
 OPERATOR = {"Authorization": "Bearer operators"}
 
 

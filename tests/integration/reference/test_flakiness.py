@@ -1,4 +1,4 @@
-"""How flaky a job is and how quickly changes land over time, as the API tells it, and what it does not accept."""
+"""Test how the API shows the flakiness of a job and times to land over time, and which parameters it rejects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .conftest import TENANT, World
 
 AT = "T/job-flakiness?job_name=unit"
 DAY_S, MOMENT_S = 86_400, 60
-"""A day; and between the end of a build and that of its buildset, at most."""
+"""A day, and the longest time between the end of a build and that of its buildset."""
 
 
 def ran(spec: BuildSpec, state: RepoState) -> BuildOutcome:

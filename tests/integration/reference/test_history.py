@@ -1,4 +1,4 @@
-"""Builds and buildsets: filters, paging, logs, what is under way."""
+"""Test builds and buildsets in the API: filters, paging, logs, running ones."""
 
 from __future__ import annotations
 

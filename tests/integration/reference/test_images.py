@@ -1,4 +1,4 @@
-"""Images that jobs build, as clients of the API see and steer them."""
+"""Test images that jobs build, as clients of the API see and control them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ THEIRS = replace(READY, id="up3", artifact="art2", tenant="other")
 
 
 async def furnished(world: World) -> Layout:
-    """Two uploads of what the tenant built, one of another's; a pipeline that builds images."""
+    """Provide two uploads of the tenant's own image and one of another's, and a pipeline that builds images."""
     map, store = world.running.context.map, world.running.context.store
     puts = [map.images.artifacts(one.id).record.put(one) for one in (BUILT, OTHERS)]
     puts += [map.image_uploads.uploads(one.id).record.put(one) for one in (THERE, READY, THEIRS)]
@@ -119,7 +119,7 @@ async def test_a_build_that_is_asked_for_goes_to_the_pipelines_that_build_images
 
 
 class Canned:
-    """Answers as the pages would; keeps what it is told."""
+    """Answer like the pages, and record requests."""
 
     def __init__(self, answer: Any) -> None:
         self.answer, self.told = answer, list[tuple[str, str]]()

@@ -1,4 +1,4 @@
-"""Machines that are made, and who waits for some, as clients of the API see and steer them."""
+"""Test made machines, and requests that wait, as clients of the API see and control them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHERS = MadeNode(
 
 
 async def furnished(world: World) -> None:
-    """Two machines, one of another tenant; one request that waits."""
+    """Provide two machines, one of another tenant, and one waiting request."""
     context = world.running.context
     nodes, store = context.map.nodes, context.store
     asked = NodeRequest("r1", "example", "code/api", "b1", "unit", (("box", "small"), ("shed", "small")), "host1")
@@ -122,7 +122,7 @@ async def test_a_machine_is_held_and_taken_away_by_who_may(world: World) -> None
 
 
 class Canned:
-    """Answers as the pages would; keeps what it is told."""
+    """Answer like the pages, and record requests."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers, self.told = answers, list[tuple[str, dict[str, Any]]]()

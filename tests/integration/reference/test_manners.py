@@ -1,4 +1,4 @@
-"""Test what holds everywhere: errors, tokens, methods, caching."""
+"""Test what holds for all calls: errors, tokens, methods, caching."""
 
 from __future__ import annotations
 

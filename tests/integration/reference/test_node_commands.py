@@ -1,4 +1,4 @@
-"""`headgate node` beside a server: what is configured, the accounts of clouds, and why something is refused."""
+"""Test `headgate node` with a server: configuration, accounts of clouds, and reasons of refusals."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def furnish(world: World) -> None:
 
 @asynccontextmanager
 async def commands(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Say]:
-    """Provide `headgate node` against a server of the world; what is refused is its answer, after `! `."""
+    """Provide `headgate node` against a server of the gate; a refusal is returned after `! `."""
     stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
     serving = asyncio.ensure_future(serve(create_app(world.site), "127.0.0.1", 0, stop, bound.set_result))
     url = f"http://127.0.0.1:{await bound}"
@@ -78,7 +78,7 @@ async def commands(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 
 def cells(text: str) -> list[list[str]]:
-    """Return the rows of a table without its heads, as words."""
+    """Return the rows of a table without its heading, as words."""
     return [line.split() for line in text.splitlines()[1:]]
 
 
@@ -114,7 +114,7 @@ async def accounts_are_told_and_forgotten(world: World, say: Say) -> None:
 
 
 async def nonsense_is_refused(say: Say) -> None:
-    """Whoever may not, or names what is not there, is told so; nothing is done."""
+    """Without permission, or for unknown objects, the command reports an error and does nothing."""
     for words, token, why in (
         (["providers", "--tenant", "nobody"], "operators", "there is no tenant 'nobody'"),
         (["forget", "zz"], "operators", "there is no account 'zz'"),

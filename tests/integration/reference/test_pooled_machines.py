@@ -1,4 +1,4 @@
-"""Machines of the inventory that no build has, as clients of the API see them; why they are not steered there."""
+"""Test unused machines of the inventory, as clients of the API see them; why they are not controlled there."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def machine(name: str, *tags: str, **properties: str) -> Create:
 
 @asynccontextmanager
 async def stocked(world: World) -> AsyncIterator[Inventory]:
-    """Provide an inventory beside the world: two machines that labels of its tenant find, one that none does."""
+    """Provide an inventory beside the gate: two machines that match labels of its tenant, one that matches none."""
     inventory = Inventory(Store(MemoryBackend()), InventoryMap(), world.running.context.now_ms)
     await inventory.begin()
     await inventory.admin.create_partition(ROOT, Partition(SITE, "site"))
@@ -69,7 +69,7 @@ async def stocked(world: World) -> AsyncIterator[Inventory]:
 
 
 async def claim(running: Gate, name: str, tenant: str) -> None:
-    """Have a build of a tenant take a machine."""
+    """Let a build of a tenant use a machine."""
     one = NodeClaim(uuid(name), SITE, "r1", tenant, "code/api", "box", "debian", name, state="ready")
     (entry,) = await running.context.store.commit([], [running.context.map.nodes.claims(one.machine).record.put(one)])
     assert entry is not None
@@ -81,7 +81,7 @@ async def states(world: World) -> dict[str, str]:
 
 
 async def shown(world: World, name: str, state: str) -> None:
-    """Wait until a machine is told to be in a state."""
+    """Wait until a machine is reported to be in a state."""
 
     async def told() -> bool:
         return (await states(world)).get(name) == state

@@ -1,4 +1,4 @@
-"""Every path that reads has the shape that the reference's clients look for, in a tenant where everything happens."""
+"""Test that every readable path has the shape that Zuul's clients expect, in a tenant with all kinds of objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports as messages in chats, through the library apprise and a real HTTP server."""
+"""Test reports as chat messages, through the library apprise and a real HTTP server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports as documents of Elasticsearch, at a stand-in that judges bulk calls as its documentation has them."""
+"""Test reports as documents of Elasticsearch, on a stand-in that checks bulk calls against the documentation."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ INDEX = re.compile(r'(?![-_+.])[^A-Z\\/*?"<>| ,#:]{1,255}')
 
 @dataclass(slots=True)
 class Server:
-    """Keeps documents, as Elasticsearch does with dynamic mapping: what was a date first is a date ever after."""
+    """Keep documents, as Elasticsearch does with dynamic mapping: a field that first held a date always holds dates."""
 
     documents: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     kinds: dict[tuple[str, str], str] = field(default_factory=dict)
     versions: dict[tuple[str, str], int] = field(default_factory=dict)
     busy: str = ""
-    """What the answer begins with in place of a judgement."""
+    """Beginning of the answer in place of a result."""
     refuses: dict[str, int] = field(default_factory=dict)
     """Type of document -> status."""
 

@@ -1,4 +1,5 @@
-"""A forge is asked to merge through its outbox: in order, again while it is away, and the pipeline has its answer."""
+"""Test that a forge is asked to merge through its outbox: in order, again after an outage, with an answer for the
+pipeline."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ WORK = LandRequest("bs1", RepoState(), PULL, "b" * 40, "It passed.", pipeline="g
 
 @dataclass(slots=True)
 class Hub:
-    """A forge as far as landing goes; `says` is asked each time."""
+    """Imitate a forge as far as landing goes; `says` is called each time."""
 
     says: Callable[[int], MergeLanded | NotLanded | Exception] = lambda _: MergeLanded("c" * 40)
     done: list[str] = field(default_factory=list)

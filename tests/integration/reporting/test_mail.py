@@ -1,4 +1,4 @@
-"""Reports as mail, taken by a real server."""
+"""Test reports as mail, received by a real server."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_the_connection_is_encrypted_and_the_password_is_never_sent_in_cle
             await reporter(box, **login | {"password": "wrong"}).tell(outbox_message())
         with pytest.raises(ReporterAway, match=r"(?i)certificate"):
             await reporter(box, **login | {"ca": ""}).tell(outbox_message())
-    async with mailbox() as plain:  # it knows no STARTTLS: nothing is said to it
+    async with mailbox() as plain:  # it has no STARTTLS: no credentials are sent to it
         with pytest.raises(ReporterAway, match="STARTTLS"):
             await reporter(plain, **login).tell(outbox_message())
     assert not plain.logins and not plain.mails

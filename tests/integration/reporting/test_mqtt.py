@@ -1,4 +1,4 @@
-"""Reports as messages of MQTT, at a real broker."""
+"""Test reports as messages of MQTT, with a real broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ needs_broker = pytest.mark.skipif(not Path(MOSQUITTO).exists(), reason="needs De
 
 
 def hashed(root: Path) -> Path:
-    """A file with the one who may come in."""
+    """Write a password file with the one user."""
     file = root / "secrets"
     file.touch(mode=0o600)
     subprocess.run(["mosquitto_passwd", "-b", str(file), "gate", "right"], check=True)
@@ -47,7 +47,7 @@ async def _listens(port: int) -> bool:
 
 @asynccontextmanager
 async def broker(root: Path, *settings: str) -> AsyncIterator[int]:
-    """Provide the port of one that lets in user `gate` with the password `right`."""
+    """Provide the port of a broker that admits user `gate` with the password `right`."""
     (port,) = free_ports(1)
     secrets = hashed(root)
     lines = [f"listener {port} 127.0.0.1", "allow_anonymous false", f"password_file {secrets}", "user root", *settings]
@@ -71,7 +71,7 @@ def reporter(port: int, root: Path = Path("/nowhere"), **more: str) -> MqttRepor
 
 @asynccontextmanager
 async def listening(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[list[tuple[str, int, Any]]]:
-    """Provide topic, quality and content of what comes."""
+    """Provide topic, quality and content of received messages."""
     heard = list[tuple[str, int, Any]]()
     client = aiomqtt.Client("127.0.0.1", port, username="gate", password="right", tls_context=tls)
 

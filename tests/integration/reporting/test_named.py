@@ -1,4 +1,4 @@
-"""Who is told, as the settings name them."""
+"""Test which receivers the settings name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outbox of a connection: in order change by change, again and again, kept and shown; bounded, and nobody waits."""
+"""Test the outbox of a connection: in order per change, repeated, stored and shown, bounded, and never blocking."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TO = "mail"
 
 @dataclass(slots=True)
 class Taker:
-    """Whoever takes reports, or does not."""
+    """Imitate a receiver of reports that may refuse them."""
 
     says: Callable[[OutboxMessage], Exception | None] = lambda _: None
     taken: list[str] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Taker:
 
 @dataclass(slots=True)
 class CourierGround:
-    """A connection with its courier."""
+    """Run a connection with its courier."""
 
     context: Context
     backend: MemoryBackend

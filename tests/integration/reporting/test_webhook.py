@@ -1,4 +1,4 @@
-"""Reports as signed calls of a webhook."""
+"""Test reports as signed calls of a webhook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports as pipelines tell them, and servers that take them."""
+"""Provide reports of pipelines, and servers that receive them."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def outbox_message(key: str = "k1", options: dict[str, Any] | None = None, **cha
 
 @dataclass(slots=True)
 class Mailbox:
-    """A mail server, and what came."""
+    """Provide a mail server, and the mails that it received."""
 
     port: int = 0
     mails: list[Envelope] = field(default_factory=list)
     logins: list[tuple[str, str]] = field(default_factory=list)
     encrypted: list[bool] = field(default_factory=list)
     answers: dict[str, str] = field(default_factory=dict)
-    """Recipient -> what is said to it."""
+    """Recipient -> the server's answer."""
     answer: str = "250 OK"
 
     async def handle_RCPT(self, server: Any, session: Any, envelope: Envelope, to: str, options: Any) -> str:
@@ -89,7 +89,7 @@ class Call:
 
 @asynccontextmanager
 async def listener(answer: Callable[[Call], bytes]) -> AsyncIterator[tuple[str, list[Call]]]:
-    """An HTTP server's address, and what was asked of it."""
+    """Provide an HTTP server's address, and the requests that it received."""
     calls: list[Call] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Which Ansible runs the playbooks of a job, and what people are told of one that cannot be had."""
+"""Test which Ansible runs the playbooks of a job, and the messages about a missing version."""
 
 from __future__ import annotations
 

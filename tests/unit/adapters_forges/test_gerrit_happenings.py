@@ -1,4 +1,4 @@
-"""What the messages of a change say that somebody did."""
+"""Test which actions of people follow from the messages of a change."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_the_server_says_of_itself_is_no_comment() -> None:
 
 @pytest.mark.parametrize("voted_again", [False, True])
 def test_a_deleted_vote_is_that_of_the_account_in_the_text_whoever_lost_or_gave_the_same(voted_again: bool) -> None:
-    """Dan lost an equal vote before anybody looked; Carol may have given hers again."""
+    """Dan's equal vote was removed before the next poll; Carol may have given hers again."""
     carol = GerritAccount(id=3, username="carol", email="carol@example.org")
     given = GerritVote(username="carol", email="carol@example.org", value=2)
     lost = GerritVote(username="dan", email="dan@example.org", value=2)

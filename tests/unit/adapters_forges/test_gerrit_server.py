@@ -1,4 +1,4 @@
-"""What the section of a Gerrit connection says."""
+"""Test the settings of a Gerrit connection."""
 
 from __future__ import annotations
 

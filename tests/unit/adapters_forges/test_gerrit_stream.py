@@ -1,4 +1,4 @@
-"""What a line of `stream-events` says about where to look, and how the stream is opened."""
+"""Test what a line of `stream-events` says about where to poll, and how the stream is opened."""
 
 from __future__ import annotations
 

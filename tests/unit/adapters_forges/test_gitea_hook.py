@@ -1,4 +1,5 @@
-"""Deliveries of Gitea and Forgejo: what is refused, what says nothing, and where the others say something happened."""
+"""Test deliveries of Gitea and Forgejo: which are refused, which are ignored, and where the others announce an
+event."""
 
 from __future__ import annotations
 
@@ -133,7 +134,7 @@ def test_what_nobody_wants_to_know(event: str, said: dict[str, Any], why: str) -
 
 @pytest.mark.parametrize("inner", [True, False])
 def test_a_form_says_what_is_in_it(*, inner: bool) -> None:
-    """Gitea signs the JSON in it; what signs the whole form is as genuine."""
+    """Gitea signs the JSON inside the form; a signature of the complete form is just as valid."""
     said = json.dumps({"repository": REPOSITORY, "sender": THEIRS, "action": "opened", "pull_request": OPEN}).encode()
     body = b"payload=" + quote_plus(said).encode()
     headers = signed(said if inner else body, "pull_request") | {"content-type": "application/x-www-form-urlencoded"}

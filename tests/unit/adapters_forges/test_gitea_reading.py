@@ -1,4 +1,4 @@
-"""Settings, patterns and reviews of Gitea, read."""
+"""Test the parsing of Gitea's settings, patterns and reviews."""
 
 from __future__ import annotations
 

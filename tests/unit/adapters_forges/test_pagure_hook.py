@@ -1,4 +1,4 @@
-"""Deliveries of Pagure: what is refused, what says nothing, and where the others say something happened."""
+"""Test deliveries of Pagure: which are refused, which are ignored, and where the others announce an event."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Now:
 
 
 async def test_tokens_are_asked_for_now_and_then_and_not_for_everybody() -> None:
-    """Whoever names projects has few of them asked for; a token that was made anew is found."""
+    """Invented project names cause few requests to Pagure; a new token is found."""
     tokens, asked, now = {"acme/rocket": "one"}, list[str](), Now()
 
     def answer(request: httpx.Request) -> httpx.Response:

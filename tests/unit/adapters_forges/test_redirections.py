@@ -18,7 +18,7 @@ class Plain(Rest):
 
 
 async def got(location: str) -> list[str]:
-    """Return the addresses that were asked, the first of which leads to `location`."""
+    """Return the requested addresses, the first of which leads to `location`."""
     asked: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

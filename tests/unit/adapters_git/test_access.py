@@ -1,4 +1,4 @@
-"""What git is told for one command alone: how one may talk with a server."""
+"""Test the options that git gets for a single command to reach a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where repositories are, by the base of their connection."""
+"""Test where repositories are, by the base URL of their connection."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_projects_path_follows_the_base(base: str, host: str, url: str) -> Non
 
 
 def test_a_local_repository_is_found_with_and_without_its_ending(tmp_path: Path) -> None:
-    """`code` is a directory with other repositories in it, and a repository beside it."""
+    """`code` is a directory with other repositories in it, and a repository next to it."""
     for path in ("code.git", "code/api.git", "code/lib", "code/tree/.git"):
         (tmp_path / path).mkdir(parents=True)
         (tmp_path / path / "HEAD").write_text("ref: refs/heads/master\n")

@@ -1,4 +1,4 @@
-"""What is believed of a listing, and when."""
+"""Test when a listing of refs is trusted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Clock:
 
 
 class Told(Remote):
-    """Says the same always."""
+    """Return the same listing every time."""
 
     def __init__(self, refs: dict[str, str]) -> None:
         super().__init__("/nowhere")

@@ -1,4 +1,4 @@
-"""Commits byte by byte, and what git says of conflicts."""
+"""Test the parsing of commits, and of git's messages about conflicts."""
 
 from __future__ import annotations
 

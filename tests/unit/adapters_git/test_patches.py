@@ -1,4 +1,4 @@
-"""Differences that are kept beside a repository, for several requests at once."""
+"""Test differences that are stored beside a repository, for several requests at once."""
 
 from __future__ import annotations
 

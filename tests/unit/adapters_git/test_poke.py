@@ -1,4 +1,4 @@
-"""What is a poke, and which project it is of; how often hints are followed."""
+"""Test which requests are pokes, which project they concern, and how often hints are followed."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_a_flood_of_hints_is_one_look_and_what_comes_meanwhile_one_more() 
     assert len(hinted.taken()) == 500
     for number in range(500):
         hinted.add(str(number), stirred)
-    assert not stirred.is_set()  # the look before has only begun
+    assert not stirred.is_set()  # the previous poll has only begun
     async with asyncio.timeout(30):
         await stirred.wait()
     stirred.clear()
@@ -135,7 +135,7 @@ async def test_a_hint_that_a_look_has_answered_asks_for_no_other() -> None:
     hinted, stirred = Hinted(rest_s=0.01), asyncio.Event()
     hinted.taken()
     hinted.add("one", stirred)
-    assert hinted.taken() == ("one",)  # it was looked at for another reason
+    assert hinted.taken() == ("one",)  # it was polled for another reason
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
             await stirred.wait()

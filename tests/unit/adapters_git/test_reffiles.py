@@ -1,4 +1,4 @@
-"""Refs read from their files: each stands for itself."""
+"""Test refs that are read from their files, independently of each other."""
 
 from __future__ import annotations
 

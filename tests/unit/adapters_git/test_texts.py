@@ -1,4 +1,4 @@
-"""Configuration read from a repository is bounded, whatever lies there."""
+"""Test that reading configuration from a repository is bounded, whatever the repository contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes a look at a local repository necessary."""
+"""Test which file changes trigger a poll of a local repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long GitHub wants to be left alone, as it says it: in its present words, in older ones, and without any."""
+"""Test how long GitHub asks clients to wait: with its current messages, older ones, and without any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One check run for each pipeline, whoever reports at once and however many there are."""
+"""Test that each pipeline has one check run, with simultaneous reports and with many runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REPORT = QueueReport(
 
 
 class Client:
-    """Takes writes, each of which waits until it may go on."""
+    """Accept writes, each of which waits until a test lets it continue."""
 
     def __init__(self, *pages: list[dict[str, Any]]) -> None:
         self.account = GitHubAccount("hub", "https://github.com", app_id="7")

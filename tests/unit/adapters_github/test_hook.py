@@ -1,4 +1,4 @@
-"""Deliveries: what is refused, what says nothing, and where the others say something happened."""
+"""Test deliveries: which are refused, which are ignored, and where the others announce an event."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ OPENED = {
 
 
 def test_a_form_says_what_is_in_it() -> None:
-    """GitHub makes one where nobody chooses another content type, and signs it whole."""
+    """GitHub sends forms unless another content type is chosen, and signs the complete form."""
     body = f"payload={quote_plus(json.dumps(OPENED))}".encode()
     headers = signed(body, "pull_request", **{"content-type": f"{FORM}; charset=utf-8"})
     found = hint(ACCOUNT, frozenset(), known, headers, body)

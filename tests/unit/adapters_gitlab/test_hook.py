@@ -1,4 +1,4 @@
-"""Deliveries: what says nothing, and where the others say something happened."""
+"""Test deliveries: which are ignored, and where the others announce an event."""
 
 from __future__ import annotations
 

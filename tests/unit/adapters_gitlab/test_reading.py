@@ -1,4 +1,4 @@
-"""Test what answers of a GitLab mean: what is lacking, what happened, what a section of the settings says."""
+"""Test the interpretation of GitLab's answers: missing requirements, events, and settings of the connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opened secrets: what is written of them, and what is taken out of texts."""
+"""Test how decrypted secrets are written to files and removed from text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_private_file_takes_the_place_of_a_link(tmp_path):
         ('say "it"', json.dumps('say "it"').encode(), b'"[redacted]"'),
         ("schl\u00fcssel", json.dumps("schl\u00fcssel").encode(), b'"[redacted]"'),
         ("yes", b"yes", b"yes"),
-        ("s3cr3t", b"a \x1b[01;31m\x1b[Ks3\x1b[m\x1b[Kcr3t", b"a [redacted]"),  # as grep shows what it found
+        ("s3cr3t", b"a \x1b[01;31m\x1b[Ks3\x1b[m\x1b[Kcr3t", b"a [redacted]"),  # as grep prints its matches
         ("s3cr3t", b"\x1b[1ms3cr3t\x1b[m", b"\x1b[1m[redacted]\x1b[m"),
         ("s3cr3t", b"\x1b[1mpublic\x1b[m", b"\x1b[1mpublic\x1b[m"),
     ],

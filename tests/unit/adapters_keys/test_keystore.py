@@ -1,7 +1,7 @@
-"""Keys of projects: what they encrypt only they open, and only with the password.
+"""Test keys of projects: only they open what they encrypt, and only with the password.
 
-`exported.json` was written by `headgate keys export`, `secret.json` holds a value for its key: both are in people's
-hands, so they must be read for ever.
+`exported.json` was written by `headgate keys export`, and `secret.json` holds a value for its key. Users have such
+files, so they must stay readable for ever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A store of logs in a directory: where it writes and looks, and until when its files are open."""
+"""Test a log store in a directory: where it writes and reads, and how long its files stay open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.adapters_logs.threads import Slow
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """Provide a directory outside the store, to which a link in it leads."""
+    """Provide a directory outside the store, which a link in the store points to."""
     (tmp_path / "outside/empty").mkdir(parents=True)
     (tmp_path / "outside/secret").write_text("secret")
     (tmp_path / "logs/b").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The logs of an executor on its own disk: until when their files are open."""
+"""Test the logs on an executor's own disk: how long their files stay open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that are at work while the task that started them is cancelled."""
+"""Provide threads that work while the task that started them is cancelled."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from headgate.testing.clock import DEADLINE_S
 
 TURNS = 20
-"""Turns of the loop, of which a cancelled task that waits for nothing needs fewer."""
+"""Turns of the loop; a cancelled task that waits for nothing needs fewer."""
 
 
 class Slow:
-    """Use a descriptor in a thread, from when the task is cancelled on."""
+    """Use a descriptor in a thread after the task is cancelled."""
 
     def __init__(self) -> None:
         self._begun, self._go = threading.Event(), threading.Event()

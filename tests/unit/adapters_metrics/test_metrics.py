@@ -1,4 +1,4 @@
-"""What is measured, and how it is told."""
+"""Test what is measured, and how it is exported."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FINISHED = Finished(
 
 
 class Cut(MemoryBackend):
-    """A store that can be out of reach."""
+    """Imitate a store that can be unreachable."""
 
     away = False
 

@@ -1,4 +1,4 @@
-"""What is shipped for Prometheus and Grafana names figures that exist, with labels that they have."""
+"""Test that the shipped files for Prometheus and Grafana use only existing metrics and labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENDS = ("_bucket", "_count", "_sum", "_total")
 
 
 def fresh() -> tuple[dict[str, float], set[str]]:
-    """Return the series of a process that has done nothing yet, and the names of all its figures."""
+    """Return the series of a process that has done nothing yet, and the names of all its metrics."""
     figures, map = ProcessMetrics(), Map()
     with figures.showing_system(map, Mirror(Store(MemoryBackend()), map.path)):
         families = list(parsed(figures.text().decode()))

@@ -1,4 +1,4 @@
-"""Who on a node can read what a command prints there, while it runs."""
+"""Test which users of a node can read the output of a running command there."""
 
 from __future__ import annotations
 

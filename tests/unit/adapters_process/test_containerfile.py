@@ -1,4 +1,4 @@
-"""Files that say how an image is built."""
+"""Test files that describe how an image is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accounts of what builds use, on a disk that is told how full it is."""
+"""Test the accounts of builds' disk usage, on a simulated disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MB = 1_000_000
 
 
 class Machine:
-    """A disk of 100 GB with what builds hold, and a clock."""
+    """Simulate a disk of 100 GB with the usage of builds, and a clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, bounds: ProcessBounds) -> None:
         self.free, self.now_s, self.held = 50_000 * MB, 0.0, dict[Path, Use]()

@@ -1,4 +1,4 @@
-"""The lines of a log that a report shows of a failure."""
+"""Test which lines of a log a report quotes for a failure."""
 
 from __future__ import annotations
 

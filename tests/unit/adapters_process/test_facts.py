@@ -1,4 +1,5 @@
-"""Facts of hosts go from one playbook of a build to the next as far as rights allow, whatever was written for them."""
+"""Test that facts of hosts pass from one playbook of a build to the next as far as rights allow, whatever a playbook
+writes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ EVERYBODY = (PLAIN, TRUSTED, OWN, SITE)
 
 
 def left(place: Path, **hosts: Any) -> Path:
-    """Write what Ansible 2.18 leaves, and all that a playbook may write in its place."""
+    """Write the files that Ansible 2.18 leaves, and everything that a playbook could write in their place."""
     place.mkdir()
     for host, said in hosts.items():
         (place / host).write_text(said if isinstance(said, str) else json.dumps(said))

@@ -1,4 +1,4 @@
-"""Where control groups are made, on file systems that look like the kernel's."""
+"""Test where control groups are created, on imitated kernel file systems."""
 
 from __future__ import annotations
 

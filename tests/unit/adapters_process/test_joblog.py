@@ -1,4 +1,4 @@
-"""The log of a build, whatever is written to it."""
+"""Test the log of a build with any output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.adapters.process.joblog import LINE_SIZE_MAX_BYTES, JobLog
 from tests.tiers import share
 
 COLOURS = re.compile(r"\x1b\[((?:[0-9]{1,3}(?:;[0-9]{1,3})*)?)m")
-"""All that steers a terminal in a log."""
+"""Find all sequences in a log that control a terminal."""
 STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \| ")
 
 

@@ -1,4 +1,4 @@
-"""Which addresses builds must not reach, whatever becomes of the names of the fleet."""
+"""Test which addresses builds must not reach, even if names of the fleet do not resolve."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_what_was_denied_stays_denied_while_its_name_cannot_be_resolved(
     assert STORE in await opened._denied()
     resolver.known.clear()
     assert STORE in await opened._denied()
-    # A resolver that is down is not asked by each build.
+    # Builds do not query a resolver that is down.
     assert STORE in await opened._denied() and resolver.asked == 2
 
 

@@ -1,4 +1,4 @@
-"""Test what jobs return, and what is kept of what they leave."""
+"""Test the data that jobs return, and which of their files are stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The filter of system calls, run here as the kernel runs it, on all architectures."""
+"""Test the system call filter by running it as the kernel does, on all architectures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MACHINE = {X86_64: "x86_64", AARCH64: "aarch64", I386: "x86_64"}
 
 
 def verdict(text: bytes, audit: int, number: int, *arguments: int) -> str:
-    """What the program says of a call; an error by its name."""
+    """Return the program's decision on a call; an error by its name."""
     data = struct.pack("=IIQ6Q", number, audit, 0, *arguments, *[0] * (6 - len(arguments)))
     at, accumulator = 0, 0
     for _ in range(4096):
@@ -98,5 +98,5 @@ def test_numbers_are_those_of_the_kernel() -> None:
         for architecture in (X86_64, AARCH64, I386):
             found = library.seccomp_syscall_resolve_name_arch(ctypes.c_uint32(architecture.audit), name.encode())
             if found == -1 or (architecture is I386 and name in WITHIN_SOCKETCALL):
-                continue  # newer than the library, or looked at through another one by it
+                continue  # newer than the library, or known to it under another name
             assert (found if found >= 0 else None) == numbers[architecture.column], name

@@ -1,4 +1,4 @@
-"""Which commits the code of a playbook and its roles is taken from, whatever a job says of branches."""
+"""Test which commits the code of a playbook and its roles comes from, whatever branches a job names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROJECTS = ("h/config", "h/lib", "h/app")
 
 
 class Recorded:
-    """Work trees that hold the name of what they are of."""
+    """Make work trees that contain the name of their repository."""
 
     def __init__(self, known: dict[str, Collection[str]]) -> None:
         self.known = known

@@ -1,4 +1,4 @@
-"""Which numbers users of builds have."""
+"""Test which user ids builds get."""
 
 from __future__ import annotations
 

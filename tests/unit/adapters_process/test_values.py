@@ -1,4 +1,4 @@
-"""Test what becomes of a job's variables in playbooks that have more rights."""
+"""Test how a job's variables reach playbooks that have more rights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which numbers the networks of builds have."""
+"""Test which numbers the networks of builds get."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.adapters.process.processes import ProcessKeeper
 
 
 class Keeper(ProcessKeeper):
-    """Runs no program: it has the interfaces that were made, and fails or waits when it is told to."""
+    """Run no program: record created interfaces, and fail or wait on request."""
 
     def __init__(self) -> None:
         super().__init__()

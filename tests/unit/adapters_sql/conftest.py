@@ -1,4 +1,4 @@
-"""A history in a file, and how its database reads for what it is asked."""
+"""Provide a history in a file, and the query plans of its database."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ def history(tmp_path: Path) -> Iterator[SqlHistory]:
 
 @pytest.fixture
 def planned(history: SqlHistory, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Return, for each query that the history is asked from now on, the lines of its plan that read builds or
-    buildsets."""
+    """Return, for each later query of the history, the lines of its plan that read builds or buildsets."""
     plans: list[list[str]] = []
     real = history._reads.rows
 

@@ -1,4 +1,4 @@
-"""Every attempt is kept, also in a database of an earlier version; and what can be told of them all."""
+"""Test that every attempt is recorded, also in a database of an earlier version, and what can be computed from them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ INSERT INTO buildset (uuid, tenant, pipeline, project, branch, change, patchset,
 INSERT INTO build (uuid, buildset, job_name, result, voting, start_ms, end_ms)
   VALUES ('oldb', 'old', 'unit', 'SUCCESS', true, 1200, 1800);
 """
-"""As version 2 of the history made it."""
+"""Create the database of version 2 of the history."""
 EVERY = HistoryQuery(limit=100)
 
 
@@ -47,7 +47,7 @@ def ended(buildset: str, end_s: int, *builds: FinishedBuild, result: str = "SUCC
 
 
 async def what_an_earlier_version_kept_is_there(history: SqlHistory) -> None:
-    """Check this for any database."""
+    """Run the check on any database."""
     old = await history.buildset("acme", "old")
     assert (
         old is not None
@@ -94,7 +94,7 @@ async def test_an_attempt_is_found_while_its_buildset_goes_on_and_stays_when_tha
     assert going is not None and going.result is None and going.last_build_end_time is None
     assert await history.buildsets("acme", replace(EVERY, equal={"complete": (True,)})) == []
     await history.record(ended("s", 9, build("u2", "SUCCESS", 4, 8, attempt=2)))
-    await history.record(ended("s", 4, first, result="", message=""))  # told again
+    await history.record(ended("s", 4, first, result="", message=""))  # reported again
     over = await history.buildset("acme", "s")
     assert over is not None and over.result == "SUCCESS"
     assert [(b.uuid, b.result, b.final, b.attempt) for b in over.builds or ()] == [

@@ -79,7 +79,7 @@ def state_of(one: Ran, part: str) -> tuple[str, ...]:
 
 
 def counted(every: list[Ran], job: str, span: Span, only: dict[str, str]) -> dict[tuple[int, str], dict[str, int]]:
-    """Count as the reference defines it: slot by slot, build by build, tree by tree of each job."""
+    """Count by the definition: slot by slot, build by build, tree by tree of each job."""
     seen = [
         one
         for one in every

@@ -1,4 +1,5 @@
-"""Check that what ended is kept once, per tenant; a file that is not a database is refused by name."""
+"""Test that an ended item is recorded once per tenant, and that the error for a file that is not a database names
+it."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -72,12 +72,12 @@ async def kept(history: SqlHistory, every: list[Seen], prefix: str) -> None:
 
 
 def middle(times: list[int], share: float) -> float | None:
-    """Return the least of the times that so many of them do not exceed."""
+    """Return the smallest time that the given fraction of times does not exceed."""
     return next((t for t in sorted(times) if sum(u <= t for u in times) >= math.ceil(share * len(times))), None)
 
 
 def counted(every: list[Seen], only: dict[str, str]) -> dict[str, ThroughputSlot]:
-    """Count as the reference defines it: slot by slot and buildset by buildset."""
+    """Count by the definition: slot by slot and buildset by buildset."""
     found = {}
     for slot in range(1, SLOTS + 1):
         here = [

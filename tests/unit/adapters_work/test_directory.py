@@ -1,5 +1,5 @@
-"""Check that whatever a job makes of its directory, nothing outside is read, moved, changed or removed, and nobody
-waits."""
+"""Test that whatever a job does to its directory, nothing outside is read, moved, changed or removed, and no reader
+blocks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE = -100, 1, 2
 
 
 class Ground:
-    """A work directory that a job has written, and what is the host's."""
+    """Make a work directory that a job has written, and files of the host."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.work, self.kept, self.outside = root, root / "build/work", root / "kept", root / "outside"
@@ -62,11 +62,13 @@ class Ground:
         self.before = self.host()
 
     def host(self) -> dict[str, tuple[int, int, str]]:
-        """Modes, links and contents of all that is the host's."""
+        """Return modes, links and contents of all files of the host."""
         found = {}
         for path in sorted(self.outside.rglob("*")):
             here = path.lstat()
-            links = here.st_nlink if stat.S_ISDIR(here.st_mode) else 0  # a job may have hard links of its own user's
+            links = (
+                here.st_nlink if stat.S_ISDIR(here.st_mode) else 0
+            )  # a job may have hard links to files of its own user
             found[str(path)] = (here.st_mode, links, path.read_text() if path.is_file() else "")
         return found
 
@@ -152,7 +154,7 @@ def renamed(source: int, one: str | Path, dest: int, two: str, flags: int) -> No
 
 
 def put_back(file: Path, place: int) -> None:
-    """Give the file one of its two names again, whichever is free: nothing is replaced."""
+    """Give the file one of its two names again, whichever is free, without replacing anything."""
     try:
         renamed(AT_FDCWD, file, place, "f", RENAME_NOREPLACE)
     except FileExistsError:
@@ -160,7 +162,7 @@ def put_back(file: Path, place: int) -> None:
 
 
 def lay(target: Path, place: int) -> None:
-    """Set the link again where it was taken away instead of the file; with both names in use it is still there."""
+    """Set the link again if it was removed instead of the file; if both names are in use, it still exists."""
     for name in ("f", "key"):
         with suppress(FileExistsError):
             os.symlink(target, name, dir_fd=place)
@@ -170,7 +172,7 @@ def lay(target: Path, place: int) -> None:
 @pytest.mark.long
 @pytest.mark.heavy
 def test_what_is_exchanged_while_it_is_taken_leads_nowhere() -> None:
-    """A thread that goes on after its build exchanges directories, files and links to the host's."""
+    """Run a thread that outlives its build and swaps directories, files and links to files of the host."""
     with ground() as here:
         (here.work / "logs/d").mkdir(parents=True)
         (here.work / "logs/d/f").write_text("own")

@@ -1,4 +1,4 @@
-"""Who holds a directory keeps it, also where nothing can be locked."""
+"""Test that the holder of a directory keeps it, also on file systems without locks."""
 
 from __future__ import annotations
 

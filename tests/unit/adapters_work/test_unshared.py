@@ -1,4 +1,4 @@
-"""A repository that shares the objects of another one is complete in itself once it has objects of its own."""
+"""Test that a repository that shares the objects of another one is complete after it gets objects of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.testing.repositories import run_git
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
-    """With one commit in a pack, and one in files of its own."""
+    """Make a repository with one commit in a pack, and one in loose files."""
     place = tmp_path / "mirror"
     place.mkdir()
     run_git("init", "-q", "-b", "master", at=place)

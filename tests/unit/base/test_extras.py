@@ -1,4 +1,4 @@
-"""Tell a package of an extra that is missing, or does not load, from a defect of Headgate."""
+"""Test that a missing or broken package of an extra is distinguished from a defect of Headgate."""
 
 from __future__ import annotations
 

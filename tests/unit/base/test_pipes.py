@@ -1,4 +1,4 @@
-"""Processes that say more than anybody hears, or whose output somebody else keeps open, still end."""
+"""Test that processes end although their output exceeds the limit or somebody else keeps it open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.testing.clock import DEADLINE_S
 
 
 async def flooding() -> Process:
-    """Return one whose output fills what asyncio takes of it unasked."""
+    """Return a process whose output fills the buffer that asyncio reads ahead."""
     process = await asyncio.create_subprocess_exec("yes", stdin=PIPE, stdout=PIPE, stderr=PIPE)
     assert process.stdout is not None
     async with asyncio.timeout(DEADLINE_S):
@@ -27,7 +27,7 @@ async def test_one_that_nobody_hears_is_put_down() -> None:
     async with asyncio.timeout(DEADLINE_S):
         await put_down(process)
     assert process.returncode == -9
-    await put_down(process)  # once more is nothing
+    await put_down(process)  # a second call does nothing
 
 
 async def test_what_somebody_else_keeps_open_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:

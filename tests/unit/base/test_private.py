@@ -1,4 +1,4 @@
-"""Files that are their owner's alone."""
+"""Test files that only their owner can read."""
 
 from __future__ import annotations
 

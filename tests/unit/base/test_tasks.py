@@ -1,4 +1,4 @@
-"""Tasks end together, and no failure is lost."""
+"""Test that tasks end together, and no failure is lost."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_cancelling_the_caller_cancels_them_all() -> None:
 
 
 class Winding:
-    """A task that takes a while to end; `disturbed` is how often it was cancelled while it did."""
+    """Run a task that takes a while to end; `disturbed` counts how often it is cancelled meanwhile."""
 
     def __init__(self) -> None:
         self.begun, self.may_end, self.ended, self.disturbed = asyncio.Event(), asyncio.Event(), False, 0

@@ -1,4 +1,4 @@
-"""Compressed values: read in bounded memory, whole or not at all."""
+"""Test compressed values: they are read in bounded memory, completely or not at all."""
 
 from __future__ import annotations
 

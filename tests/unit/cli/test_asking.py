@@ -1,4 +1,4 @@
-"""The command line asks the API in the habits of the reference's client."""
+"""Test that the command line calls the API like the client of Zuul's API."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_DELETE = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

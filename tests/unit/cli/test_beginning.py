@@ -1,4 +1,4 @@
-"""The tenant file at a start: what is wrong takes away nothing that was in force."""
+"""Test the tenant file at a start: an error removes nothing that was in force."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_without_anything_before_the_good_tenants_begin(settings: Settings
 
 @pytest.mark.parametrize("before", [TWO.replace("local", "gone"), ONE + WRONG, "- tenant: ["])
 async def test_what_cannot_be_loaded_now_is_no_help(settings: Settings, context: Context, before: str) -> None:
-    """The settings may have lost a connection meanwhile."""
+    """A connection may have disappeared from the settings meanwhile."""
     await kept(context, conf_of(before, "tenants.yaml"))
     assert await names(settings, context, ONE + WRONG) == (["one"], None)
     with pytest.raises(UserError, match=r"tenants\.yaml"):

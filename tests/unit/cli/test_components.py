@@ -1,4 +1,4 @@
-"""What `headgate components` says of executors whose builds do without something."""
+"""Test what `headgate components` reports of executors that lack a feature."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from headgate.web.shapes import ComponentShape
 
 def test_what_builds_do_without_is_said_with_where() -> None:
     told = {"hostname": "one", "state": "running", "version": "1", "pid": 1, "accepting": True}
-    poor = ComponentShape(name="executor/a", lacks=("Jobs have no network: no pasta",), **told)  # type: ignore[arg-type]  # as they are
+    poor = ComponentShape(name="executor/a", lacks=(("Jobs have no network: no pasta"),), **told)  # type: ignore[arg-type]  # as they are
     rich = ComponentShape(name="executor/b", **told)  # type: ignore[arg-type]  # as they are
     assert lacking({"executor": [poor, rich]}) == ["executor/a: Jobs have no network: no pasta"]

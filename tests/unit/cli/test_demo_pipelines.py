@@ -1,4 +1,4 @@
-"""What the demonstration runs on a forge is what the page of that forge says."""
+"""Test that the demonstration on a forge runs the pipelines of that forge's page."""
 
 from __future__ import annotations
 

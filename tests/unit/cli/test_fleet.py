@@ -1,4 +1,4 @@
-"""Which machines Headgate knows to be its own."""
+"""Test which machines Headgate recognises as its own."""
 
 from __future__ import annotations
 

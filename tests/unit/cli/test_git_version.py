@@ -1,4 +1,4 @@
-"""Headgate starts only with a git that can do what is asked of it."""
+"""Test that Headgate starts only with a git that has the needed features."""
 
 from __future__ import annotations
 

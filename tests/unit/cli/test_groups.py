@@ -1,4 +1,4 @@
-"""Commands by purpose, misspelt ones, completion and manual pages."""
+"""Test grouped commands, suggestions for misspelt ones, completion and manual pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of objects: what is written is read again, and bad ones are told by their line."""
+"""Test files of objects: exported files can be imported, and invalid rows are reported with their line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test that a problem which lasts is in the log once, and then as a reminder that counts."""
+"""Test that a lasting problem is logged once, and later as a reminder with a count."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Lines(logging.Handler):
 
 
 class Log:
-    """Provide a log whose time passes when a test says so."""
+    """Provide a log whose clock the test advances."""
 
     def __init__(self) -> None:
         self.now_s, self.has_threads = 0.0, True
@@ -152,7 +152,7 @@ def test_where_no_thread_can_be_started_nobody_who_logs_is_disturbed(log: Log) -
 @pytest.mark.long
 @pytest.mark.heavy
 def test_each_second_another_place_leaves_few_alarms(log: Log) -> None:
-    """An alarm is a thread, which waits for up to an hour."""
+    """The alarm is a thread that waits for up to an hour."""
     most, lines = 0, list[str]()
     for second in range(6000):
         log.write("%s: cannot be read: %s", f"project-{second % 900}", OSError("refused"))
@@ -165,7 +165,7 @@ def test_each_second_another_place_leaves_few_alarms(log: Log) -> None:
 
 def test_a_problem_keeps_nothing_of_what_its_error_has_seen(log: Log) -> None:
     class Body:
-        """Stand for what a request brought."""
+        """Imitate an exception that a request caused."""
 
     def fail() -> weakref.ref[Body]:
         body = Body()

@@ -1,4 +1,4 @@
-"""Test where logs stay, as the settings say it: what cannot be meant is an error that says what can."""
+"""Test the settings of log storage: an impossible value is an error that names the possible ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about machines says what the demonstration plays."""
+"""Test that the demonstration plays the page about machines."""
 
 from __future__ import annotations
 

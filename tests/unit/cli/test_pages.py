@@ -1,4 +1,4 @@
-"""Commands ask again for what is still being read, and for nothing else."""
+"""Test that commands repeat a request only while the configuration is still being read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DONE = (200, "done", dict[str, str]())
 
 
 class Server(ThreadingHTTPServer):
-    """Answers what it is told to, in order, the last one for ever."""
+    """Give the planned answers in order, the last one for ever."""
 
     answers: list[tuple[int, str, dict[str, str]]]
     asked: list[tuple[str, bytes]]
@@ -38,7 +38,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps({"description": detail}).encode())
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Test how git reaches the servers of plain git, as the settings say."""
+"""Test how git reaches plain git servers with the configured settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_ssh_has_the_key_and_the_host_keys_of_the_connection(tmp_path: Path) -> 
     found = plain(read(file))
     assert found["other"].access is None and found["mine"].access is not None and found["third"].access is not None
     said = shlex.split(asyncio.run(_settings(found["mine"].access("git.example/code")))["core.sshCommand"])
-    # ssh itself says what it would do
+    # ssh itself prints its effective options
     done = subprocess.run([*said, "-F", "none", "-G", "git.example"], capture_output=True, text=True, check=True)
     options = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert options["identityfile"] == str(place / "the key") and options["identitiesonly"] == "yes"

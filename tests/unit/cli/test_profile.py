@@ -1,4 +1,4 @@
-"""Profiles of the command line: what they name, and what of it comes from the environment."""
+"""Test profiles of the command line: their keys, and values from the environment."""
 
 from __future__ import annotations
 

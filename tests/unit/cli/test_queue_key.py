@@ -1,4 +1,4 @@
-"""The key that a message server makes for itself: made once and whole, and never empty."""
+"""Test the key that a message server creates: once, completely, and never empty."""
 
 from __future__ import annotations
 

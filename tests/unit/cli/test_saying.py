@@ -1,4 +1,4 @@
-"""What commands print."""
+"""Test the output of commands."""
 
 from __future__ import annotations
 

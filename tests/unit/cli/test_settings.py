@@ -1,4 +1,4 @@
-"""The settings file: what is wrong is said with file, line, and what was meant."""
+"""Test the settings file: errors name file, line, and the probable meaning."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ ALONE = (
     ("inventory", "serve", "--store", "nothing"),
     ("inventory", "fsck", "--store", "nothing"),
 )
-"""Commands that need no settings, with options that end them once the settings are read."""
+"""Commands that need no settings, with options that end them after the settings are read."""
 
 
 @pytest.mark.parametrize("command", ALONE, ids=" ".join)
@@ -184,7 +184,7 @@ def test_a_program_may_print_the_tenant_file(tmp_path: Path) -> None:
 
 
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
-    """A file that is moved over from elsewhere is mended in one go."""
+    """All errors of a file that comes from elsewhere are reported at once."""
     text = "[webb]\nport = 1\n[web]\nporte = 1\nport = x\n[connection a]\ndriver = git\n[connection 'a']\nbaseurl = x\n"
     with pytest.raises(UserError) as told:
         read(settings(tmp_path, text))

@@ -1,4 +1,4 @@
-"""The command line takes what users of the reference's client type, and sends what that client sends."""
+"""Test that the command line accepts the options of Zuul's client, and sends the same requests."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("nodeset-request-list", "GET", f"{T}/nodeset-requests", None),
     ("nodeset-request-delete u", "DELETE", f"{T}/nodeset-requests/u", None),
 ]  # fmt: skip
-"""What is typed, and what is asked (the reference's client, by its documentation)."""
+"""Command line -> expected request (from the documentation of Zuul's client)."""
 
 
 @pytest.mark.parametrize(("typed", "method", "path", "body"), CALLS, ids=[typed for typed, *_ in CALLS])

@@ -1,4 +1,4 @@
-"""Test how lines and tables are fitted into a terminal, and what is sent to it."""
+"""Test how lines and tables fit into a terminal, and which sequences it receives."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_no_line_is_wider_than_the_terminal_and_none_commands_it(rows: list[list
 
 
 class Screen(io.StringIO):
-    """Shows what it is sent, as a terminal of unbounded height does."""
+    """Show the output like a terminal of unlimited height."""
 
     def __init__(self) -> None:
         super().__init__()

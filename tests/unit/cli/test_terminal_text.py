@@ -1,4 +1,4 @@
-"""Test that text from outside moves no cursor, sets no title and turns no line where commands draw it."""
+"""Test that foreign text neither moves the cursor nor sets the title nor reverses a line in the output of commands."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def drawn(what: Drawing) -> str:
 
 
 class Pages:
-    """Answers as Headgate's pages do, with what anybody wrote."""
+    """Answer like Headgate's pages, with text that anybody wrote."""
 
     def __init__(self, answers: Mapping[str, object]) -> None:
         self._answers = answers
@@ -44,7 +44,7 @@ class Pages:
         return msgspec.to_builtins(self._answers[path.partition("?")[0]])
 
     def post(self, path: str, body: object) -> None:
-        """Take it."""
+        """Accept the request."""
 
 
 def test_a_problem_is_one_harmless_line() -> None:
@@ -114,7 +114,7 @@ def test_what_a_command_lists_is_harmless(
     monkeypatch.setattr(module, "pages", lambda *_: Pages(ANSWERS))
     command.main(asked, standalone_mode=False)
     shown = capsys.readouterr().out
-    if asked[:1] == ["show"]:  # an error has the lines that it has
+    if asked[:1] == ["show"]:  # an error keeps its own lines
         shown = shown.replace("\nbad", "")
     assert harmless(shown), shown
 

@@ -1,4 +1,4 @@
-"""The operator's token: made once, read by its owner alone."""
+"""Test the operator's token: created once, readable only by its owner."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ STRANGER = 4_000_000_000
 
 @pytest.fixture
 def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Settings of a Headgate on whose ports somebody else's programs listen."""
+    """Write settings of a Headgate on whose ports a program of another user listens."""
     monkeypatch.delenv("HEADGATE_TOKEN", raising=False)
     monkeypatch.setattr(module, "owners", lambda port: {STRANGER})
     path = tmp_path / "headgate.conf"

@@ -1,4 +1,4 @@
-"""Test what is said in a terminal: queues, and the program's own log."""
+"""Test texts in a terminal: queues, and the program's own log."""
 
 from __future__ import annotations
 

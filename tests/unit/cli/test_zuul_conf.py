@@ -1,4 +1,4 @@
-"""A `zuul.conf` as it is: every section and option is taken, or named with what to do instead."""
+"""Test an unchanged `zuul.conf`: every section and option is used, or reported with the alternative."""
 
 from __future__ import annotations
 
@@ -255,7 +255,8 @@ def test_the_page_says_what_differs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("driver", sorted(REFERENCE))
 def test_every_option_of_a_driver_is_taken_or_named(tmp_path: Path, driver: str) -> None:
-    """Check that every option a driver lacks is named; a connection without a driver is refused where it is used."""
+    """Check that every option that a driver lacks is reported; a connection without a driver is an error where it is
+    used."""
     said = {"driver": driver, **{name: kind.default or "x" for name, kind in REFERENCE[driver].items()}}
     said |= {name: "1" for name, kind in REFERENCE[driver].items() if kind.kind.startswith(("int", "sec"))}
     said |= {name: "yes" for name, kind in REFERENCE[driver].items() if kind.kind == "flag"}
@@ -284,7 +285,7 @@ def test_what_only_other_forges_have_is_not_passed_over_in_silence(tmp_path: Pat
 
 
 def test_a_pagure_is_taken_over_as_it_is(tmp_path: Path) -> None:
-    """Read one as the reference has it: without a secret of webhooks, and with addresses that it believes."""
+    """Read one in Zuul's form: without a secret of webhooks, and with trusted addresses."""
     text = "driver = pagure\nserver = src.example.com\napi_token = x\nsource_whitelist = 10.0.0.1, 10.0.0.2\n"
     read = settings(tmp_path, f"[connection src]\n{text}")
     assert [(one.option, one.note.kind) for one in read.idle] == [("source_whitelist", NEEDLESS)]

@@ -1,4 +1,4 @@
-"""A driver of nothing, as registries see one."""
+"""Provide a driver without any function, for tests of registries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to AWS are signed, and their arguments are named, as Amazon's own client has it."""
+"""Test that requests to AWS are signed, and their arguments named, as Amazon's own client does it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MODEL: dict[str, Any] = Loader().load_service_model("ec2", "service-2")
 
 
 def unknown(action: str, arguments: query.Arguments) -> list[str]:
-    """What EC2 has no such argument for, by its published description."""
+    """List arguments that EC2 does not have, by its published description."""
     shapes = MODEL["shapes"]
 
     def ends(shape: dict[str, Any], path: list[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Test configurations that are almost right, and answers of clouds that no cloud should give."""
+"""Test configurations with small mistakes, and answers that no cloud should give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files are disks of virtual machines that refer to no other file."""
+"""Test which files are disks of virtual machines that refer to no other file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages about machines tell people to write is taken, and comes to the labels that they name."""
+"""Test that the examples of the pages about machines are valid, and define the labels that they name."""
 
 from __future__ import annotations
 

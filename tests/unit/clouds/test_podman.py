@@ -1,4 +1,4 @@
-"""What a connection to podman says that is wrong; numbers of machines share neither addresses nor users."""
+"""Test errors in a connection to podman, and that numbers of machines share neither addresses nor users."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ case "$1 $2" in
 *) echo "$WHY" >&2; exit 2 ;;
 esac
 """
-"""A podman that has one container and refuses everything else."""
+"""Imitate a podman that has one container and refuses everything else."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A driver of a cloud is a row and a module: settings, checks and connections follow of that."""
+"""Test that a driver of a cloud is a row and a module: settings, checks and connections follow from them."""
 
 from __future__ import annotations
 

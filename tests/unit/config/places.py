@@ -1,4 +1,4 @@
-"""A tenant of a few projects, and layouts made of texts: what the tests of the configuration stand on."""
+"""Provide a tenant of a few projects, and layouts made from text, for tests of the configuration."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BASE = """
 - job: {name: base, parent: null, run: base.yaml}
 """
 Files = Mapping[str, str | Mapping[str, str]]
-"""`project`, `project@branch` -> the text of its zuul.yaml, or path -> text."""
+"""Map `project` or `project@branch` to the text of its zuul.yaml, or to path -> text."""
 
 
 def tenant(text: str = TENANTS) -> Tenant:

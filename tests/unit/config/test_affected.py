@@ -1,4 +1,4 @@
-"""What a change does not reach freezes to what it did."""
+"""Test that graphs outside the reach of a change stay the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is written, there is a layout and a list of what is wrong."""
+"""Test that any input gives a layout and a list of errors."""
 
 from __future__ import annotations
 

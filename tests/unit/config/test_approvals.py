@@ -1,4 +1,4 @@
-"""Requirements that ask for people by name: what may be said, and where it means something."""
+"""Test requirements for named approvers: their form, and where they apply."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOUND = {**CONNECTIONS, "forge": CONNECTIONS["forge"]._replace(bound=True)}
 
 
 def told(require: str, *, bound: bool = True, key: str = "require") -> tuple[dict[str, Any], list[str]]:
-    """What the pipeline asks for, and what is wrong with it."""
+    """Return the parsed requirement of the pipeline, and its errors."""
     acme = parse_tenant_file(TENANTS, "tenants.yaml", BOUND if bound else CONNECTIONS).tenants["acme"]
     gate = BASE.replace("    post-review: true\n", f"    {key}: {{forge: {require}}}\n")
     cache = ParseCache()

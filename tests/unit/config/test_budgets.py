@@ -1,4 +1,4 @@
-"""What is too large is an error of whoever says it, found before it costs anything."""
+"""Test that excessive configuration is an error of its author, found before it costs anything."""
 
 from __future__ import annotations
 

@@ -1,14 +1,11 @@
-"""The rules of the language, one small case each: see the files in `cases`.
+"""Test the rules of the language with small cases: see the files in `cases`.
 
-A case names what repositories say (`ops` is a config-project that already has the pipelines check and gate and the job
-base; `app` and `lib` are untrusted; `app@stable` is another branch), and what comes of it:
-
-  jobs:    pipeline project[@branch|@refs/…] -> the names of the jobs in its graph, or what they are frozen to
-  files:   what the change touches, when that is known
-  frozen:  the same -> a part of the message of the error that freezing ends with
-  errors:  `name | project branch path:line | part of the text` of everything that is wrong, in order
-  idle:    it is told, too, of what has no effect
-  layout:  what else can be asked of it
+A case has the contents of repositories (`ops` is a config-project that already has the pipelines check and gate and
+the job base; `app` and `lib` are untrusted; `app@stable` is another branch) and the expected results. `jobs` maps
+pipeline project[@branch|@refs/…] to the names of the jobs in its graph, or to their frozen attributes; `files` lists
+the files of the change, if they are known; `frozen` maps the same keys to a part of the message of the error that
+freezing ends with; `errors` lists `name | project branch path:line | part of the text` of all errors, in order;
+`idle`: settings without effect are reported, too; `layout` has further properties of the layout.
 """
 
 from __future__ import annotations
@@ -104,7 +101,7 @@ def _place(error: ConfigError) -> str:
 
 
 def _told(errors: tuple[ConfigError, ...], wanted: list[str]) -> list[str]:
-    """Shown as the case does: no more of the text than the case has, when that is a part of it."""
+    """Show only the attributes that the case has."""
     found = []
     for number, error in enumerate(errors):
         text, severity = error.text, "warning: " if error.severity == "warning" else ""

@@ -1,4 +1,5 @@
-"""Random tenants are looked at whole, compared and traced to causes without an exception, and what is told is true."""
+"""Test that random tenants are checked, compared and traced to causes without an exception, and that the reports are
+true."""
 
 from __future__ import annotations
 

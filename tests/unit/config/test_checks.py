@@ -1,4 +1,4 @@
-"""Requirements that ask what another pipeline said."""
+"""Test requirements on the results of other pipelines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .places import BASE, CONNECTIONS, TENANTS, branches
 
 
 def told(require: str, key: str = "require") -> tuple[Any, list[tuple[str, str]]]:
-    """What the pipeline asks for, and what is told of it."""
+    """Return the parsed requirement of the pipeline, and its warnings."""
     acme = parse_tenant_file(TENANTS, "tenants.yaml", CONNECTIONS).tenants["acme"]
     gate = BASE.replace("    post-review: true\n", f"    {key}: {{forge: {require}}}\n")
     cache = ParseCache()

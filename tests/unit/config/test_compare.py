@@ -1,4 +1,5 @@
-"""Differences of graphs, over all those of the cases: nothing differs from itself, and back is the opposite."""
+"""Test differences of graphs, over all those of the cases: a graph does not differ from itself, and the reverse is
+the opposite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every key that a driver declares, asked both ways: a change or an event for which it holds, and one for which not."""
+"""Test every key that a driver declares both ways: with a change or an event for which it holds, and one for which it
+does not."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class Case(NamedTuple):
     """trigger | require | reject"""
     said: dict[str, Any]
     holds: TermSubject
-    """What triggers, is let in, is kept out."""
+    """Return whether it triggers, is admitted, is rejected."""
     fails: TermSubject
 
 
@@ -542,9 +543,9 @@ GIT = [
 ]
 CASES = [*GERRIT, *GITHUB, *like_github("gitea"), *GITLAB, *PAGURE, *GIT]
 NEVER_FALSE = {("git", "require", "current-patchset")}
-"""Plain git knows no older patchset."""
+"""Plain git has no older patchsets."""
 SAYS_NOTHING = {"debug"}
-"""Keys of triggers that ask nothing."""
+"""Keys of triggers that are not conditions."""
 
 
 def answer(case: Case, of: TermSubject) -> bool:
@@ -606,7 +607,7 @@ OURS = ProgramStatus("gatekeeper", "t/gate", "pending")
 
 
 def test_what_headgate_says_itself_is_not_asked_again_once_it_is_there() -> None:
-    """A gate that requires its own check, and resets it as it starts, does not empty itself."""
+    """A gate that requires its own check, and resets it at the start, does not empty itself."""
     wanted = {"status": "gatekeeper:t/gate:success"}
     requires = DIALECTS["github"].require
     assert unmet(requires, wanted, seen(us=US, statuses=(OURS,)))
@@ -658,7 +659,7 @@ def test_what_reporters_set_is_known() -> None:
 
 
 SLOW = r"(a*)*\1b|(a*)*\2c"
-"""A pattern of which it cannot be told whether it matches many letters."""
+"""A pattern whose match on many letters is undecidable within the bound."""
 TAGGED = seen(hashtags=("a" * 60 + "!",))
 CHECKED = seen(statuses=(ProgramStatus("a" * 60, "ci", "success"),))
 

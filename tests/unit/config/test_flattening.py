@@ -1,4 +1,4 @@
-"""Providers as machines are made of them: what is inherited, replaced, merged and filled."""
+"""Test the final form of providers: inherited, replaced, merged and filled values."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_what_cannot_be_made_is_left_out_and_the_rest_is_there() -> None:
     ],
 )
 def test_a_provider_of_which_no_driver_could_read_the_values_is_left_out(said: str, wrong: str) -> None:
-    """Launchers would stumble over it, and so would the tenant."""
+    """Launchers and the tenant would otherwise fail on it."""
     layout = laid_out(SITE.replace(said, wrong))
     assert flattened(layout) == () and any(one.severity == "error" for one in layout.errors)
 

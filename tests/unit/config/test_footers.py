@@ -13,7 +13,7 @@ _PULL = re.compile(r"https://hub\.example/(.+)/pull/(\d+)")
 
 
 def of_url(url: str) -> str:
-    """Return what a forge called hub.example knows it by."""
+    """Return the key of the change on a forge called hub.example."""
     found = _PULL.match(url)
     return f"hub.example/{found[1]}#{found[2]}" if found else ""
 
@@ -68,7 +68,7 @@ def test_what_they_name(text: str, key: str) -> None:
     ["https://elsewhere.example/a/pull/1", "lib/master/x", "code/api/master", "#12", "a/b#3", "nobody/knows/this"],
 )
 def test_what_names_nothing_is_told(text: str) -> None:
-    """Also a name that two projects have, and one without a topic."""
+    """The name may also belong to two projects, or lack a topic."""
     assert named([text], of_url, PROJECTS) == ((), (text,))
 
 

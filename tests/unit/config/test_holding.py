@@ -1,4 +1,4 @@
-"""What was pushed past the gate and is wrong: which branches of it are held back, and which take effect."""
+"""Test broken configuration that is pushed past the gate: which branches are held back, and which take effect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HAD: Files = {"lib": USED, "app": "- project: {gate: {jobs: [used]}}\n"}
 
 
 def back(pushed: Files, had: Files = HAD) -> list[str]:
-    """project@branch of those that are."""
+    """project@branch of those that are held back."""
     acme = tenant()
     found = held(layout(had), branches(acme, pushed))
     return sorted(f"{project.rpartition('/')[2]}@{branch}" for project, branch in found)

@@ -1,4 +1,4 @@
-"""A layout made from another by exchanging files is the one that would be made anew."""
+"""Test that a layout derived from another by exchanging files equals one that is built from scratch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ a_state = st.fixed_dictionaries({}, optional={place: a_file for place in PLACES}
 
 
 def essence(layout: Layout) -> dict[str, Any]:
-    """What can be asked of a layout; without what was meant, which names others that have nothing to do with it."""
+    """Return the comparable content of a layout, without suggestions, which name unrelated objects."""
     hint = re.compile(r"; (did you mean|known are) .*")
     graphs = {
         (pipeline, project, branch): layout.freeze(pipeline, project, branch)

@@ -1,4 +1,4 @@
-"""Where in its file an error stands, to the column."""
+"""Test that errors name their place in the file, to the column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is explained of a job is what it is frozen to, in all the cases of the language."""
+"""Test that the explanation of a job matches its frozen form, in all the cases of the language."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .test_cases import CASES
 UNSET = describe.job(FrozenJob(""))
 NOBODY_SETS = {
     "name", "parent_chain", "inheritance", "noop", "roles",
-    # what graphs, tenants and other attributes bring about
+    # set by graphs, tenants and other attributes
     "dependencies", "ansible_version", "ansible_asked", "post_review", "pre_timeout",
     "reuse",
 }  # fmt: skip
 
 
 def found_at(told: dict[str, Any], path: str) -> Any:
-    """Attributes may have dots in the names of their mappings: the longest name that is there counts."""
+    """Attributes may have dots in the names of their mappings: the longest existing name counts."""
     value: Any = told
     names = path.split(".")
     while names:

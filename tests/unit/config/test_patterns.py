@@ -1,4 +1,4 @@
-"""Patterns of Python's dialect mean what they mean to Python, and none takes long."""
+"""Test that patterns have Python's meaning, and none takes long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of which project, roles and secrets each playbook of any job is: compared with the rules, written once more."""
+"""Test which project, roles and secrets each playbook of any job has, against a second implementation of the rules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PHASES = ("pre-run", "run", "post-run")
 
 @dataclass(frozen=True)
 class Job:
-    """One job, a child of the one before it."""
+    """Represent one job, a child of the previous one."""
 
     name: str
     project: str
@@ -72,7 +72,7 @@ chains = st.lists(
 
 
 def frozen(chain: list[Job], attached: dict[str, Any]) -> FrozenJob | None:
-    """The last of the chain, attached by `app`; None: it may not be run at all."""
+    """Return the last job of the chain, attached by `app`; None: it may not run."""
     tenant: Tenant = parse_tenants(TENANTS, "t", {"forge": Connection("forge", "g")})["acme"]
     texts: dict[str, list[Any]] = {name: [] for name in PROJECTS}
     for name in PROJECTS:
@@ -96,7 +96,7 @@ class Oracle:
 
     books: list[dict[str, Any]] = field(default_factory=list)
     lists: dict[bool, list[tuple[str, str, bool]]] = field(default_factory=lambda: {True: [], False: []})
-    """Of config-projects alone, and of all: (project, name, implicit)."""
+    """Return those of config-projects, and all: (project, name, implicit)."""
 
     def variant(self, job: Job, *, attaching: bool = False) -> None:
         trusted = job.project in CONFIG
@@ -123,7 +123,7 @@ class Oracle:
 
     @staticmethod
     def _added(known: list[Any], own: list[Any]) -> list[Any]:
-        """A twin is replaced where it stands, the rest goes in front."""
+        """A duplicate is replaced in its place; new ones go in front."""
         result = list(known)
         for at, (project, _, implicit) in enumerate(known):
             twins = [role for role in own if role[0] == project and not role[2]]
@@ -180,7 +180,7 @@ def test_each_playbook_is_of_the_project_roles_and_secrets_that_the_rules_say(
 
 
 def _named_by_config(chain: list[Job]) -> set[str]:
-    """Projects whose roles a config-project asked for, or is."""
+    """Return the projects whose roles a config-project requests, or that are config-projects."""
     mine = [job for job in chain if job.project in CONFIG]
     return {"ops", *(job.project for job in mine), *(zuul for job in mine for zuul, _ in job.roles)}
 

@@ -1,4 +1,4 @@
-"""What a proposed change does to the configuration it is tested with, and which errors it is told."""
+"""Test what a proposed change does to the configuration that it is tested with, and which errors its report has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whatever tenants say and chains of changes propose: it loads, freezes and differs, and is what it would be anew."""
+"""Test random tenants and chains of proposals: they load, freeze and differ, and equal a layout that is built from
+scratch."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ CONFIG = ("ops", "more")
 
 
 class Keys:
-    """Opens what begins with an even byte."""
+    """Open values that begin with an even byte."""
 
     def open(self, project: str, chunks: Sequence[bytes]) -> str:
         if any(chunk[:1] and chunk[0] % 2 for chunk in chunks):
@@ -42,7 +43,7 @@ def one_of(*words: str) -> st.SearchStrategy[str]:
 
 
 def some(keys: Mapping[str, st.SearchStrategy[str]], most: int = 4) -> st.SearchStrategy[str]:
-    """`key: value` of some of these."""
+    """Draw `key: value` for some of these."""
     return st.lists(one_of(*keys), unique=True, max_size=most).flatmap(
         lambda names: st.tuples(*(keys[name].map(f"{name}: {{}}".format) for name in names)).map(", ".join)
     )
@@ -160,7 +161,7 @@ SOUND = {
 """,
     "site/ansible-role-x": "- project: {templates: [usual], check: {jobs: [base, deploy: {roles: {zuul: lib}}]}}\n",
 }
-"""What makes graphs, with nothing wrong in it."""
+"""Draw a valid configuration that has graphs."""
 
 
 def files_of(place: str) -> st.SearchStrategy[str | dict[str, str]]:
@@ -206,7 +207,7 @@ def a_tenant() -> st.SearchStrategy[Tenant]:
 
 
 def landed(files: Files) -> dict[str, str | Mapping[str, str]]:
-    """What the tests of all this need is there, whatever the rest says."""
+    """The configuration contains everything that the tests need, whatever else it contains."""
     own = files.get("ops", "")
     return {**files, "ops": BASE + (own if isinstance(own, str) else "\n".join(own.values()))}
 
@@ -221,7 +222,7 @@ def graphs(acme: Tenant, layout: Layout) -> dict[tuple[str, str, str], FrozenGra
 
 
 def same_all_the_way(graph: FrozenGraph) -> None:
-    """A graph is kept as it is, and every secret in it is opened or says why not."""
+    """A graph stays the same when it is stored, and every secret in it is opened or has an error."""
     assert msgspec.json.decode(msgspec.json.encode(graph), type=FrozenGraph) == graph
     for frozen in (*graph.jobs, *graph.reporters):
         for book in (*frozen.pre_run, *frozen.run, *frozen.post_run):
@@ -254,7 +255,7 @@ def test_what_lands_is_what_it_would_be_anew(acme: Tenant, states: list[Files]) 
 
 
 def differs(old: FrozenGraph, new: FrozenGraph) -> None:
-    """There and back it is the same; and what is told is what is different."""
+    """Applying and reverting a difference gives the same layout; the reported differences are the real ones."""
     there, back = describe.difference(old, new), describe.difference(new, old)
     assert [job["name"] for job in there.new] == [job["name"] for job in back.gone]
     assert there.changed.keys() == back.changed.keys()
@@ -302,7 +303,7 @@ def test_what_a_chain_proposes_is_what_it_would_be_anew(acme: Tenant, state: Fil
 
 
 def with_untrusted(acme: Tenant, state: Files, whole: Files, cache: ParseCache) -> Layout:
-    """Made anew of what has landed and of what the chain proposes for projects whose proposals take effect."""
+    """Build the layout from landed files and the chain's proposals for projects whose proposals take effect."""
     takes = {
         place: said for place, said in whole.items() if place not in CONFIG and is_read(acme, place, proposed=True)
     }
@@ -310,12 +311,12 @@ def with_untrusted(acme: Tenant, state: Files, whole: Files, cache: ParseCache) 
 
 
 def of_tenant(acme: Tenant, state: Files) -> Files:
-    """What has landed and is read."""
+    """Return landed files that are read."""
     return {place: said for place, said in landed(state).items() if is_read(acme, place)}
 
 
 def is_read(acme: Tenant, place: str, *, proposed: bool = False) -> bool:
-    """Is the branch excluded, or always dynamic, which is read of proposals alone?"""
+    """Return whether the branch is excluded, or always dynamic, which is read only from proposals."""
     name, _, branch = place.partition("@")
     project = acme.find(name)
     assert project is not None
@@ -325,7 +326,7 @@ def is_read(acme: Tenant, place: str, *, proposed: bool = False) -> bool:
 
 
 def essence_of(layout: Layout) -> dict[str, object]:
-    """Without what never changes before it lands."""
+    """Leave out files that never change before they land."""
     found = essence(layout)
     kept = {kind: said for kind, said in found["singles"].items() if kind not in ("semaphore", "section", "provider")}
     return {**found, "singles": kept}

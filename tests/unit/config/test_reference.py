@@ -1,4 +1,4 @@
-"""The declarations the parser uses are those the reference page is made of."""
+"""Test that the reference page is generated from the declarations that the parser uses."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_the_language_has_all_its_words() -> None:
         39,
         58,
         21,
-    )  # image, reuse: ours
-    assert len(TENANT) - 3 == 27  # labels, max-nodes-per-project, resource-limits: ours
+    )  # image, reuse: Headgate's own
+    assert len(TENANT) - 3 == 27  # labels, max-nodes-per-project, resource-limits: Headgate's own
 
 
 def test_each_difference_has_a_case_that_shows_it() -> None:
@@ -48,7 +48,7 @@ def test_each_difference_has_a_case_that_shows_it() -> None:
 
 
 def test_keys_that_are_headgate_s_own_are_on_the_page_of_differences() -> None:
-    """Those of drivers that the reference does not have are named with the driver."""
+    """Keys of drivers that Zuul does not have are listed with the driver."""
     said = [*DIALECTS.values()]
     tables = [JOB, PIPELINE, TENANT, *(one.reporter for one in said), *(forms(one.require) for one in said)]
     own = {name for table in tables for name, key in table.items() if key.note.endswith("Headgate's own")}

@@ -1,4 +1,4 @@
-"""JSON Schema for editors says no more and hardly less than the parser does."""
+"""Test that the JSON Schema for editors is no stricter, and hardly looser, than the parser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ TEXTS = sorted(
     {
         text
         for case in CASES
-        if not any(" of hub " in told for told in case.values[0].get("errors", ()))  # of pipelines, which tenants judge
+        if not any(
+            " of hub " in told for told in case.values[0].get("errors", ())
+        )  # of pipelines, which are checked per tenant
         for said in case.values[0]["says"].values()
         for text in (said.values() if isinstance(said, dict) else [said])
         if isinstance(text, str)

@@ -1,4 +1,4 @@
-"""The operator's file: see `cases/tenants.yaml`; which branches are read; who may do what."""
+"""Test the operator's file: see `cases/tenants.yaml`; which branches are read; permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When timers go off."""
+"""Test when timers fire."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from headgate.config.cron import BadTime, next_after, next_in, next_put_off, put_off, schedule
 
 NOW = datetime(2026, 11, 21, 9, 30, 15, tzinfo=UTC)
-"""A Saturday."""
+"""Return a Saturday."""
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
-"""Plays are played as one life, or with a restart of the scheduler after each act; `make soak` plays each in both ways,
-`make test` in one that depends on its name."""
+"""Run plays as one life, or with a restart of the scheduler after each act.
+
+`make soak` runs each play in both ways, `make test` in one that depends on its name.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def restarts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the scheduler knows after an act is what it wrote then."""
+    """After an act, the scheduler knows exactly what it wrote."""
     if getattr(request, "param", False):
         known, act = Restarts(), Play.act
 

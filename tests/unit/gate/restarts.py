@@ -1,4 +1,4 @@
-"""A store for what a play comes to: each state is written as the difference to the one before, and read again."""
+"""Store the states of a play: each is written as the difference to the previous one, and read again."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PLACE = Map().tenant("t").pipeline("gate")
 
 @dataclass(slots=True)
 class Kept:
-    """The records of one play."""
+    """Hold the records of one play."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
     before: State = field(default_factory=State)
 
     def kept(self, state: State) -> State:
-        """The state as it is read again, which must be the same."""
+        """Return the state after it was read again; it must be the same."""
         for op in writes(PLACE, self.before, state):
             self._apply(op)
         loaded = load(PLACE, self.entries.values())
@@ -41,7 +41,7 @@ class Kept:
 
 @dataclass(slots=True)
 class Restarts:
-    """The records of every play of one test."""
+    """Hold the records of every play of one test."""
 
     _plays: list[tuple[Play, Kept]] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""A pipeline with `rerun-only-failed`: what passed on the same code is not run again."""
+"""Test a pipeline with `rerun-only-failed`: jobs that passed on the same code do not run again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEADS = {"p": "1" * 40, "config": "2" * 40}
 
 
 class Stage(Play):
-    """A tenant with a config-project, whose history may be away."""
+    """Play a tenant with a config-project, whose history may be unavailable."""
 
     away = False
 
@@ -51,7 +51,7 @@ def stage(*jobs: FrozenJob, manager: str = "independent") -> Stage:
 
 
 def was_tested(play: Play, *failing: str, name: str = "A") -> BuildSet:
-    """The change is tested; what it came to is what the history has of it from now on."""
+    """Test the change; its result is in the history from then on."""
     play.merges()
     while jobs := [job for n, job in play.builds if n == name]:
         play.ends(name, jobs[0], "FAILURE" if jobs[0] in failing else "SUCCESS")
@@ -70,7 +70,7 @@ def failed_once(*jobs: FrozenJob, failing: str = "unit") -> Stage:
 
 
 def again(play: Play) -> list[str]:
-    """Jobs that are run when the same patchset is tested once more."""
+    """Return the jobs that run when the same patchset is tested again."""
     play.propose(play.change("A"))
     play.merges()
     return [job for name, job in play.builds if name == "A"]

@@ -1,4 +1,4 @@
-"""What jobs build for the jobs of changes behind them."""
+"""Test the artifacts that jobs provide for the jobs of changes behind them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUILT = {"zuul": {"artifacts": [{"name": "image", "url": "http://i/1"}]}}
 
 
 def given(play: Play, name: str, job: str) -> list[tuple[str, str, str]]:
-    """(change, job, url) of the artifacts the job is told of."""
+    """(change, job, url) of the artifacts that the job receives."""
     found = play.running_spec(name, job).zuul["artifacts"]
     return [(one["change"], one["job"], one["url"]) for one in found]
 
@@ -97,7 +97,7 @@ def test_the_gate_says_of_which_build_an_artifact_is() -> None:
 
 
 def needing(past: BuildSet | None) -> Play:
-    """B needs A, of which this is known from when it was tested here."""
+    """B needs A, whose earlier test here provided this."""
     play = Play(IMAGE, DEPLOY, manager="independent")
     play.past = past
     needed = play.change("A")

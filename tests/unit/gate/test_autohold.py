@@ -1,4 +1,4 @@
-"""Which failed builds are held, for whom, and for how long."""
+"""Test which failed builds are held, for whom, and for how long."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_most_specific_request_holds_a_build_and_of_those_the_oldest() -> No
         wanted(job="docs"),
         wanted(project="git.example/other"),
         wanted(ref_filter="refs/for/stable/.*"),
-        wanted(ref_filter="refs/for/master/fi"),  # a filter is for the whole ref
+        wanted(ref_filter="refs/for/master/fi"),  # a filter matches the complete ref
         wanted(ref_filter="("),
         wanted(ref_filter="(?:(a+)+)+$" * 2),
     ],

@@ -1,4 +1,4 @@
-"""Builds of jobs with `reuse` that run when their item is started anew: those with the same inputs go on."""
+"""Test builds of jobs with `reuse` that run when their item restarts: those with the same inputs continue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOCKED = replace(UNIT, semaphores=(JobSemaphore("one"),))
 
 
 def begun(*jobs: FrozenJob) -> Play:
-    """B, of another repository, is tested on A."""
+    """Test B, of another repository, on A."""
     play = Play(*jobs)
     play.heads = {"p": "1" * 40, "q": "2" * 40}
     play.approve("A")
@@ -35,7 +35,7 @@ def ran(play: Play, name: str) -> dict[str, str]:
 
 
 def reset(*jobs: FrozenJob) -> tuple[Play, dict[str, str]]:
-    """A fails while B runs."""
+    """Let A fail while B runs."""
     play = begun(*jobs)
     before = ran(play, "B")
     play.fails("A", jobs[0].name)
@@ -140,7 +140,7 @@ def test_one_whose_executor_is_lost_is_tried_again_as_of_the_new_base() -> None:
 
 
 def locked(limit: int, *jobs: FrozenJob) -> tuple[Play, dict[str, str]]:
-    """As `begun`, with so many places; A has failed, and all of it has ended."""
+    """Like `begun`, with so many places; A has failed and has ended completely."""
     play = begun(*jobs)
     play.layout.limits = {"one": 2, "two": 2}
     play.act()

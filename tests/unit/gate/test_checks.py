@@ -1,4 +1,4 @@
-"""A gate that asks what other pipelines said of a patchset, told as plays."""
+"""Test a gate that requires results of other pipelines for a patchset."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from headgate.testing.plays import Play
 
 
 def gate_of(check: Any = "success", *, key: str = "require", tests: str = "unit") -> Play:  # of the requirement, JSON
-    """A gate that asks for approval and for what `check` said."""
+    """Play a gate that requires approval and a result of `check`."""
     play = Play(tests)
     play.pipeline = replace(play.pipeline, **{key: {"git": {"check": check}}})
     return play
 
 
 def word(play: Play, name: str, result: str = "success", pipeline: str = "check", **other: str) -> None:
-    """The pipeline says so, of which no event tells."""
+    """Record the result of the pipeline, without an event."""
     change_state = play.change_states[play._key(name)]
     said = PipelineCheck(other.get("tenant", "t"), pipeline, other.get("commit", change_state.change.commit), result)
     play.change_states[change_state.change.key] = replace(change_state, checks=(*change_state.checks, said))
 
 
 def says(play: Play, name: str, result: str) -> None:
-    """As `word`, in place of what it said before."""
+    """Record the result in place of the earlier one."""
     change_state = play.change_states[play._key(name)]
     now = vouching(change_state, PipelineCheck("t", "check", change_state.change.commit, result))
     play.change_states[change_state.change.key] = now
 
 
 def again(play: Play, name: str) -> None:
-    """As `vouched` has it looked at."""
+    """Let the gate examine what `vouched` recorded."""
     play.event(EventKind.APPROVED, play.change_states[play._key(name)].change)
 
 
@@ -100,7 +100,7 @@ def test_what_is_rejected_is_kept_out_only_once_it_was_said() -> None:
 
 
 def test_a_change_that_is_in_stays_whatever_is_said_then() -> None:
-    """As in the reference: what Headgate itself says is asked once, or a gate would empty itself."""
+    """As in Zuul, Headgate's own votes are checked once; otherwise a gate would empty itself."""
     play = gate_of()
     play.propose(play.change("A"))
     word(play, "A")
@@ -137,7 +137,7 @@ def test_who_may_brings_in_by_hand_what_was_not_checked() -> None:
 
 
 def check_of(asking: Any = "success", *, approved: bool = True) -> Play:
-    """A pipeline `check`, beside a gate that asks what it says."""
+    """Add a pipeline `check` beside a gate that requires its result."""
     play = Play(manager="independent")
     gate = replace(Play().pipeline, require={"git": {"check": asking}})
     play.pipeline = replace(play.pipeline, name="check")
@@ -195,7 +195,7 @@ def test_a_disabled_pipeline_says_nothing() -> None:
 
 
 def test_of_what_landed_nothing_more_is_said() -> None:
-    """Its landing is recorded at the same place, in the same commit."""
+    """Its landing is recorded in the same place, in the same commit."""
     play = Play()
     play.pipelines = {
         "release": replace(play.pipeline, name="release", require={"git": {"check": {"gate": "success"}}})

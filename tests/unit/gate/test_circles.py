@@ -1,4 +1,4 @@
-"""Changes that need each other: tested as one, landed as one, or not at all."""
+"""Test changes that need each other: tested as one, landed as one, or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNIT = FrozenJob(name="unit")
 
 
 def circle(*jobs: FrozenJob, manager: str = "dependent", queues: dict[str, str] | None = None) -> Play:
-    """A of project p and B of project q need each other; nobody has approved them."""
+    """A of project p and B of project q need each other; neither is approved."""
     play = Play(manager=manager, layout=PlayLayout(jobs or (UNIT,), queues=queues or {}, circles=True))
     play.change_states |= {}
     a, b = play.change("A"), play.change("B", project="q")
@@ -24,7 +24,7 @@ def circle(*jobs: FrozenJob, manager: str = "dependent", queues: dict[str, str] 
 
 
 def passed(play: Play) -> None:
-    """Everything that was asked for, but for the landing."""
+    """Answer every request except the landing."""
     play.merges()
     for name, job in play.builds:
         play.ends(name, job, "SUCCESS")
@@ -351,7 +351,7 @@ def test_an_event_of_one_finds_the_circle_here() -> None:
 
 
 def broken() -> Play:
-    """B of A and B has landed, and A cannot."""
+    """B has landed, and A cannot."""
     play = half(circle())
     play.lands("A", error="hook declined")
     return play

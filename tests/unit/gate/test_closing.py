@@ -1,4 +1,4 @@
-"""A closed gate, told as plays: work goes on, nothing lands, and people know why."""
+"""Test a closed gate: work continues, nothing lands, and people see why."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def passed(play: Play, *names: str) -> None:
 
 
 def notes(play: Play, name: str) -> list[str]:
-    """Those that say that it waits."""
+    """Return the reports that say that it waits."""
     return [r.work.note for r in play.reports if r.work.change.topic == name and "opened again" in r.work.note]
 
 

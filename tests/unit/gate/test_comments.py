@@ -1,4 +1,4 @@
-"""Check that what jobs say of lines of files is told in the report."""
+"""Test that comments of jobs on lines of files are in the report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from headgate.testing.plays import Play
 
 
 def reported(*files: str, **comments: list[dict[str, Any]]) -> str:
-    """Return the report of a change of these files once its job has said this of files, whose names have _ for dots."""
+    """Return the report of a change of these files after its job has returned these comments; names of files have _
+    for dots."""
     play = Play("lint", manager="independent")
     change = play.change("A", files=files)
     play.propose(change)

@@ -1,4 +1,4 @@
-"""Builds of which it is known, while they still run, that they will fail."""
+"""Test builds that are known to fail while they still run."""
 
 from __future__ import annotations
 

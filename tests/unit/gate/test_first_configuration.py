@@ -1,4 +1,5 @@
-"""A project that takes no part is let in with a change of its configuration, which may say that it does."""
+"""Test that a project without a role in the pipeline is admitted with a change of its configuration, which may give
+it one."""
 
 from __future__ import annotations
 

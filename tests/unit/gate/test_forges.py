@@ -1,4 +1,4 @@
-"""Changes of a forge at the gate, told as plays: what it requires, what its forge requires, and what Headgate sets."""
+"""Test changes of a forge at the gate: requirements of the pipeline and of the forge, and Headgate's own statuses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GATE = {"review": [{"type": "approved"}]}
 
 
 def hub(require: Any = None, **success: Any) -> Play:  # as the pipeline says it
-    """A gate for pull requests that are labelled `gate`."""
+    """Play a gate for pull requests with the label `gate`."""
     play = Play()
     label = TriggerFilter("hub", ("pull_request",), more={"action": ["labeled"], "label": ["gate"]})
     play.pipeline = replace(
@@ -42,7 +42,7 @@ def pull(name: str, number: int = 7) -> Change:
 
 
 def told(play: Play, change: Change, happening: ForgeEvent, **details: Any) -> None:  # members of Details
-    """Something happened, after which the forge says this of the change."""
+    """Deliver an event, after which the forge reports this state of the change."""
     known = play.change_states.get(change.key)
     now = replace(known.details if known and known.details else Details(us=(ME,)), **details)
     play.change_states[change.key] = ChangeState(change, details=now)
@@ -50,7 +50,7 @@ def told(play: Play, change: Change, happening: ForgeEvent, **details: Any) -> N
 
 
 def known(play: Play, change: Change, **details: Any) -> None:  # members of Details
-    """The forge says this now, of which no event tells."""
+    """Let the forge report this state, without an event."""
     change_state = play.change_states[change.key]
     play.change_states[change.key] = replace(
         change_state, details=replace(change_state.details or Details(), **details)
@@ -126,7 +126,7 @@ def test_a_rule_of_the_forge_that_is_not_met_is_told_once_and_waited_for() -> No
     [ruled(True), ruled(None), ruled(False, bypassed=True), ruled(False, "t/gate"), ruled(False, "verified", "t/gate")],
 )
 def test_rules_that_do_not_stand_in_its_way(rules: tuple[Rule, ...]) -> None:
-    """Met; not decided yet; bypassed by our account; of what the pipeline sets itself, and of nothing else."""
+    """Requirements that are met, undecided, bypassed by our account, or set only by the pipeline itself."""
     play, change = hub({}, label=["verified"]), pull("A")
     told(play, change, LABELED, rules=rules)
     assert play.queue == ["A"] and play.reports == []
@@ -170,7 +170,7 @@ def test_a_retargeted_change_is_the_same_one() -> None:
 
 
 def test_what_is_proposed_again_as_it_was_stays() -> None:
-    """That it was withdrawn in between is read only then."""
+    """A withdrawal in between is read only then."""
     play, change = hub(), pull("a")
     told(play, change, LABELED, votes=(APPROVED,), labels=("gate",))
     assert [item.change.key for _, item in play.state.items()] == [change.key]
@@ -183,7 +183,7 @@ def test_what_is_proposed_again_as_it_was_stays() -> None:
 
 @pytest.mark.parametrize("kind", [EventKind.STIRRED, EventKind.PROPOSED, EventKind.ABANDONED])
 def test_what_is_said_late_of_an_older_patchset_leaves_the_newer_one(kind: EventKind) -> None:
-    """Events of several changes are read in turn: those of this one may wait until its next head is in the queue."""
+    """Events of several changes are read in turn: those of this change may wait until its next head is in the queue."""
     play, old = hub(), pull("a")
     new = replace(old, commit="d" * 40)
     told(play, new, LABELED, votes=(APPROVED,), labels=("gate",))

@@ -1,4 +1,4 @@
-"""What people do that used to come to nothing, told as plays."""
+"""Test actions of people that once had no effect."""
 
 from __future__ import annotations
 

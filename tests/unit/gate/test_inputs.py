@@ -1,4 +1,4 @@
-"""The digest of what a build is given: another one whenever any of it is, and the same whatever ids are."""
+"""Test the digest of a build's inputs: it changes with any input, and does not depend on ids."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def digest(
 
 
 def of_trees(project: str, branch: str, tree: str) -> RepoState:
-    """Another tree at the head of a branch, and where something was merged, another after that."""
+    """Return another tree at the head of a branch and, after a merge, another one."""
     heads = {**HEADS, project: {**HEADS[project], branch: tree}}
     return replace(STATE, known=replace(STATE.known, heads=heads))
 

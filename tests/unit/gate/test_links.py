@@ -1,4 +1,4 @@
-"""Texts about a change lead to its page, whatever its names hold."""
+"""Test that reports on a change link to its page, whatever characters its names have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes that a forge merges when they land, told as plays: each is asked for by itself."""
+"""Test changes that a forge merges when they land, each with a separate request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 
 MADE = "f" * 40
-"""The commit that a forge makes."""
+"""Return the commit that a forge makes."""
 
 
 def gate(*, circles: bool = False) -> Play:
@@ -33,13 +33,13 @@ def pull(play: Play, name: str, *needs: str, project: str = "p") -> Change:
 
 
 def moved(play: Play, before: str, after: str) -> None:
-    """The forge tells that the branch has moved."""
+    """The forge reports that the branch has moved."""
     update = Change("hub", "p", "master", commit=after, old_commit=before, ref="refs/heads/master")
     play.event(EventKind.REF_UPDATED, update)
 
 
 def after_jobs_of(*names: str) -> Play:
-    """All jobs of the first have passed, and it is asked for."""
+    """All jobs of the first have passed, and its merge is requested."""
     play = gate()
     for name in names:
         pull(play, name)
@@ -112,7 +112,7 @@ def circle() -> Play:
 
 
 def passed(play: Play) -> None:
-    """Everything that was asked for, but for the landing."""
+    """Answer every request except the landing."""
     play.approve("A", "B")
     play.merges()
     for name, job in play.builds:

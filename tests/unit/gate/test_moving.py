@@ -1,4 +1,4 @@
-"""A queue that is renamed, and projects that get another queue: what waits there moves, and keeps its order."""
+"""Test a renamed queue, and projects that move to another queue: waiting changes move and keep their order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def play_of(queues: dict[str, str], window: int = 20, manager: str = "dependent"
 
 
 def at(play: Play, **projects: str) -> None:
-    """Each topic approved, on its project."""
+    """Approve each topic, on its project."""
     for name, project in projects.items():
         play.propose(play.change(name, project=project))
         play.approve(name)
@@ -58,7 +58,7 @@ def test_who_comes_later_comes_in_behind_them() -> None:
 
 
 def test_what_has_landed_from_it_is_still_known() -> None:
-    """The one behind rests on it, and starts nothing anew."""
+    """The change behind rests on it, and restarts nothing."""
     play = play_of({"p": "one"})
     at(play, A="p", B="p")
     play.merges()

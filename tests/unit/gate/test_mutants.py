@@ -1,4 +1,4 @@
-"""Rules of the gate taken out one by one: a play must notice."""
+"""Test that a play notices when a rule of the gate is removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of forges that number them: what they are called, and what of them stays the same."""
+"""Test changes of forges that number them: their names, and which of their parts stay the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that start a pipeline, as plays: each its own item, in the order of its partition; what jobs are told."""
+"""Test messages that start a pipeline: each is one item, in the order of its partition, and jobs receive it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def here(play: Play) -> list[str]:
 
 
 def prepared(play: Play) -> list[str]:
-    """The messages whose items are being prepared, once that is answered."""
+    """Return the messages whose items are being prepared, after an answer."""
     found = []
     for id, merge in list(play.merging.items()):
         del play.merging[id]
@@ -70,7 +70,7 @@ def ends(play: Play, number: int, result: str = "SUCCESS") -> None:
 
 
 def ended(play: Play) -> list[tuple[str, str]]:
-    """Of the last turn."""
+    """Return the actions of the last turn."""
     return [
         (action.item.change.occasion.id, action.result)
         for action in play.actions

@@ -1,4 +1,4 @@
-"""Jobs that wait, once they have run, for those that depend on them."""
+"""Test jobs that, after they have run, wait for the jobs that depend on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OTHER = FrozenJob(name="other", dependencies=(JobDependency("serves"),))
 
 
 def served(*jobs: FrozenJob) -> Play:
-    """A is approved, merged, and its first job runs."""
+    """Approve and merge A; its first job runs."""
     play = Play(FrozenJob(name="serves", attempts_max=2), *jobs)
     play.approve("A")
     play.merges()

@@ -1,4 +1,4 @@
-"""Several people approve, told as plays: who counts, and when."""
+"""Test approvals of several people: whose approval counts, and when."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOUR_MS = 3_600_000
 
 
 def play_of(**approvals: Any) -> Play:  # of the requirement, JSON
-    """The gate asks for approvals by name, and heeds vetoes."""
+    """Play a gate that requires named approvals, and respects vetoes."""
     play = Play()
     wanted = {name.replace("_", "-"): value for name, value in approvals.items()}
     require = {"git": {"approvals": wanted, "veto": False}}

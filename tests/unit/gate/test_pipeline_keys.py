@@ -1,4 +1,4 @@
-"""What pipelines ask besides testing and landing, told as plays."""
+"""Test keys of pipelines apart from testing and landing."""
 
 from __future__ import annotations
 

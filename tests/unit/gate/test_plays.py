@@ -1,4 +1,4 @@
-"""Tell in plays what the gate does."""
+"""Test the decisions of the gate with plays."""
 
 from __future__ import annotations
 
@@ -434,7 +434,7 @@ def test_the_turn_that_cancels_a_build_gives_its_place_to_nobody() -> None:
 
 @pytest.mark.parametrize(("tickets", "begun"), [([], []), ([1], ["A"]), ([2], []), ([3], [])])
 def test_a_place_is_left_for_who_began_to_wait_earlier(tickets: list[int], begun: list[str]) -> None:
-    """`tickets` of this pipeline's project, while another pipeline waits with the second."""
+    """Set `tickets` of this pipeline's project, while another pipeline waits with the second."""
     job = FrozenJob(name="unit", semaphores=(JobSemaphore("one"), JobSemaphore("two")))
     play = Play(layout=PlayLayout((job,), limits={"one": 1, "two": 2}))
     own = [Waiter(ticket, "t", "gate", "p") for ticket in tickets]

@@ -1,4 +1,4 @@
-"""Check what holds after every act of any play."""
+"""Test invariants after every act of random plays."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Event = TriggerEvent | Answer | Managed
 
 @dataclass(slots=True)
 class Improvised:
-    """A play whose acts are drawn."""
+    """Play random acts."""
 
     chance: random.Random
     play: plays.Play
@@ -73,7 +73,7 @@ class Improvised:
         return cls(chance, play)
 
     def acts(self, *events: Event) -> None:
-        """One turn, and what must hold after it."""
+        """Take one turn, and check the invariants after it."""
         before, play = self.play.state, self.play
         if self.settled:
             self._looks_only_at_what_moved(*events)
@@ -99,7 +99,7 @@ class Improvised:
             assert (again, asked) == (self.play.state, []), "what is settled is not settled"
 
     def _looks_only_at_what_moved(self, *events: Event) -> None:
-        """The facts are brought up to date first, as the gate does before it relies on what it settled."""
+        """Update the facts first, as the gate does before it relies on its decisions."""
         play, states = self.play, []
         before = settle(play.state, play.world, [])
         for idle in (never_idle, idle_since(before)):
@@ -129,14 +129,14 @@ class Improvised:
         self._seen(ChangeState(replace(change, needs=needs)))
 
     def _again(self) -> None:
-        """A newer patchset."""
+        """Propose a newer patchset."""
         if open := [s for s in self.play.change_states.values() if s.open]:
             self.count += 1
             change_state = self.chance.choice(open)
             self._seen(ChangeState(replace(change_state.change, commit=f"{self.count:040x}")))
 
     def _needs_each_other(self) -> None:
-        """A newer patchset of one, and of what it needs, so that each needs the other."""
+        """Propose newer patchsets of a change and of its dependency, so that each needs the other."""
         open = [s.change for s in self.play.change_states.values() if s.open]
         if len(open) < 2:
             return
@@ -162,7 +162,7 @@ class Improvised:
             self.acts(TriggerEvent(EventKind.ABANDONED, change_state.change, f"gone{self.count}"))
 
     def _closes(self) -> None:
-        """Or opens, and sometimes only one queue."""
+        """Close or open, sometimes only one queue."""
         before, self.count = self.play.closings, self.count + 1
         queue = self.chance.choice(("", "shared"))
         self.play.closings = () if before else (Closing("gate", queue, "for now", "ada", self.count),)
@@ -217,7 +217,7 @@ class Improvised:
         self.acts(LandAnswer(work.buildset, how == "ok", how == "moved", "no" if how == "refused" else "", of))
 
     def ends_well(self) -> None:
-        """Answer with good news for whoever is asked, until nobody is asked any more."""
+        """Answer every request with success, until there are no more requests."""
         play = self.play
         play.closings = ()
         for _ in range(DRAINED_WITHIN):
@@ -235,7 +235,7 @@ class Improvised:
 
 
 def _name(action: Action) -> object:
-    """The same for what is done once, however often it is asked for."""
+    """Do the same for actions that happen once, however often they are requested."""
     match action:
         case Record(item, result, _):
             return item.id, result

@@ -1,4 +1,4 @@
-"""May it land now?  Asked again in every turn, told as plays."""
+"""Test whether a change may land, which is checked in every turn."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_an_approval_that_is_taken_back_takes_the_change_out_at_once() -> None:
 
 
 def test_who_merges_is_told_what_the_forge_calls_each_change() -> None:
-    """Jobs are told so of what is ahead of their own change."""
+    """Jobs receive the changes ahead of their own in this form."""
     play = Play()
     play.propose(replace(play.change("A"), url="http://forge/A", number="12", patchset="3"))
     play.approve("A", "B")
@@ -190,7 +190,7 @@ def test_in_check_a_newer_patchset_of_what_is_needed_is_what_it_is_tested_on() -
 
 
 def stacked(play: Play, *, stale: bool = False) -> Change:
-    """B is built on A, or on a patchset that A had before."""
+    """B is built on A, or on an earlier patchset of A."""
     keys = (play.change("A").key,)
     return replace(play.change("B", "A"), bases=keys, stale=keys if stale else ())
 
@@ -352,7 +352,7 @@ def test_a_merge_under_way_may_have_read_the_old_head() -> None:
 
 
 def test_a_need_that_becomes_known_later_counts() -> None:
-    """Another change is proposed, of which this one is found to be a descendant."""
+    """Another change is proposed, which turns out to be an ancestor of this one."""
     play = at_the_gate("B", "C")
     play.propose(play.change("A"))
     b = play.change_states["p/master/B"]

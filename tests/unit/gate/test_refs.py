@@ -1,4 +1,4 @@
-"""Refs as plays: what starts a pipeline, what its jobs are told, and how it is told that they ended."""
+"""Test refs: what starts a pipeline, what its jobs receive, and how the end is reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def moved(play: Play, ref: str = TAG, before: str = ZEROS, after: str = ONE) -> 
 
 
 def prepared(play: Play, *containing: str) -> MergeRequest:
-    """The one that is asked for, once it is answered."""
+    """Return the requested build, after the answer."""
     (merge,) = play.merging.values()
     play.merging.clear()
     heads = {"p": {TAG: ONE, "refs/heads/master": TWO}}

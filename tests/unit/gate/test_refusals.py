@@ -1,4 +1,5 @@
-"""Who tries to bring a change in reads why it does not come in: once, and anew only when there is something new."""
+"""Test that the person who tries to enqueue a change learns why it does not enter: once, and again only when the
+reason changes."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ SAID = ForgeEvent("pull_request", "comment", ANN, ("gate it",))
 
 
 def hub(**reports: Any) -> Play:  # as the pipeline says it
-    """A gate that wants an approval and a label, and no label `wip`, of what is labelled or asked for."""
+    """Play a gate that requires an approval and a label, rejects the label `wip`, and is triggered by labels and
+    requests."""
     said = reports or {"success": {"hub": ({"merge": True},)}, "failure": {"hub": ({"status": "failure"},)}}
     play = Play()
     actions = ["labeled", "comment", "opened", "changed", "status"]
@@ -57,7 +59,7 @@ def told(
     kind: EventKind = EventKind.STIRRED,
     **details: Any,  # members of Details
 ) -> None:
-    """Something happened, after which the forge says this of the change."""
+    """Deliver an event, after which the forge reports this state of the change."""
     known(play, change, **details)
     play.act(TriggerEvent(kind, change, f"e{change.key}{play._clock}", at_ms=play._clock, happening=happening))
 
@@ -168,7 +170,7 @@ SET_BY_US = ForgeEvent("pull_request", "labeled", added=("tested",))
     ],
 )
 def test_nobody_is_nagged_who_tried_nothing(happening: ForgeEvent, kind: EventKind) -> None:
-    """A push, what programs say, what Headgate does itself, and whoever may not write there."""
+    """A push, statuses of programs, Headgate's own actions, and people without write access."""
     play = hub()
     tested = {"success": {"hub": ({"label": "tested"},)}}
     play.pipelines = {"check": replace(play.pipeline, name="check", reports=tested)}

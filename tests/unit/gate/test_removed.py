@@ -1,4 +1,4 @@
-"""A pipeline that nobody has any more: all that is in it leaves, and its people are told."""
+"""Test a removed pipeline: all its items leave, and their authors are informed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WHY = "the pipeline gate was removed from the configuration of tenant t"
 
 
 def gone(play: Play) -> None:
-    """The next layout has it no more."""
+    """Remove the pipeline from the next layout."""
     play.removed = WHY
     play.layout = replaced(play.layout, absent=frozenset("pq"))
     play.act()
@@ -121,7 +121,7 @@ def test_it_takes_several_turns_where_many_leave() -> None:
 
 
 def test_what_nobody_kept_of_it_tells_nobody() -> None:
-    """As an older version left it."""
+    """A record that an older version left."""
     play = Play()
     play.approve("A")
     play.state = replace(play.state, remains=None)

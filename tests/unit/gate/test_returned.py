@@ -1,4 +1,4 @@
-"""Check that what a job returned passes, or is that build's failure; nothing that anybody reads later can raise."""
+"""Test that data returned by a job passes, or is that build's failure; no later reader may raise an error."""
 
 from __future__ import annotations
 
@@ -151,7 +151,8 @@ ZUUL = st.fixed_dictionaries(
 @pytest.mark.heavy
 @given(st.dictionaries(KEYS, VALUES, max_size=3) | st.fixed_dictionaries({"zuul": ZUUL}))
 def test_whatever_is_returned_is_taken_or_fails_that_build_alone(data: dict[str, Any]) -> None:
-    """Follow it from the executor's answer over the scheduler's turns and the store to the report and the next jobs."""
+    """Follow the data from the executor's answer over the scheduler's turns and the store to the report and the next
+    jobs."""
     play = Play("unit", AFTER)
     play.approve("A", "B")
     play.merges()
@@ -185,11 +186,11 @@ def test_a_build_that_an_older_version_kept_fails_when_it_is_read(name: str) -> 
         data = json.loads(json.dumps(UNFIT[name]))
         kept = json.dumps({"id": "b", "job": "unit", "result": "SUCCESS", "data": data, "log_url": "http://["}).encode()
     except (TypeError, RecursionError):
-        return  # no version could keep it
+        return  # no version could have stored it
     try:
         build = decode(kept, Build)
     except ValueError:
-        return  # it is damaged, as any other record may be
+        return  # it is damaged, like any other record may be
     assert build.result == "FAILURE" and build.data == {} and build.log_url == "" and "cannot be used" in build.error
 
 

@@ -1,4 +1,4 @@
-"""Jobs with `reuse`: what succeeded on the same inputs is not run again, and nothing else stands for them."""
+"""Test jobs with `reuse`: a build that succeeded on the same inputs is not repeated, and no other build replaces it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BOTH = FrozenJob(name="both", reuse=True, required_projects=(RequiredProject("p"
 
 
 class Remembering(Play):
-    """Has a history of the builds that ended."""
+    """Play with a history of the builds that ended."""
 
     def __init__(self, *jobs: FrozenJob, manager: str = "dependent") -> None:
         super().__init__(*jobs, manager=manager)

@@ -1,4 +1,4 @@
-"""What happens to one change has others enqueued: pipelines with triggers of the driver `zuul`."""
+"""Test pipelines with triggers of the driver `zuul`, which enqueue changes after events of other changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of one topic, where their queue says that they need each other."""
+"""Test changes of one topic, if their queue makes them need each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNIT = FrozenJob(name="unit")
 
 
 def play_of(topics: dict[str, str], *, says: bool = True, together: bool = False, circles: bool = True) -> Play:
-    """Changes of project p, each with its topic; nobody has approved them."""
+    """Propose changes of project p, each with its topic, without approvals."""
     play = Play(layout=PlayLayout((UNIT,), circles=circles, topics=says))
     for name, topic in topics.items():
         play.propose(play.change(name))

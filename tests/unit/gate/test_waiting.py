@@ -1,4 +1,4 @@
-"""What a job that nobody was asked for is said to wait for."""
+"""Test the reason of a wait for a job that was not requested yet."""
 
 from __future__ import annotations
 

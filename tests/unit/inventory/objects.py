@@ -1,4 +1,4 @@
-"""Objects and filters for tests: small worlds in which names, values and filters meet often."""
+"""Generate objects and filters: small worlds in which names, values and filters often match."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ few = st.integers(0, 1) | st.just(0)
 
 
 def some(values: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, ...]]:
-    """Mostly none."""
+    """Draw an empty value most of the time."""
     return st.just(()) | st.lists(values, min_size=1, max_size=2).map(tuple)
 
 

@@ -1,4 +1,4 @@
-"""Names, filters, permissions, definitions, expressions: each told by examples."""
+"""Test names, filters, permissions, definitions and expressions with examples."""
 
 from __future__ import annotations
 
@@ -230,12 +230,12 @@ def test_what_is_no_schema_is_said_to_be_none(text: str, why: str) -> None:
 
 
 def original(properties: dict[str, object]) -> Schema:
-    """Make the original schema of a whole object with these properties."""
+    """Build the original schema of a complete object with these properties."""
     return Schema(json.dumps({"properties": {"properties": {"properties": properties}, "provider_type": {}}}))
 
 
 def test_a_property_without_a_type_may_have_any() -> None:
-    """Accept an empty type, as compilers of runm-metadata say it; a type that is none stays an error."""
+    """Accept an empty type, as compilers of runm-metadata write it; an unknown type stays an error."""
     original({"vendor": {"type": []}}).check(an_object(properties={"vendor": "acme"}))
     with pytest.raises(Nonconforming, match="acme"):
         original({"vendor": {"type": [], "enum": ["other"]}}).check(an_object(properties={"vendor": "acme"}))

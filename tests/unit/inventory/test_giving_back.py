@@ -1,4 +1,4 @@
-"""Check that a program's lease ends with its block, although the service is away at that moment."""
+"""Test that a program's lease ends with its block, although the service is away at that moment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Refusal(grpc.RpcError):
 
 
 class Channel:
-    """Imitate a way to the service, which gives a lease and refuses to end it in these ways first."""
+    """Imitate a connection to the service that grants a lease and first fails to end it in these ways."""
 
     def __init__(self, *refusals: grpc.StatusCode) -> None:
         self._refusals, self.ended = list(refusals), False

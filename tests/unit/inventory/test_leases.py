@@ -1,4 +1,4 @@
-"""Leases: who gets what, when, for how long; what quotas and shares keep from them; what fails."""
+"""Test leases: who gets what, when and for how long; the limits of quotas and shares; failures."""
 
 from __future__ import annotations
 
@@ -332,7 +332,7 @@ async def test_people_have_a_share_of_what_builds_have(said: dict[str, str], mos
 @pytest.mark.long
 @pytest.mark.heavy
 async def test_a_long_line_is_not_searched_anew_for_everybody_who_comes() -> None:
-    """Show that what those who wait want is known as long as no object changes."""
+    """The needs of waiting requests stay known as long as no object changes."""
     backend = Counting()
     async with a_shop(backend) as shop:
         for number in range(40):

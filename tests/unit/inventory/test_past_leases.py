@@ -1,4 +1,4 @@
-"""Leases that ended: so many are kept and so old ones, and nobody has spent less because they are fewer."""
+"""Test ended leases: their number and age are bounded, and merging them never lowers what a user has spent."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PASTS = st.lists(SPANS, max_size=12).map(
 
 
 def spent(past: list[ObjectLease], user: str, key: str, since: int) -> Decimal:
-    """Return it added up by hand: the time of each after the moment, times what it had of the property."""
+    """Add up the hours by hand: the time of each lease after the moment, times its amount of the property."""
     own = [one for one in past if one.user == user]
     weights = [Decimal(1) if not key else Decimal(one.amounts.get(key, "0")) for one in own]
     times = [max(0, one.ended_ms - max(one.begun_ms, since)) for one in own]
@@ -60,7 +60,7 @@ def test_two_that_are_joined_count_at_least_as_much_at_any_time(past: list[Objec
 
 @given(PASTS)
 def test_of_more_than_overlap_at_a_time_some_can_always_be_joined(past: list[ObjectLease]) -> None:
-    """So the number that stays is bounded by who there is, and by how many they had at a time."""
+    """The number of records is bounded by the number of users and by how many leases they had at a time."""
     while pairs := joinable(past):
         ended = {one.id for pair in pairs for one in pair}
         past = [one for one in past if one.id not in ended] + [joined(*pair) for pair in pairs]
@@ -105,7 +105,7 @@ async def test_where_everybody_had_one_the_oldest_go() -> None:
 
 @pytest.mark.heavy
 async def test_who_leases_for_a_second_again_and_again_has_not_spent_less_for_it() -> None:
-    """Ten hours are allowed in a day: nine were spent at once, then come leases without number."""
+    """Ten hours are allowed in a day: nine were spent at once, then follow many short leases."""
     async with a_shop() as shop:
         shop.leasing._past = ObjectPast(shop.inventory.facts.store, shop.inventory.places, kept_max=20)
         await shop.put("m")

@@ -1,4 +1,4 @@
-"""What a search costs: a page its own size, and whatever must be looked at beyond that is bounded and said."""
+"""Test the cost of searches: a page costs its own size, and any further reading is bounded and reported."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.unit.inventory.world import ADMIN, ALICE, a_world, running
 TYPE = "runm.image"
 SIZE = 4_000
 OTHERS = 20
-"""Entries that one look at everything else may cost: the moment, a partition, a definition."""
+"""Entries that a search may read besides: the moment, a partition, a definition."""
 
 
 class Counting(MemoryBackend):
-    """Counts the entries that are read."""
+    """Count the entries that are read."""
 
     read = 0
 
@@ -55,7 +55,7 @@ class Counting(MemoryBackend):
 
 
 def number(of: int) -> Object:
-    """All are `dense`, one of forty `sparse`; `left` and `right` are halves that have nothing in common."""
+    """All objects are `dense`, one of forty is `sparse`; `left` and `right` are disjoint halves."""
     uuid = f"{of * 2_654_435_761 % 2**32:08x}{of:024x}"
     properties = {"dense": "1", "left" if of % 2 else "right": "1", **({"sparse": "1"} if of % 40 == 0 else {})}
     return Object(PARTITIONS[0], TYPE, "blue", uuid, f"n{of:05}", properties, ())
@@ -114,7 +114,7 @@ async def test_a_page_costs_the_same_however_many_matches_there_are() -> None:
     for size in (400, SIZE):
         async with a_crowd(size) as (inventory, backend):
             for name, asked in FILTERS.items():
-                page = await inventory.page(ADMIN, [asked], limit=100)  # facts are known from now on
+                page = await inventory.page(ADMIN, [asked], limit=100)  # facts are cached from now on
                 backend.read = 0
                 page = await inventory.page(ADMIN, [asked], limit=100, token=page.next_token)
                 assert len(page.objects) == 100 and page.next_token and not page.bounded, name
@@ -150,7 +150,7 @@ async def test_a_range_of_numbers_comes_in_their_order_as_long_as_they_are_few()
         while True:
             page = await inventory.page(ADMIN, [at_least], limit=4, token=token)
             found += [one.object.properties["size"] for one in page.objects]
-            if not found[4:]:  # what was found later is shown as it was when the first page was
+            if not found[4:]:  # objects found later are shown in their state at the first page
                 await inventory.apply(ADMIN, [Remove(f"{38:032x}"), Update(f"{4:032x}", set_properties={"size": "1"})])
                 late = Object(PARTITIONS[0], TYPE, "blue", "f" * 32, "late", {"size": "8"}, ())
                 await inventory.apply(ADMIN, [Create(late)])
@@ -252,7 +252,7 @@ async def test_a_marker_is_where_an_answer_goes_on_whatever_is_before_it() -> No
 @pytest.mark.long
 @pytest.mark.heavy
 async def test_nobody_holds_the_loop_for_longer_than_a_portion() -> None:
-    """Those who read everything, in pages, in order, counted and as a stream, and some who write."""
+    """Clients that read everything, in pages, in order, counted and as a stream, and some that write."""
     async with a_crowd(bounds=SearchBounds(page_max_s=600)) as (inventory, backend):
         most, looks, ended = 0, 0, asyncio.Event()
 
@@ -293,7 +293,7 @@ async def test_nobody_holds_the_loop_for_longer_than_a_portion() -> None:
 @pytest.mark.long
 @pytest.mark.heavy
 async def test_a_question_of_many_terms_is_answered_in_smaller_portions() -> None:
-    """Looking at an object costs what is asked of it; and there is an end to what can be asked."""
+    """Matching an object costs in proportion to the filter, and filters are bounded."""
     async with a_crowd() as (inventory, backend):
         items = tuple(PropertyFilter("left", f"{n}") for n in range(2, 600))
         heavy = [

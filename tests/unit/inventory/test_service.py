@@ -1,4 +1,4 @@
-"""The whole service on a store in memory: indexes equal a rebuild, searches equal a look at everything."""
+"""Test the whole service on a store in memory: indexes equal a rebuild, and searches equal a full scan."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ batches = st.lists(steps, min_size=1, max_size=3)
 
 
 def caller(step: Step, model: dict[str, Object]) -> Caller:
-    """The administrator of the partition the first step is about."""
+    """Return the administrator of the partition that the first step concerns."""
     known = step.object if isinstance(step, Create) else model.get(step.uuid)
     return msgspec.structs.replace(ADMIN, partition=known.partition if known else PARTITIONS[0])
 

@@ -1,4 +1,4 @@
-"""An inventory on a store in memory, with two partitions and two types."""
+"""Provide an inventory on a store in memory, with two partitions and two types."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One record of each type on the map, made of its declaration; and its bytes in each format.
+"""Generate one record of each type on the map from its declaration, and its bytes in each format.
 
-`python -m tests.unit.map.golden` writes those of the newest format: only when a format is new, or a type is.
+`python -m tests.unit.map.golden` writes those of the newest format. Run it only when a format or a type is new.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ PLAIN: dict[Any, Any] = {str: "text", int: 7, float: 0.5, bool: True, bytes: b"b
 
 
 def records() -> dict[str, msgspec.Struct]:
-    """Name of a type -> one of it, every field set."""
+    """Name of a type -> one instance with every field set."""
     return {kind.__name__: _sample(kind, 0) for kind in types_of_places() if not hasattr(kind, "to_wire")}
 
 
 def types_of_places() -> set[Any]:
-    """All that something on the map is of."""
+    """Return all types of records on the map."""
     places = [row.place for tree in trees() for row in render(tree.dir, tree.root) if row.place is not None]
     return {kind for place in places for kind in _members(place.type)}
 
@@ -64,7 +64,7 @@ def _sample(of: Any, depth: int) -> Any:
 
 
 def bytes_of(record: object, format: int) -> str:
-    """Not compressed."""
+    """Return the uncompressed bytes."""
     return unpack(encode(record, format)).decode()
 
 

@@ -1,4 +1,4 @@
-"""What is in a store today can be read by every version to come, and is written as it was."""
+"""Test that every later version can read today's store, and that the written form does not change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_no_type_that_was_written_is_forgotten() -> None:
 
 
 RELEASED: dict[str, str] = json.loads((FILE.parent / "release-1139183.json").read_text())
-"""Bytes that a release wrote, by the name it had for their type."""
+"""Read the bytes that a release wrote, by the name that it had for their type."""
 NAMES = {
     "Notices": "PublishedEvents",
     "PipelineRecord": "State",
@@ -44,7 +44,7 @@ NAMES = {
     "Troubles": "RepositoryProblems",
     "Wish": "DesiredState",
 }
-"""What a release called them -> what they are called today."""
+"""Names of a release -> today's names."""
 
 
 @pytest.mark.parametrize("name", sorted(RELEASED))
@@ -56,7 +56,7 @@ def test_bytes_that_a_release_wrote_are_read_and_lose_nothing(name: str) -> None
 
 
 def says(after: Any, before: Any) -> bool:
-    """Does it say all that was said before, and perhaps more?"""
+    """Return whether the value contains everything that it contained before, and perhaps more."""
     if isinstance(before, dict):
         return all(name in after and says(after[name], value) for name, value in before.items())
     if isinstance(before, list):

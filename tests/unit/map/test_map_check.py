@@ -1,4 +1,4 @@
-"""A store held against the map: everything in its place is fine, everything else is told."""
+"""Test a store against the map: valid entries are accepted, all others are reported."""
 
 import asyncio
 import random

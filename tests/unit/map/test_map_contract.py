@@ -1,4 +1,4 @@
-"""The paths other programs know, one by one; a change here breaks a running installation."""
+"""Test the paths that other programs use, one by one; a change here breaks a running installation."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The places of queue workers are those of the layout others know, byte for byte."""
+"""Test that the places of queue workers match the published layout byte for byte."""
 
 from __future__ import annotations
 

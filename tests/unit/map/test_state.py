@@ -1,4 +1,4 @@
-"""A pipeline's state survives being written and read."""
+"""Test that a pipeline's state survives writing and reading."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ async def test_what_a_dying_writer_left_is_swept() -> None:
 
 
 def test_what_asks_for_a_landing_goes_with_what_waits_for_it() -> None:
-    """A turn of many commits may end after any of them: who waits for an answer that was never asked for waits for
-    ever."""
+    """A turn of many commits may stop after any of them: an item that waits for an answer to a request that was never
+    written would wait for ever."""
     map, store = Map(), Store(MemoryBackend())
     before = state()
     item = before.queues[0].items[0]
@@ -136,7 +136,7 @@ def test_what_moves_to_another_queue_is_in_one_of_them_wherever_a_turn_is_cut(th
 @pytest.mark.long
 @pytest.mark.heavy
 def test_a_pipeline_of_more_queues_than_one_entry_can_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The entries hold a tenth of what they hold elsewhere."""
+    """The entries have a tenth of their usual limit."""
     monkeypatch.setattr(blob, "INLINE_MAX_BYTES", blob.INLINE_MAX_BYTES // 10)
     monkeypatch.setattr(blob, "PIECE_SIZE_BYTES", blob.PIECE_SIZE_BYTES // 10)
     monkeypatch.setattr(pipeline_state, "MANY", pipeline_state.MANY // 10)
@@ -177,7 +177,7 @@ def test_what_is_no_longer_wanted_is_cancelled_however_much_it_is() -> None:
 
 
 def stored(value: State) -> list[Entry]:
-    """As it lies in a store."""
+    """Return the state as stored."""
     return [Entry(op.path, op.value, 1, 1) for op in writes(PLACE, State(), value) if isinstance(op, Put)]
 
 
@@ -227,7 +227,7 @@ def test_an_item_in_two_queues_is_in_the_first_and_told() -> None:
 
 @pytest.mark.parametrize("later", ["a", "z"])
 def test_of_two_attempts_that_a_dying_writer_left_the_later_counts(later: str) -> None:
-    """The one before goes in the last of a turn's commits, when its end is no longer in any queue."""
+    """The previous one is removed in the last of a turn's commits, when its end is no longer in any queue."""
     first, again = state(), Build(id=later, job="unit", attempt=2)
     left = [*stored(first), Entry(B1.job("unit").build(later).record.path, encode(again), 2, 2)]
     buildset = load(PLACE, left).state.queues[0].items[0].buildset

@@ -1,4 +1,4 @@
-"""Check that what one process tells another is of a declared type, down to its last member."""
+"""Test that data between processes has a declared type, down to its last member."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ VALUES_OF_USERS = {
     "FinishedBuild.returned": "as Build.data",
     "HandAction.details": "what was asked, as it was asked; for people",
 }
-"""Member -> why it is JSON of any form."""
+"""Member -> why it may be any JSON."""
 
 
 def untyped(kind: type, seen: set[type]) -> Iterator[str]:
@@ -71,7 +71,7 @@ def untyped(kind: type, seen: set[type]) -> Iterator[str]:
 
 
 def _parts(hint: Any) -> Iterator[Any]:
-    """All types in it; a container only when it does not say of what."""
+    """Return all types in it; a container only if its element type is not declared."""
     args = typing.get_args(hint)
     if not args:
         yield hint

@@ -1,4 +1,4 @@
-"""Which keys a machine that was made is held to."""
+"""Test which host keys a new machine must have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test which request gets which machines: nodesets whole, room, order, limits, what failed."""
+"""Test which request gets which machines: complete nodesets, room, order, limits, failures."""
 
 from __future__ import annotations
 

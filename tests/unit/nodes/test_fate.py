@@ -1,4 +1,4 @@
-"""Test what becomes of a machine: after its build, when it is held, too old, or made of something else."""
+"""Test what happens to a machine: after its build, when it is held, too old, or made from an old definition."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_an_order_is_carried_out_once_no_build_has_the_machine() -> None:
 
 
 def test_a_machine_is_held_after_its_build_for_the_whole_time_that_was_asked_for() -> None:
-    """However long the build takes after somebody asked; the time does not run out before it begins."""
+    """However long the build runs after the request, the time of the hold does not begin before its end."""
     order = NodeOrder("hold", "look", NOW_MS - 40_000, hold_s=60)
     for state in ("in-use", "hold"):
         found = fate(machine(state, "r"), order=order)

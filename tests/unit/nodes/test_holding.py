@@ -1,4 +1,5 @@
-"""Failed builds that are held, in virtual time (`run_virtual`): directories stay, machines go to nobody, a while."""
+"""Test failed builds that are held, in virtual time (`run_virtual`): directories stay and machines are reserved for a
+while."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ from tests.unit.nodes.test_waiting import ask
 
 
 class Failing:
-    """Builds end as `result` says; `kept` are those that it keeps."""
+    """Let builds end as `result` says; `kept` lists those that are held."""
 
     def __init__(self, result: str = "FAILURE") -> None:
         self.result, self.kept, self.machines = result, set[str](), set[str]()
         self.said: dict[str, str] = {}
-        """Build -> what people are told."""
+        """Build -> message for people."""
 
     async def keep(self, builds: Collection[str], machines: Collection[str]) -> None:
         self.kept, self.machines = set(builds), set(machines)
@@ -40,7 +41,7 @@ class Failing:
 
 
 class At:
-    """An executor and a scheduler's timekeeper beside the launcher of a site."""
+    """Run an executor and a scheduler's timekeeper beside the launcher of a site."""
 
     def __init__(self, site: Site, result: str = "FAILURE", held_max: int = 9) -> None:
         self.site, self.runner, self.stop = site, Failing(result), asyncio.Event()
@@ -87,7 +88,7 @@ async def test_a_failed_build_is_held_with_its_machine_until_its_time_is_over(si
         assert at.runner.kept == {"b1"} and await held_in_store(site.context) == {"b1"}
         assert "to look at it" in at.runner.said["b1"] and "m1" in at.runner.said["b1"]
         assert states(site.claims) == [("m1", "ready")] and "clean m1" not in site.provider.said
-        await ask(site.context, "b2", "debian")  # who else wants the machine waits
+        await ask(site.context, "b2", "debian")  # other requests for the machine wait
         await asyncio.sleep(60)
         assert "b2" not in at.runner.said and states(site.claims) == [("m1", "ready")]
         await asyncio.sleep(600)

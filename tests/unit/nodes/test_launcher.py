@@ -1,4 +1,4 @@
-"""Requests for nodes, answered: told by examples, in virtual time."""
+"""Test answers to requests for nodes, by examples in virtual time."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ ROOT = Caller("root", "lab", SITES["east"], frozenset({ADMIN}))
 
 
 class Fake:
-    """A provider; `down` are machines that cannot be prepared, `stuck` those that cannot be cleaned."""
+    """Imitate a provider; `down` are machines that cannot be prepared, `stuck` those that cannot be cleaned."""
 
     def __init__(self) -> None:
         self.down: set[str] = set()
         self.stuck: set[str] = set()
         self.silent: set[str] = set()
-        """Who does not answer probes."""
+        """Machines that do not answer probes."""
         self.said: list[str] = []
         self.probed: list[tuple[str, float]] = []
-        """Who was probed, and when."""
+        """Probed machines and times."""
         self.slow: set[str] = set()
         self.probing = self.most = 0
 
@@ -102,7 +102,7 @@ class Site:
     async def build(
         self, *labels: str, project: str = "p", zone: str = "", **job: Any
     ) -> AsyncIterator[dict[str, Any]]:
-        """The hosts it has.  Raises NoNodes."""
+        """Return the hosts of the build. Raise NoNodes."""
         spec = a_build(*labels, project=project, **job)
         asking = NodeRequester(self.context, lambda: self.tenants, zone=zone)
         async with self.store.session("executor") as session, asking.take(session, spec, asyncio.Event()) as ready:
@@ -143,7 +143,7 @@ def a_build(
 
 
 def on_site(story: Callable[[Site], Awaitable[None]]) -> Callable[[], None]:
-    """Runs it in virtual time, on a site with a provider and two partitions; in the end everything is on the map."""
+    """Run in virtual time, on a site with a provider and two partitions; in the end everything is on the map."""
 
     async def main() -> None:
         site = Site()
@@ -389,7 +389,7 @@ class Here:
 
 @on_site
 async def test_whoever_lost_the_lock_claims_nothing(site: Site) -> None:
-    """Whoever lost the lock claims nothing."""
+    """A launcher that has lost its lock claims nothing."""
     await site.machine("m1", image="debian")
     lost: list[GuardLost] = []
 

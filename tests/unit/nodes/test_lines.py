@@ -1,4 +1,4 @@
-"""Test who waits for machines of the inventory: what is kept for it, what others have meanwhile, what people learn."""
+"""Test waiting for machines of the inventory: reserved machines, use by others meanwhile, and the shown reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines that are there anyway: read, written down, given away, watched, gone with what lists them."""
+"""Test listed machines: they are read, recorded, assigned, watched, and removed with their list."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def lab() -> FlatProvider:
 
 
 def listed(provider: FlatProvider) -> dict[str, list[MadeNode]]:
-    """Return what is written down of each machine, by its name."""
+    """Return the record of each machine, by its name."""
     found: dict[str, list[MadeNode]] = {}
     for node in host_nodes(provider).values():
         found.setdefault(node.said["provider"]["node"]["name"], []).append(node)

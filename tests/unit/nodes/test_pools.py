@@ -1,4 +1,4 @@
-"""Machines that are kept ready: as many as the label says, where nobody waits for the room."""
+"""Test machines that are kept ready: as many as the label says, unless a request waits for the room."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LATE_MS = int(NOW_MS + 1000 * IDLE_S)
 
 
 def kept(several: list[FlatProvider], many: int) -> list[FlatProvider]:
-    """Have so many of the first label of each kept ready."""
+    """Keep this many of the first label of each ready."""
     return [replace(one, labels=(replace(one.labels[0], min_ready=many), *one.labels[1:])) for one in several]
 
 

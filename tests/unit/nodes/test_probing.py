@@ -1,4 +1,4 @@
-"""Machines that are probed: who does not answer is given to nobody until it does; told in virtual time."""
+"""Test probes of machines in virtual time: a machine that does not answer serves no build until it does."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.unit.nodes.test_launcher import ROOT, Site, _uuid, on_site
 
 INTERVAL_S = 60.0
 UNHEALTHY_S = INTERVAL_S + 25
-"""Within so long a machine that stops answering is known for it: an interval, and two more looks after 10 s each."""
+"""Time within which a dead machine is detected: an interval, and two more probes after 10 s each."""
 
 
 def looks(site: Site, name: str) -> list[float]:
-    """When it was probed, in seconds since the first time."""
+    """Times of probes, in seconds since the first one."""
     times = [at_s for one, at_s in site.provider.probed if one == name]
     return [round(at_s - times[0], 1) for at_s in times]
 
@@ -37,7 +37,7 @@ async def once(site: Site, *labels: str) -> list[str]:
 
 
 async def known(site: Site, name: str) -> tuple[bool, str, bool]:
-    """Return whether it is given to nobody, why, and whether probes are known to find it well."""
+    """Return whether the machine is excluded, the reason, and whether probes count it as healthy."""
     health, probed = await HealthMonitor(site.inventory).of(ROOT, _uuid(name))
     return health.aside, health.reason, probed is not None
 
@@ -166,7 +166,7 @@ async def test_machines_come_and_go(site: Site) -> None:
 @pytest.mark.heavy
 @on_site
 async def test_dead_machines_without_number_do_not_keep_a_living_one_unprobed(site: Site) -> None:
-    """Each takes long to be found dead, and only so many are looked at together."""
+    """Each takes long to be found dead, and only so many are probed together."""
     dead = [f"z{number:02}" for number in range(3 * PROBES_MAX)]
     for name in [*dead, "a"]:
         await site.machine(name)

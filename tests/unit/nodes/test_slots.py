@@ -1,4 +1,4 @@
-"""Machines that are made for several builds at a time: packed, counted once, gone together."""
+"""Test machines for several builds at a time: packed, counted once, removed together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def packed(slots: int = 3, instances: float = 9.0, **said: Any) -> FlatProvider:
 
 
 def machine(of: FlatProvider, *states: str, state: str = SLOT_HOST) -> list[MadeNode]:
-    """Return one with slots in these states; `state:request` is one that a request has."""
+    """Return a machine with slots in these states; `state:request` is a slot that a request has."""
     made = new_node(of, of.labels[0], {"instances": 1.0}, {}, "t", None, NOW_MS - 100_000)
     whole, slots = open_slots(made, made.slots)
     whole = replace(whole, state=state, external_id="i-1", host={"ansible_host": "192.0.2.1"})

@@ -1,4 +1,4 @@
-"""Builds that wait for machines, beside those that do not; and what an executor tells of its labels."""
+"""Test builds that wait for machines beside builds that do not, and the labels that an executor announces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.unit.nodes.test_launcher import Site, a_build, on_site
 
 
 class Runner:
-    """Builds end when they are told to."""
+    """End builds on request."""
 
     def __init__(self) -> None:
         self.began: list[str] = []

@@ -1,4 +1,5 @@
-"""Test who makes room for others: where somebody waits, what is in the way, and who gives back what it has in vain."""
+"""Test which machines make room for others: when a request waits, what blocks it, and which request gives machines
+back."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ PAUSED = NodeWait("r", why="later", gave=1, again_ms=NOW_MS + 1)
 
 
 def until_given_back(wait: NodeWait, held: int, now_ms: int) -> tuple[NodeWait, int]:
-    """Return the record once its machines are given back, and how long they were kept."""
+    """Return the record after its machines are given back, and how long they were reserved."""
     begun_ms, gave = now_ms, wait.gave
     while wait.gave == gave:
         wait = partly(wait, held, now_ms)
@@ -60,7 +61,7 @@ def test_who_gets_further_keeps_what_it_has_and_other_waits_count_for_nothing() 
 
 
 def shared(several: list[FlatProvider], *nodes: MadeNode, **more: Any) -> NodeSurvey:
-    """Return two providers' worth of an account of three machines, of which others have one."""
+    """Return two providers of one account with three machines, one of which belongs to others."""
     return replace(site(several, *nodes, account={"instances": 3.0}, others={"instances": 1.0}, **more), now_ms=NOW_MS)
 
 

@@ -1,4 +1,4 @@
-"""What still runs when a worker gives up is told so, each time."""
+"""Test that every running job is cancelled each time a worker gives up."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Runner:
     def leave(self) -> None: ...
 
     async def give_back(self) -> None:
-        """As when the store never answers."""
+        """As if the store never answered."""
         await asyncio.Event().wait()
 
 
 def times_told(*, leave_s: float, signal_s: float = 1e6, lost_s: float = 1e6) -> list[float]:
-    """When a job hears that it is to end, which takes one cancellation for its own, as a worker leaves, is told again,
+    """Record the cancellations of a job that takes the first one for its own, as a worker leaves, is cancelled again,
     and loses its session."""
     told = list[float]()
 

@@ -1,4 +1,4 @@
-"""Paths of the release before: a new client asks a server that knows only those."""
+"""Test paths of the previous release: a new client falls back to them on an old server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.queue.messages.client import MessageClient, MessageLeasing, QueueR
 
 
 class OldQueues:
-    """Answers one path, and takes every other for ids of messages."""
+    """Answer one path, and take every other for ids of messages."""
 
     async def ask(self, method: str, path: str, query: object = None) -> QueueResponse:
         if path != "/orders/standing":

@@ -1,4 +1,4 @@
-"""Writes that wait for the database: applications take turns."""
+"""Test writes that wait for the database: applications take turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Complete, balanced within one, sticky, the same everywhere, and no more moved than must be."""
+"""Test that assignments are complete, balanced within one, stable, the same everywhere, and move as little as
+possible."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def owners(shares: dict[str, tuple[tuple[str, int], ...]]) -> dict[tuple[str, in
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[set[str], set[tuple[str, int]], dict[tuple[str, int], str]]:
-    """Any state at all: owners that have left, partitions that are no more, one worker with everything."""
+    """Draw any state: owners that have left, partitions that no longer exist, one worker with everything."""
     some, every = draw(workers), draw(partitions)
     known = [*sorted(every), ("gone", 1)]
     held = draw(st.dictionaries(st.sampled_from(known), st.sampled_from([*sorted(some), "worker-left"])))

@@ -1,4 +1,4 @@
-"""Ids, times, the many forms of `last`, and cursors that never go back."""
+"""Test ids, times, the forms of `last`, and cursors that never go back."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_delays_double_to_a_limit_and_vary_by_chance() -> None:
 
 
 def test_what_a_version_that_only_counted_wrote_costs_a_message_no_try() -> None:
-    """It counted a try before it was made, so the last one may not have been."""
+    """It counted an attempt before it was made, so the last one may not have happened."""
     head, waits = make_id(9, 0, 0), make_id(8, 0, 0)
     old = msgspec.json.encode(
         {

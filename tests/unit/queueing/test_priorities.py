@@ -1,4 +1,4 @@
-"""Which partition is of which priority, and what comes next."""
+"""Test the priorities of partitions, and which partition comes next."""
 
 from __future__ import annotations
 

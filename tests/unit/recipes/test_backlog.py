@@ -1,4 +1,4 @@
-"""What a worker knows of its queues without looking at all of them again."""
+"""Test what a worker knows of its queues without reading all of them again."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def _share(request: Request) -> tuple[int, str, str]:
 
 
 def _one_at_a_time(found: list[Open], served: list[Request]) -> list[str]:
-    """The line, by its definition: whoever has the fewest of that precedence is next, of those whoever was served
-    longest ago, and of those the oldest.  `served`: all that were taken, the last one last."""
+    """Compute the order by its definition: within a precedence, the one with the fewest builds is next, then the one
+    served longest ago, then the oldest. `served`: everything that was taken, the last one last."""
     waiting, out = [f for f in found if not f.locked], list[str]()
     taken = [_share(f.request) for f in found if f.locked]
     history = [_share(request) for request in served]
 
     def fewest(size: int, of: list[Open]) -> list[Open]:
-        """Those of the tenant (2) or project (3) that is next."""
+        """Return those of the tenant (2) or project (3) that is next."""
 
         def rank(f: Open) -> tuple[int, int, int]:
             own = _share(f.request)[:size]
@@ -137,7 +137,7 @@ def test_what_is_urgent_goes_first_whoever_has_what() -> None:
 
 
 def test_with_one_place_everybody_is_served_in_turn() -> None:
-    """Nobody has anything under way when the place comes free: what was served last tells them apart."""
+    """None has anything in progress when the place becomes free: the last service decides."""
 
     async def play() -> list[str]:
         store = Store(MemoryBackend())
@@ -167,7 +167,7 @@ def test_with_one_place_everybody_is_served_in_turn() -> None:
 
 
 def test_what_holds_a_semaphore_goes_before_the_rest_of_its_project_and_of_nobody_else() -> None:
-    """Others wait for it to be given back, and must not wait for the whole line."""
+    """Others wait for it to be given back, and must not wait for the complete line."""
     meta = {"tenant": "t", "project": "flood", "semaphores": "one"}
     waiting = [*_submitted({("t", "flood"): 5, ("u", "quiet"): 2}), Request("holds", meta=meta)]
     assert _order(waiting)[:4] == ["holds", "u.quiet.0", "t.flood.0", "u.quiet.1"]

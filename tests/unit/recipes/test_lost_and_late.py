@@ -1,4 +1,4 @@
-"""Answers that get lost, and requests that arrive although nobody waits for them any more."""
+"""Test lost answers, and requests that arrive although nobody waits for them any more."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def waiting(requests: Requests, mirror: Mirror) -> list[Open]:
 
 
 class Slow(WrappedBackend):
-    """Each commit takes a second to arrive, and arrives whatever becomes of who sent it."""
+    """Let each commit take a second to arrive, whatever happens to its sender."""
 
     async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
         async def late() -> Sequence[Entry | None]:
@@ -47,7 +47,7 @@ class Slow(WrappedBackend):
 
 
 class Forgetful(WrappedBackend):
-    """The next commits are refused before they take effect, or lose their answers after."""
+    """Refuse the next commits before they take effect, or lose their answers afterwards."""
 
     fates: tuple[str, ...] = ()
 
@@ -203,7 +203,7 @@ def test_nobody_gets_a_result_that_nobody_waits_for() -> None:
 
 
 class Leaves(WrappedBackend):
-    """`leave` is called as the store is asked for the nth time, before it does what it is asked, or after."""
+    """Call `leave` at the nth request to the store, before it takes effect or after."""
 
     def __init__(self, inner: Backend, at: int, *, before: bool) -> None:
         super().__init__(inner)
@@ -233,7 +233,7 @@ class Leaves(WrappedBackend):
 
 
 async def leave_at(moment: int, *, before: bool) -> bool:
-    """Whether there was such a moment."""
+    """Whether that moment came."""
     backend = Leaves(MemoryBackend(), moment, before=before)
     store = Store(backend)
     mirror, requests = Mirror(store, "/q"), Requests(store, PLACES)

@@ -1,4 +1,4 @@
-"""Coordination on a store in memory, in virtual time."""
+"""Test coordination on a store in memory, in virtual time."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_semaphore_has_so_many_places() -> None:
 
 
 class Faulty(MemoryBackend):
-    """A backend that renews nothing, for a reason that no store has."""
+    """Imitate a backend that renews nothing, for a reason that no store has."""
 
     async def keep_alive(self, lease: Lease) -> None:
         raise ValueError("an answer that nobody expects")
@@ -252,7 +252,7 @@ def test_what_is_cancelled_is_withdrawn_or_its_worker_sees_it() -> None:
 
 
 def test_a_request_whose_worker_died_ends_when_it_is_cancelled() -> None:
-    """Perhaps no other worker ever takes it: all are busy, or it was the only one."""
+    """Perhaps no other worker ever takes it: all are busy, or there is no other."""
 
     async def main() -> None:
         office = Office()

@@ -1,4 +1,4 @@
-"""Functions over HTTP: what reaches them, and what is answered."""
+"""Test functions over HTTP: their arguments, and the answers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Common(msgspec.Struct):
 
 
 class Another(Common):
-    """Nobody shares one."""
+    """The objects are not shared."""
 
 
 @get("/one/{name:str}")
@@ -138,7 +138,7 @@ async def asked(
     query: bytes = b"",
     headers: Sequence[tuple[str, str]] = (),
 ) -> Answered:
-    """Send a request piece by piece, as a server hands it on. The client stays until it is answered."""
+    """Send a request piece by piece, like a server. The client stays until the answer."""
     waiting, ended, found = list(pieces) or [b""], asyncio.Event(), Answered()
 
     async def receive() -> dict[str, Any]:
@@ -320,7 +320,7 @@ async def test_events_are_written_as_browsers_read_them() -> None:
 @pytest.mark.parametrize("events", [True, False])
 @pytest.mark.parametrize("busy", [True, False])
 async def test_a_stream_is_closed_once_its_client_is_gone(events: bool, busy: bool) -> None:
-    """Whether it waits for something to say, or the client does not take what is said."""
+    """Whether it waits for data to send, or for a client that does not read."""
     begun, closed = asyncio.Event(), asyncio.Event()
 
     async def pieces() -> AsyncIterator[Any]:

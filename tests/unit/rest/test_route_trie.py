@@ -1,4 +1,4 @@
-"""Addresses find what answers them, as a plain reading of the templates says."""
+"""Test that addresses find their handlers, compared with a naive reading of the templates."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ TEMPLATES = st.lists(
 
 
 def template(words: Sequence[str]) -> str:
-    """Write a template; `{}` is a key for one segment, `{rest}` one for all that follow."""
+    """Write a template; `{}` is a key for one segment, `{rest}` a key for all that follow."""
     names = {"{}": "{{k{}:str}}", "{rest}": "{{k{}:path}}"}
     return "/" + "/".join(names.get(word, word.replace("{", "{{")).format(place) for place, word in enumerate(words))
 
 
 def read(templates: Sequence[Sequence[str]], words: Sequence[str]) -> tuple[Sequence[str] | None, list[str]]:
-    """Read the templates side by side, a segment at a time: those with the word itself are left, else those with a key
-    for it; what takes the rest comes last."""
+    """Compare the templates segment by segment: literal segments win over keys for one segment; a key for the rest
+    comes last."""
     left, values = list(templates), list[str]()
     for place, word in enumerate(words):
         there = [one for one in left if len(one) > place]

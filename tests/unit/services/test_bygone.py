@@ -1,4 +1,4 @@
-"""What a turn leaves to the history besides the ends of items."""
+"""Test what a turn appends to the history besides the ends of items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of changes, and who needs whom of them."""
+"""Test what is known of changes, and their dependencies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _change(topic: str, needs: frozenset[str]) -> Change:
 def test_who_needs_whom_is_what_looking_through_all_of_them_finds(
     steps: list[tuple[str, frozenset[str] | None, bool]],
 ) -> None:
-    """A step gives a change its needs, or forgets it; not after each of them somebody looks."""
+    """A step gives a change its needs, or forgets it; a check follows only some of the steps."""
 
     async def play() -> None:
         map, store = Map(), Store(MemoryBackend())

@@ -1,4 +1,4 @@
-"""Semaphores that playbooks take from their executor."""
+"""Test semaphores that playbooks acquire through their executor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ META = {"tenant": "t", "pipeline": "gate", "buildset": "set", "job": "job"}
 
 
 class Shop:
-    """Builds under way, and the one printer they share."""
+    """Simulate running builds, and the one printer that they share."""
 
     def __init__(self) -> None:
         self.store = Store(MemoryBackend())

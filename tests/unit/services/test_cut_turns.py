@@ -1,4 +1,4 @@
-"""What a turn asks for that begins with what one before left, which was cut short."""
+"""Test the requests of a turn that begins with the remains of an earlier one that was cut short."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from headgate.store.types import Delete, Entry, Op, Put
 
 
 def written(*asked: Cancel | Merge, there: bool = False) -> list[Op]:
-    """What a turn that asks for this writes; `there`: the merge was asked for before, and nobody does it yet."""
+    """Return the writes of a turn with this request; `there`: the merge was requested before, and no merger has taken
+    it."""
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, Map().path), lambda: 0)
     merges = context.merges
@@ -49,12 +50,12 @@ def test_what_is_wanted_again_is_asked_for() -> None:
 
 
 def test_what_is_wanted_again_and_is_there_stays() -> None:
-    """An item came in, left and came in, as the same events say once more."""
+    """An item entered, left and entered again, according to repeated events."""
     assert not written(CANCEL, MERGE, there=True)
 
 
 def test_what_is_reported_goes_before_what_makes_the_item_unknown() -> None:
-    """Who takes over in between reports it again; nobody else knows of it once it is gone."""
+    """A scheduler that takes over in between reports it again; afterwards no one else knows of it."""
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, Map().path), lambda: 0)
     turn = PipelineTurn(context.map, "t", "gate", lambda job: context.builds, context.merges, {}, context.mirror, 0)

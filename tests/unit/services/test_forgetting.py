@@ -1,4 +1,4 @@
-"""Changes that closed long ago are forgotten; what somebody may still ask for is not."""
+"""Test that changes that closed long ago are forgotten, unless they may still be needed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def key(topic: str) -> str:
 
 @dataclass
 class Scripted:
-    """A connection that sees what it is told to."""
+    """Imitate a connection with planned sightings."""
 
     sightings_: list[Sighting]
     name: str = "local"
@@ -52,7 +52,7 @@ class Scripted:
 
 
 def left_after(closing: Sighting, closed_max: int) -> set[str]:
-    """Topics that are remembered: `a` to `d` and `e`, which needs `a`, were open; then this was seen."""
+    """Return the remembered topics: `a` to `d` and `e`, which needs `a`, were open; then this was seen."""
 
     async def play() -> set[str]:
         store = Store(MemoryBackend())

@@ -1,4 +1,4 @@
-"""Components of two versions at once: a new format is written only once all who live know it."""
+"""Test components of two versions at once: a new format is written only after all running processes know it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLACE = Map().system.formats
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A record that was one text, and became a list of them."""
+    """A record that was a string, and became a list of strings."""
 
     lines: tuple[str, ...]
 
@@ -44,7 +44,7 @@ NOTE, GOLDEN = Note(("one", "two")), {1: b'{"text":"one\\ntwo"}', 2: b'{"format"
 
 
 class SimulatedMachines:
-    """Processes of one tree."""
+    """Simulate processes on one tree."""
 
     def __init__(self) -> None:
         self.backend = MemoryBackend()
@@ -52,7 +52,7 @@ class SimulatedMachines:
 
     @asynccontextmanager
     async def process(self, kind: str, knows: int) -> AsyncIterator[Context]:
-        """One that lives as long as the block; a scheduler agrees with the others."""
+        """Run a process for as long as the block lasts; a scheduler agrees with the others."""
         store = Store(self.backend)
         context = Context(store, Mirror(store, Map().path), lambda: 0, ProcessSettings(f"{kind}{knows}"), knows=knows)
         member, stop = Membership(context, kind), asyncio.Event()

@@ -1,4 +1,4 @@
-"""The merger: what it says of repositories that it waits for."""
+"""Test what the merger reports of repositories that it waits for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROJECT = "git/app"
 
 
 class Away:
-    """`ports.work.GitWork`, of a repository that cannot be reached for works but those in `possible`."""
+    """Imitate `ports.work.GitWork` for a repository that is unreachable for all works except those in `possible`."""
 
     def __init__(self) -> None:
         self.possible = set[str]()

@@ -1,4 +1,5 @@
-"""No more builds begin at once than the machine has processors for, and none keeps others from beginning for long."""
+"""Test that an executor starts no more builds at once than it has processors, and that no build blocks the start of
+others."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tests.unit.nodes.test_launcher import Site, a_build, on_site
 
 
 class Runner:
-    """Builds begin at once, and say so when they are told to; they never end."""
+    """Start builds, and report their start on request; they never end."""
 
     def __init__(self) -> None:
         self.began: list[str] = []
@@ -31,7 +32,7 @@ class Runner:
 
 
 async def ask(site: Site, *builds: str, label: str = "", project: str = "") -> None:
-    """Submit them, the urgent ones first; each is of a project of its own unless that is said."""
+    """Submit builds, urgent ones first; each belongs to a separate project by default."""
     for number, build in enumerate(builds):
         meta = {"tenant": "t", "pipeline": "p", "buildset": "s", "job": build, "project": project or build}
         spec = a_build(*([label] if label else []), build=build, state=RepoState())
@@ -62,7 +63,7 @@ async def test_the_next_build_begins_once_the_one_before_has_begun(site: Site) -
     runner.contacts["b"].begun()
     await asyncio.sleep(SOON_S)
     assert runner.began == ["a", "b", "c"]
-    runner.contacts["b"].begun()  # said again, by its next command
+    runner.contacts["b"].begun()  # reported again, by its next command
     await asyncio.sleep(SOON_S)
     assert runner.began == ["a", "b", "c"]
     working.cancel()
@@ -129,7 +130,7 @@ class Clock:
 
 
 def begin(pace: Pace, clock: Clock, project: str, took_s: float) -> float:
-    """Begin one piece of work as soon as that may be; return how long it waited, seconds."""
+    """Start one piece of work as soon as possible, and return the seconds that it waited."""
     waited = 0.0
     while (wait_s := pace.wait_s(project) or pace.wait_s()) > 0:
         clock.now_s += wait_s

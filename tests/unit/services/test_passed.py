@@ -1,4 +1,4 @@
-"""Builds that may stand for others, looked up in what is on its way to the history and in the history."""
+"""Test the lookup of reusable builds, in pending history entries and in the history."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOW_MS = 100 * DAY_MS
 
 @dataclass
 class Kept:
-    """A history of builds by what they were given."""
+    """Imitate a history of builds by their inputs."""
 
     builds: dict[str, Passed] = field(default_factory=dict)
     away: bool = False
@@ -59,7 +59,7 @@ def looked(history: Kept, body: Callable[[PassedBuilds, Context], Awaitable[None
 
 
 async def told(passed: PassedBuilds, *sought: Sought) -> list[str]:
-    """Return the ids of what stands for these, asked in turns until it is there."""
+    """Return the ids of reusable builds for these inputs, asked in turns until there is an answer."""
     while None in (found := [passed.of(one) for one in sought]):
         passed.look()
         await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""What changes provided that are tested no more, looked up in the history."""
+"""Test the lookup of what ended changes provided, in the history."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REF = PastRef("h/p", "master", "A", "a" * 40, CHANGE.ref, None, None)
 
 @dataclass
 class Kept:
-    """A history of one buildset, that is away at first."""
+    """Imitate a history of one buildset that is unavailable at first."""
 
     result: str
     away: int = 0
@@ -71,7 +71,7 @@ def looked(history: Kept, body: Callable[[PipelinePast, Context, list[str]], Cor
 
 
 async def answer(past: PipelinePast) -> tuple[list[str], list[str | None]]:
-    """Names of the jobs, their results; asked in turns until it is there."""
+    """Return names of the jobs and their results, asked in turns until there is an answer."""
     while (found := past.of(CHANGE)) is None:
         past.look()
         await asyncio.sleep(1)

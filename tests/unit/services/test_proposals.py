@@ -1,4 +1,4 @@
-"""Which proposals are judged at once, and what a turn sees of the others."""
+"""Test which proposals are judged at once, and what a turn sees of the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OWN = "- job: {name: j, run: r}\n- project: {check: {jobs: [j]}}\n"
 
 
 class Slow:
-    """Answers when it is told to."""
+    """Answer on request."""
 
     def __init__(self) -> None:
         self.asked: list[LayoutRequest] = []

@@ -1,4 +1,5 @@
-"""Changes of the inventory as messages: in order, each once, whoever is away; and nothing of what objects have."""
+"""Test messages about changes of the inventory: in order, each once, after any outage, and without contents of
+objects."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from tests.unit.inventory.world import ADMIN, World, a_world
 
 @dataclass(slots=True)
 class Server:
-    """A message server that takes each post once, and every second time does not say so."""
+    """Imitate a message server that accepts each post once, and loses every second answer."""
 
     queues: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     keys: set[str] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""The repository state of a buildset is read once for all its builds, and again after a reading that failed."""
+"""Test that the repository state of a buildset is read once for all its builds, and again after a failure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Runner:
 
 
 class Away(MemoryBackend):
-    """Answers reads when it is told to, and fails them while it is away."""
+    """Answer reads on request, and fail them while unreachable."""
 
     def __init__(self) -> None:
         super().__init__()

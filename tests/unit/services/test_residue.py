@@ -1,4 +1,4 @@
-"""What connections, buildsets and requests for machines leave goes once they are gone, and not before."""
+"""Test that records of removed connections, buildsets and machine requests are removed, and not too early."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MAP = Map()
 
 @dataclass
 class Place:
-    """A store under the rules of the map, and who looks at it."""
+    """Provide a store under the rules of the map, and an observer."""
 
     store: Store = field(default_factory=lambda: Store(LawfulBackend(MemoryBackend(), Laws("/zuul"), EVERYBODY)))
     context: Context = field(init=False)
@@ -70,7 +70,7 @@ def of_connections(context: Context) -> ResultSweeper:
 
 
 async def watched(place: Place, name: str) -> None:
-    """What is known of a connection."""
+    """Return the records of a connection."""
     branches, event = (
         MAP.cache.connection(name).branches,
         TriggerEvent(id="e", kind=EventKind.PROPOSED, change=Change(name, "p", "master")),
@@ -127,7 +127,7 @@ def test_a_connection_that_others_watch_is_theirs_whatever_our_settings_say() ->
 
 
 def test_what_somebody_leads_is_not_taken_from_beneath_him() -> None:
-    """One who began right before the last look is not shown by it, but stands in the line."""
+    """A process that registered right before the last poll is not visible in it, but is in the line."""
 
     async def main() -> None:
         place = Place()
@@ -170,7 +170,7 @@ def test_a_semaphore_is_taken_from_buildsets_and_pipelines_that_are_gone_alone()
         async with place.swept(of_semaphores):
             own = MAP.locks.pipeline("t").pipeline("gate").path
             async with place.store.session("s") as session, lock(place.store, session, own).hold() as guard:
-                old = pipeline.item("i").buildset("old").repo_state.path  # whose builds go on
+                old = pipeline.item("i").buildset("old").repo_state.path  # whose builds continue
                 kept = [pipeline.record.path, pipeline.item("i").buildset("b").record.path, old]
                 await place.store.commit([], [Put(path, b"{}") for path in kept], guards=[guard])
             here, gone = (

@@ -1,4 +1,5 @@
-"""What a scheduler's works rest on is worked out once for each tenant file, however often something stirs."""
+"""Test that dependencies of a scheduler's works are computed once for each tenant file, however often something
+changes."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from headgate.services.scheduler.scheduler import Scheduler
 
 
 class Tenancy:
-    """The tenants of a file that a test exchanges."""
+    """Hold the tenants of a file that a test exchanges."""
 
     def __init__(self, *tenants: Tenant) -> None:
         self.known = {one.name: one for one in tenants}

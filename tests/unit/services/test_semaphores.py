@@ -1,4 +1,4 @@
-"""Places in semaphores of builds whose executors died."""
+"""Test semaphore places of builds whose executors died."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_many_lost_builds_give_back_their_places_and_leave_no_request() -> None:
         await context.mirror.reached(written.path, written.version)
         tenant = SimpleNamespace(name="t", semaphores=())
         landed = SimpleNamespace(landed=SimpleNamespace(semaphores={}))
-        configuration = SimpleNamespace(tenant=tenant, layouts=landed)  # all that is read of it
+        configuration = SimpleNamespace(tenant=tenant, layouts=landed)  # only this is read of it
         semaphores = Semaphores(context, cast(Any, configuration), "gate")
         for commit in packed(semaphores.holding(State(), State(), {}, (), settled=True)):
             await store.commit(commit.checks, commit.ops)

@@ -1,4 +1,4 @@
-"""What requests leave behind when their people die at the wrong moment."""
+"""Test the remains of requests whose processes died at the wrong moment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RESULT = f"{Map().executor.unzoned.result_data.path}/r"
 
 
 class Place:
-    """A queue, its submitters and workers, and one who sweeps."""
+    """Simulate a queue, its submitters and workers, and a sweeper."""
 
     def __init__(self, named: Collection[str] = ()) -> None:
         self.backend = MemoryBackend()
@@ -62,7 +62,7 @@ class Place:
         return claim
 
     async def left(self) -> set[str]:
-        """Kinds of what is in the queue."""
+        """Return the kinds of entries in the queue."""
         return {e.path.split("/")[4] for e in await self.store.list(Map().executor.unzoned.path)}
 
 

@@ -1,4 +1,4 @@
-"""Who takes a tenant over reads of its projects only what has to be read."""
+"""Test that a scheduler that takes over a tenant reads only the projects that must be read."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ HEAD = "refs/heads/master"
 
 @dataclass
 class Repositories:
-    """`ports.work.GitWork`: what is read of whom."""
+    """Imitate `ports.work.GitWork`, and record which projects are read."""
 
     texts: dict[str, dict[str, str]] = field(
         default_factory=lambda: {"git/config": {"zuul.yaml": PIPELINE}, "git/shared": {}, "git/own": {}}
@@ -59,9 +59,9 @@ class Repositories:
     broken: set[str] = field(default_factory=set)
     asked: list[str] = field(default_factory=list)
     branches: list[str] = field(default_factory=list)
-    """Of the shared project, besides."""
+    """Further files of the shared project."""
     slow: list[asyncio.Event] = field(default_factory=list)
-    """The next readings of the shared project have what is there now, and answer then."""
+    """The next reads of the shared project return its content now, and answer then."""
 
     async def do(self, work: MergerWork) -> MergerAnswer:
         assert isinstance(work, CatRequest)
@@ -75,20 +75,20 @@ class Repositories:
         return CatAnswer(work.project, True, branches={"master": "c", **more}, files={"master": texts})
 
     def read(self) -> list[str]:
-        """Since this was last asked."""
+        """Return the reads since the last call."""
         asked, self.asked = sorted(self.asked), []
         return asked
 
 
 @dataclass
 class Gate:
-    """A store, a merger, and schedulers one after the other."""
+    """Simulate a store, a merger, and schedulers one after the other."""
 
     repositories: Repositories
     context: Context
 
     async def scheduler(self, tenants: str, *names: str, seconds: float = 5.0) -> dict[str, Configuration]:
-        """One that has these tenants for so long; then it is gone."""
+        """Run a scheduler that has these tenants for so long; then it ends."""
         parsed = parse_tenants(tenants, "tenants.yaml", {"local": Connection("local", "git")})
         readings = {p: Reading(tuple(found)) for p, found in readers(parsed.values()).items()}
         cache = ParseCache()
@@ -103,13 +103,13 @@ class Gate:
         return configurations
 
     async def pushed(self, tenant: str, *files: str) -> None:
-        """To the shared project."""
+        """Push to the shared project."""
         change = Change("local", "git/shared", "master", commit="d", old_commit="c", ref=HEAD, files=files)
         stream = self.context.map.events.tenant(tenant).trigger.stream
         await self.context.store.commit([], stream.append(TriggerEvent(EventKind.REF_UPDATED, change, fresh())))
 
     async def moved(self) -> Gate:
-        """The same gate on another store, whose versions begin anew."""
+        """Move the gate to another store, whose versions begin again."""
         entries = await self.context.store.list("")
         backend = MemoryBackend()
         await restore(backend, parsed(written(entries, "here"), "there"), lambda path: False)
@@ -119,7 +119,7 @@ class Gate:
 
 @asynccontextmanager
 async def alive(gate: Gate) -> AsyncIterator[Gate]:
-    """With a merger."""
+    """Run with a merger."""
     stop = asyncio.Event()
     merger = serve(gate.context, "merger", Merger(gate.context, gate.repositories).run, stop)
     running = asyncio.ensure_future(run_until(stop, gate.context.mirror.run(), merger))
@@ -201,7 +201,7 @@ def test_what_was_away_for_a_while_is_read() -> None:
 
 
 def test_on_another_store_pushes_are_followed() -> None:
-    """What was read there is not later than what is read here, however high versions were there."""
+    """A read there is not newer than a read here, however high its versions were."""
 
     async def play(gate: Gate) -> None:
         for _ in range(1_000):
@@ -220,7 +220,7 @@ USED = "- job: {name: used, run: x}\n"
 
 
 def test_what_another_tenant_read_of_a_broken_push_takes_nothing_away_from_who_was_not_there() -> None:
-    """The texts that its layout is made of are kept until it is made of others."""
+    """The files of the layout stay stored until the layout uses others."""
 
     async def play(gate: Gate) -> None:
         former = gate.context.map.config.former.path
@@ -246,7 +246,7 @@ def test_what_another_tenant_read_of_a_broken_push_takes_nothing_away_from_who_w
 
 
 class Observed(Store):
-    """After each commit it is looked what whoever begins then would have."""
+    """After each commit, the test checks what a process that starts then would have."""
 
     def __init__(self, store: Store, look: Callable[[Mirror], None]) -> None:
         super().__init__(store.backend)
@@ -288,7 +288,7 @@ MANY = 630
 def test_a_layout_of_more_branches_than_one_entry_can_name_is_in_force_and_followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The names do not get smaller when they are packed. An entry holds a tenth of what it holds elsewhere."""
+    """The names do not compress. An entry has a tenth of its usual limit."""
     monkeypatch.setattr(blob, "INLINE_MAX_BYTES", blob.INLINE_MAX_BYTES // 10)
     monkeypatch.setattr(blob, "PIECE_SIZE_BYTES", blob.PIECE_SIZE_BYTES // 10)
 
@@ -331,8 +331,8 @@ def test_while_a_damaged_text_cannot_be_read_anew_it_is_tried_now_and_then() -> 
 
 
 def test_what_could_not_be_read_is_not_taken_for_what_another_tenant_read_before() -> None:
-    """A reading begins, there is a push, which one tenant cannot read; the reading ends, and that tenant has another
-    holder, before the other tenant reads what was pushed."""
+    """A read begins, and a push follows that one tenant cannot read; the read ends, and that tenant has another
+    holder, before the other tenant reads the push."""
 
     async def play(gate: Gate) -> None:
         await gate.scheduler(TENANTS, "one", "two")
@@ -387,7 +387,7 @@ def test_what_another_tenant_read_anew_meanwhile_is_read() -> None:
 
 
 def test_a_push_to_what_only_another_tenant_reads_is_followed_by_all_who_have_the_project() -> None:
-    """They share what is kept of it: who does not follow could not take it up any more."""
+    """They share the stored files: a tenant that does not follow could not load them any more."""
 
     async def play(gate: Gate) -> None:
         await gate.scheduler(WIDER, "one", "two")

@@ -1,4 +1,4 @@
-"""When timers of pipelines go off: each once, whatever else goes off or changes meanwhile."""
+"""Test when timers of pipelines fire: each once, whatever else fires or changes meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PIPELINES = ("first", "second", "third")
 
 
 def configuration(times: Mapping[str, str]) -> Configuration:
-    """What timers read of a tenant with one project of one branch."""
+    """Return the timer settings of a tenant with one project of one branch."""
     pipelines = {
         name: SimpleNamespace(triggers=[SimpleNamespace(more={"time": (text,)})]) for name, text in times.items()
     }
@@ -40,7 +40,7 @@ def configuration(times: Mapping[str, str]) -> Configuration:
 
 
 class Clockwork:
-    """A store with the head of one branch, and timers that run in virtual time."""
+    """Simulate a store with the head of one branch, and timers in virtual time."""
 
     def __init__(self, times: Mapping[str, str]) -> None:
         self.store = Store(MemoryBackend())
@@ -97,7 +97,7 @@ def test_a_layout_that_changes_around_the_end_of_the_jitter_loses_no_timer(jump_
 
         async def change() -> None:
             await work.until(late - timedelta(seconds=1))
-            # As after a moment in which the process had no time: the layout is noticed before the timer is.
+            # As after a pause of the process: it notices the layout before the timer.
             work.ahead = timedelta(seconds=jump_s)
             await work.layout_changes()
 

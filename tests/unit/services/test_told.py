@@ -1,4 +1,4 @@
-"""What a turn tells of its items."""
+"""Test the events that a turn publishes of its items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nobody takes away is found: answers without who waits, and desired states of components that are gone."""
+"""Test that orphaned records are found: answers without a requester, and desired states of components that are gone."""
 
 from __future__ import annotations
 

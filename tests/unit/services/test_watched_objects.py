@@ -1,4 +1,4 @@
-"""Objects as occasions: what is told of them, from where on, after a gap; and what reports do to them."""
+"""Test objects as occasions: the data that jobs get, the start position, gaps, and the effect of reports."""
 
 from __future__ import annotations
 

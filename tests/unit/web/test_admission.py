@@ -1,4 +1,4 @@
-"""The connections of a server: nobody has all of them, and none gets nowhere for ever."""
+"""Test the connections of a server: no peer has all of them, and none waits for ever."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headgate.web.server import ADMISSION, HttpProtocol
 
 
 class Line:
-    """A transport, as far as admission knows one."""
+    """Imitate a transport, as far as admission uses it."""
 
     def __init__(self) -> None:
         self.aborted = self.closing = False
@@ -40,7 +40,7 @@ class Line:
 
 
 def line() -> asyncio.Transport:
-    return cast(Any, Line())  # what admission asks of a transport
+    return cast(Any, Line())  # what admission uses of a transport
 
 
 def gone(transports: list[asyncio.Transport]) -> list[bool]:

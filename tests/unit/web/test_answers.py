@@ -1,4 +1,4 @@
-"""What clients accept, as their headers say it."""
+"""Test the interpretation of Accept headers of clients."""
 
 from __future__ import annotations
 

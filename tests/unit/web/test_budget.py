@@ -1,4 +1,4 @@
-"""Statuses cost a part of the loop, however many ask."""
+"""Test that statuses use only a part of the loop's time, however many clients request them."""
 
 from __future__ import annotations
 

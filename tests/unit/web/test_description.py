@@ -1,4 +1,4 @@
-"""The description of the API, for whoever asks for it again and again."""
+"""Test the description of the API for repeated requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of the release before: answers still have them, and what answers them alone is still understood."""
+"""Test names of the previous release: answers still contain them, and clients still understand old answers."""
 
 from __future__ import annotations
 

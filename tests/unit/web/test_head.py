@@ -1,4 +1,4 @@
-"""HEAD is answered as GET is, without the body."""
+"""Test that HEAD is answered like GET, without the body."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.web.peers.requests import HeadApplication
 
 
 async def pages(scope: Any, receive: Any, send: Any) -> None:
-    """Answer GET with the path, and `/stream` without an end."""
+    """Answer GET with the path, and `/stream` endlessly."""
     if scope["method"] != "GET":
         await send({"type": "http.response.start", "status": 405, "headers": [(b"allow", b"GET, HEAD")]})
         return await send({"type": "http.response.body", "body": b""})

@@ -1,4 +1,4 @@
-"""A status costs what has changed since the last one, and says the same as one that is made from nothing."""
+"""Test that a status costs only what has changed since the last one, and equals one that is built from scratch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STEPS = 400
 
 @dataclass(eq=False)
 class CountingEstimates:
-    """Count the jobs that are shaped: each is asked for once."""
+    """Count the shaped jobs: each is requested once."""
 
     usual_s: float = 60.0
     number: int = 0
@@ -46,7 +46,7 @@ class CountingEstimates:
 
 @dataclass
 class PlayedPipeline:
-    """Hold what one pipeline is shown from."""
+    """Hold the data that one pipeline is shown from."""
 
     queue: Queue
     estimates: CountingEstimates = field(default_factory=CountingEstimates)
@@ -153,7 +153,7 @@ def other(chance: random.Random, one: Item, ahead: Item) -> Item:
 
 
 def learnt(chance: random.Random, played: PlayedPipeline, one: Item) -> None:
-    """Learn something of an item, or of what concerns all."""
+    """Learn something of an item, or of all items."""
     assert one.buildset is not None, "it was begun"
     going_on = [build.id for build in one.buildset.builds.values() if build.result is None]
     build = chance.choice(going_on or [f"{one.id}job0"])
@@ -172,7 +172,7 @@ def learnt(chance: random.Random, played: PlayedPipeline, one: Item) -> None:
 
 
 def waiting(status: StatusShape) -> list[str | None]:
-    """Return what is shown of each job without a build."""
+    """Return the shown jobs without a build."""
     (queue,) = status.pipelines[0].change_queues
     return [job.waiting_status for head in queue.heads for one in head for job in one.jobs if job.uuid is None]
 

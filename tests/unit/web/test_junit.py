@@ -1,4 +1,4 @@
-"""Results of tests are read from what jobs wrote, whatever they wrote."""
+"""Test that results of tests are read from any files of jobs."""
 
 from __future__ import annotations
 

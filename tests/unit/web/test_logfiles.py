@@ -1,4 +1,4 @@
-"""The list of what a build left, whatever it left."""
+"""Test the list of files that any build left."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_what_is_removed_while_it_is_listed_is_left_out(tmp_path: Path, mo
         (tmp_path / name).touch()
 
     def quoted(name: str) -> str:
-        (tmp_path / "kept").unlink()  # those that are old go, one by one
+        (tmp_path / "kept").unlink()  # old ones go, one by one
         return name
 
     monkeypatch.setattr(logfiles, "quote", quoted)

@@ -1,4 +1,4 @@
-"""What feeds and badges are made of."""
+"""Test the contents of feeds and badges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose streams give way when there are too many."""
+"""Test whose streams are closed when there are too many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test what builds that were asked for are said to wait for."""
+"""Test the reasons shown for requested builds that wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Gerrit for the tests of a process; each test has projects of its own."""
+"""Provide one Gerrit for the tests of a process; each test has its own projects."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def project(people: ReviewingPeople) -> str:
 
 @pytest.fixture
 def clone(people: ReviewingPeople, project: str, tmp_path: Path) -> Clone:
-    """Where alice works."""
+    """Provide alice's clone."""
     return Clone(people.alice, project, tmp_path / "alice")
 
 
 @pytest.fixture
 def past_review(people: ReviewingPeople, project: str, tmp_path: Path) -> Clone:
-    """Where the administrator works."""
+    """Provide the administrator's clone."""
     return Clone(people.admin, project, tmp_path / "admin")
 
 
 @pytest.fixture
 def server(running: LocalGerrit, tmp_path: Path) -> Callable[..., Server]:
-    """What a section of the settings comes to, with changes."""
+    """Return the settings of the connection, with changes."""
     known = tmp_path / "known_hosts"
     known.write_text("".join(f"{line}\n" for line in running.host_keys))
 
@@ -72,7 +72,7 @@ def server(running: LocalGerrit, tmp_path: Path) -> Callable[..., Server]:
 
 @pytest.fixture
 async def rest(server: Callable[..., Server]) -> AsyncIterator[Rest]:
-    """As the account of Headgate."""
+    """Connect as Headgate's account."""
     async with gerrit_client(server()) as client:
         yield Rest(client, server())
 
@@ -83,7 +83,7 @@ QUICK = GerritPace(lately_s=0.5, all_s=3600.0, refs_s=0.5, refs_streamed_s=0.5, 
 
 @pytest.fixture
 async def forge(server: Callable[..., Server], tmp_path: Path) -> AsyncIterator[Forge]:
-    """Makes a driver, as the account of Headgate; `pace` and options of the settings may be said."""
+    """Create a driver, with Headgate's account; `pace` and options of the settings may be given."""
     async with AsyncExitStack() as stack:
 
         async def of(pace: GerritPace = QUICK, program: str = "ssh", **said: str) -> GerritForge:

@@ -1,4 +1,4 @@
-"""What a connection sees, kept as its runner keeps it."""
+"""Keep what a connection sees, like its runner."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.testing.clock import DEADLINE_S
 
 
 class Seen:
-    """The change states, branches, tags and events of one connection."""
+    """Hold the change states, branches, tags and events of one connection."""
 
     def __init__(self) -> None:
         self.known: dict[str, ChangeState] = {}
@@ -37,14 +37,14 @@ class Seen:
         self._stirred.set()
 
     async def until(self, so: Callable[[], object]) -> None:
-        """Waits until it is so."""
+        """Wait until the condition holds."""
         async with asyncio.timeout(DEADLINE_S):
             while not so():
                 self._stirred.clear()
                 await self._stirred.wait()
 
     def told(self, event: str, number: int) -> list[TriggerEvent]:
-        """Return the events of a change in the words of Gerrit."""
+        """Return the events of a change under Gerrit's names."""
         return [
             one
             for one in self.events
@@ -57,7 +57,7 @@ class Seen:
 
 @asynccontextmanager
 async def watched(forge: GerritForge, projects: Mapping[str, TenantProject], seen: Seen) -> AsyncIterator[None]:
-    """See what there is and, meanwhile, what happens."""
+    """Poll the present state and follow events inside the context."""
     forge.look_at(projects)
 
     async def watch() -> None:

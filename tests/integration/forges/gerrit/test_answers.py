@@ -1,4 +1,4 @@
-"""What answers in Gerrit's place, or in an odd way, holds nothing up and is told in words."""
+"""Test that odd answers, also of other programs in Gerrit's place, block nothing and are reported."""
 
 from __future__ import annotations
 

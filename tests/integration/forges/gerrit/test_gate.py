@@ -1,4 +1,4 @@
-"""A gate on a real Gerrit, as `headgate run`: proposed, checked, voted on, gated with others, landed."""
+"""Test a gate on a real Gerrit with `headgate run`: proposed, checked, voted on, gated with others, landed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ....e2e.headgate import Headgate
 
 PAGE = Path(__file__).parents[4] / "docs/how-to/use-gerrit.md"
 PIPELINES = next(block for block in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S) if "- pipeline:" in block)
-"""As the page has them."""
+"""Use the settings of the page."""
 JOBS = """
 - job: {name: base, parent: null, abstract: true}
 - job: {name: unit, run: jobs/unit}
@@ -38,7 +38,7 @@ test ! -e BROKEN
 
 
 class Site:
-    """Projects of one gate, and the gate."""
+    """Provide projects of one gate, and the gate."""
 
     def __init__(self, running: LocalGerrit, root: Path) -> None:
         self.gerrit, self.people = running, ReviewingPeople(running.url)
@@ -88,7 +88,7 @@ builds = 8
         return str(self.people.alice.looks(change.number)["status"])
 
     def verified(self, change: ReviewingChange) -> int:
-        """Return what Headgate votes."""
+        """Return Headgate's votes."""
         label = self.people.alice.looks(change.number, "DETAILED_LABELS", "DETAILED_ACCOUNTS")["labels"]["Verified"]
         return sum(one.get("value", 0) for one in label.get("all", []) if one.get("username") == "headgate")
 
@@ -146,7 +146,8 @@ def test_recheck_has_it_tested_once_more_and_other_words_do_not(site: Site) -> N
 
 @pytest.mark.long
 def test_who_votes_too_early_reads_once_what_is_missing(site: Site) -> None:
-    """Gerrit edits no message, so nothing more is said while nothing else is missing, nor once it is there."""
+    """Gerrit cannot edit messages, so Headgate comments again only when another requirement is missing, and not when
+    it enters."""
     change = site.proposes(site.lib, {"BROKEN": "2\n"})
     site.checked(change, value=-1)
     site.approves(change)
@@ -172,7 +173,7 @@ def test_of_three_that_are_gated_together_the_one_that_fails_does_not_land(site:
     )
     site.checked(good, last)
     site.checked(bad, value=-1)
-    site.people.headgate.votes(bad.number, Verified=1)  # somebody is sure that it was not its fault
+    site.people.headgate.votes(bad.number, Verified=1)  # somebody is sure that the change is not at fault
     site.approves(good, bad, last)
     site.lands(good, last)
     wait_for("the one that fails is told so", lambda: site.verified(bad) == -2)

@@ -1,4 +1,4 @@
-"""Pages before a real Gerrit, and Gerrit behind them."""
+"""Test pages in front of a real Gerrit, and Gerrit behind them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports and landings as a real Gerrit takes them."""
+"""Test reports and landings with a real Gerrit."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_a_server_that_is_away_is_asked_later(forge: Forge, clone: Clone) 
 
 
 class Trial:
-    """A change merged onto its branch as a gate does it."""
+    """Merge a change onto its branch like a gate."""
 
     def __init__(self, engine: GitEngine) -> None:
         self.engine = engine

@@ -1,4 +1,4 @@
-"""What a real Gerrit answers to the calls that are made, and what it does on them."""
+"""Test the answers and effects of the used calls on a real Gerrit."""
 
 from __future__ import annotations
 

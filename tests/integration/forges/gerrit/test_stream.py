@@ -1,4 +1,4 @@
-"""The stream of a real Gerrit, and how its end is noticed."""
+"""Test the stream of a real Gerrit, and how its end is noticed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def first(hints: AsyncIterator[GerritHint], wanted: Callable[[GerritHint],
 
 
 async def open_for(server: Server, people: ReviewingPeople, number: int) -> tuple[AsyncIterator[GerritHint], object]:
-    """A stream that is known to be listened to, as it told of a vote."""
+    """Open a stream, and wait for a vote to prove that it is open."""
     opened = stream(server)
     hints = await opened.__aenter__()
     heard = asyncio.ensure_future(first(hints, lambda hint: hint.number == number))
@@ -87,7 +87,7 @@ async def refusal(server: Server) -> str:
 
 
 def strange_key(file: Path) -> str:
-    """Make a key that nobody knows; return its public half."""
+    """Create an unknown key; return its public half."""
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file)], check=True)
     return " ".join(file.with_suffix(".pub").read_text().split()[:2])
 

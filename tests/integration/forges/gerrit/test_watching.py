@@ -1,4 +1,4 @@
-"""What the driver sees of a real Gerrit: with a stream, without one, and after it was away."""
+"""Test what the driver sees of a real Gerrit: with a stream, without one, and after an outage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .seeing import Seen, watched
 
 Forge = Callable[..., Awaitable[GerritForge]]
 SLOW = GerritPace(lately_s=3600.0, all_s=3600.0, refs_s=3600.0, refs_streamed_s=3600.0, retry_min_s=0.1)
-"""Nothing is looked at unless somebody says so."""
+"""Without a hint, nothing is polled."""
 HOST = "127.0.0.1"
 
 
@@ -196,7 +196,7 @@ async def test_a_stream_that_dies_is_noticed_and_nothing_is_lost(
         async with watched(through, of(project), seen):
             first = clone.proposes({"a": "1\n"})
             await seen.until(lambda: seen.told("patchset-created", first.number))
-            proxy.deaf()  # nothing is said any more, and the line seems to be there
+            proxy.deaf()  # the stream is silent, and the connection seems to be open
             silent = clone.proposes({"b": "1\n"})
             await seen.until(lambda: seen.told("patchset-created", silent.number))
             await seen.until(lambda: "silent" in seen.problems.get(canonical, ""))

@@ -1,4 +1,5 @@
-"""A change at Gerrit and one at GitHub that need each other: tested together, landed in order, and told at each."""
+"""Test a change on Gerrit and one on GitHub that need each other: tested together, landed in order, reported on
+both."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class One(NamedTuple):
-    """A change somewhere."""
+    """Represent a change on either forge."""
 
     key: str
     url: str
@@ -89,18 +90,18 @@ class One(NamedTuple):
 
 
 class Side(Protocol):
-    """What people do at a forge."""
+    """Declare the actions of people on a forge."""
 
     async def propose(self, name: str, files: Mapping[str, str], needs: str = "") -> One: ...
     async def revise(self, one: One, files: Mapping[str, str], needs: str = "") -> One: ...
     async def approve(self, one: One) -> None: ...
     async def landed(self, one: One) -> bool: ...
     async def said(self, one: One) -> list[str]:
-        """Return what Headgate tells there."""
+        """Return Headgate's comments."""
         ...
 
     async def refuse(self) -> str:
-        """Have it merge nothing from now on, which nothing tells beforehand; return what people read of that."""
+        """Refuse merges from now on, without an earlier sign; return the message that people see."""
         ...
 
 
@@ -182,7 +183,7 @@ class AtGitHub:
 
 
 class Ran(NamedTuple):
-    """A build, and what it found in its workspace."""
+    """Record a build, and what it found in its workspace."""
 
     pipeline: str
     key: str
@@ -195,11 +196,11 @@ class Site:
     at: dict[str, Side]
     jobs: Jobs
     landings: list[tuple[str, frozenset[str]]] = field(default_factory=list)
-    """Changes that a forge was asked to land, and which had landed by then, as their forges say."""
+    """Changes that a forge was asked to land, with the changes that had landed by then according to their forges."""
     pair: tuple[tuple[Side, One], ...] = ()
     """Those that matter now."""
     parting: bool = False
-    """Once one of them has landed, the forge of the other refuses."""
+    """Whether the second forge refuses after one of them has landed."""
     refusal: str = ""
 
     async def until(self, holds: Callable[[], object], what: str) -> None:
@@ -209,7 +210,7 @@ class Site:
             raise AssertionError(f"{never}; {self.gated()}; {self.jobs.ran[-4:]}") from None
 
     async def told(self, side: Side, one: One, *words: str) -> None:
-        """Wait until one message has all of the words."""
+        """Wait until one message contains all of the words."""
         said: list[str] = []
 
         async def found() -> bool:
@@ -246,7 +247,7 @@ class Site:
 
 @dataclass
 class Jobs:
-    """Fail where the change's own project has a file of a name with `bad`."""
+    """Fail if the change's own project has a file with `bad` in its name."""
 
     executor: GitEngine
     root: Path
@@ -263,14 +264,14 @@ class Jobs:
         return BuildOutcome(spec.build, "FAILURE" if any("bad" in name for name in own) else "SUCCESS")
 
     def last(self, pipeline: str, key: str) -> frozenset[str]:
-        """Return what its latest build found; nothing: there was none."""
+        """Return what its latest build found; empty: there was none."""
         return next(
             (one.files for one in reversed(self.ran) if (one.pipeline, one.key) == (pipeline, key)), frozenset()
         )
 
 
 def witnessed(driver: Driver, landings: list[tuple[str, frozenset[str]]], site: Callable[[], Site]) -> None:
-    """Have what has landed written down whenever the forge is asked to land something."""
+    """Record what has landed whenever the forge is asked to land something."""
     lands = driver.land
 
     async def land(work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
@@ -288,7 +289,7 @@ def witnessed(driver: Driver, landings: list[tuple[str, frozenset[str]]], site: 
 async def site(
     hub: GitHub, forge: Forge, people: ReviewingPeople, project: str, clone: Clone, tmp_path: Path
 ) -> AsyncIterator[Site]:
-    """Provide a gate with both, once it looks at both."""
+    """Run a gate with both, after its first poll of both."""
     hub.world.mergeability_asks = 0
     review = await forge(QUICK)
     Repositories(tmp_path / "plain").create("ops", {"zuul.yaml": CONFIG, "jobs/unit": "#!/bin/sh\n"})
@@ -308,7 +309,7 @@ async def site(
 
 
 def _hub(here: Ground, root: Path) -> Connected:
-    """Return the connection, which deliveries go to."""
+    """Return the connection that deliveries go to."""
     (root / "app.pem").write_text(here.hub.keys[here.app.id])
     said = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": "app.pem", "webhook_token": SECRET}
     looking: list[GitEngine] = []
@@ -319,7 +320,7 @@ def _hub(here: Ground, root: Path) -> Connected:
 
 
 def _seen(found: Gate, connection: str) -> bool:
-    """Are the branches there known?"""
+    """Return whether the branches there are known."""
     branches = found.context.map.cache.connection(connection).branches.data
     return found.context.mirror.get(branches.path) is not None
 
@@ -356,7 +357,7 @@ async def test_a_change_lands_behind_the_one_at_the_other_forge_that_it_needs(
 
 
 async def fails(site: Site, there: Side, here: Side) -> None:
-    """What is needed fails, with the other behind it."""
+    """The dependency fails, with the other change behind it."""
     first = await there.propose("bad", {"bad": "1\n"})
     second = await here.propose("innocent", {"innocent": "1\n"}, first.url)
     site.pair = ((there, first), (here, second))
@@ -370,7 +371,7 @@ async def fails(site: Site, there: Side, here: Side) -> None:
 
 
 async def is_replaced(site: Site, there: Side, here: Side) -> None:
-    """What is needed is proposed anew, with the other behind it."""
+    """The dependency gets a new patchset, with the other change behind it."""
     first = await there.propose("early", {"early": "1\n"})
     second = await here.propose("user", {"user": "1\n"}, first.url)
     site.pair = ((there, first), (here, second))
@@ -381,7 +382,7 @@ async def is_replaced(site: Site, there: Side, here: Side) -> None:
     await site.until(lambda: replaced not in site.gated(), "it is gated no more as it was")
     site.goes_on()
     await there.approve(first)
-    if not await here.landed(second):  # where the approval of the first one holds, it may have come in again
+    if not await here.landed(second):  # if the approval of the first one stays, it may have entered again
         await here.approve(second)
     await site.lands(there, first)
     await site.lands(here, second)
@@ -391,7 +392,7 @@ async def is_replaced(site: Site, there: Side, here: Side) -> None:
 
 
 async def comes_late(site: Site, there: Side, here: Side) -> None:
-    """What is needed is proposed after the other, which is tested once more then."""
+    """The dependency is proposed after the other change, which is then tested once more."""
     last = await there.propose("last", {"last": "1\n"})
     number = last.key.rpartition("#")[2]
     url = f"{last.url.removesuffix(number)}{int(number) + 1}"
@@ -404,7 +405,7 @@ async def comes_late(site: Site, there: Side, here: Side) -> None:
 
 
 async def both_are_gated(site: Site, there: Side, first: One, here: Side, second: One) -> None:
-    """With builds that do not end."""
+    """Run with builds that do not end."""
     site.gate.runner.hold = asyncio.Event()
     await there.approve(first)
     await site.until(lambda: site.queue() == [first.key], "what is needed is in the gate")
@@ -413,7 +414,7 @@ async def both_are_gated(site: Site, there: Side, first: One, here: Side, second
 
 
 async def circle(site: Site, name: str, files: Mapping[str, str]) -> tuple[One, One]:
-    """Propose two changes that need each other, the files at Gerrit; return them once they were tested together."""
+    """Propose two changes that need each other, with files on Gerrit; return them after they were tested together."""
     review, hub = site.at["Gerrit"], site.at["GitHub"]
     pull = await hub.propose(name, {name: "1\n"})
     change = await review.propose(name, files, pull.url)

@@ -1,4 +1,5 @@
-"""`headgate check --against`: our graphs beside the answers of a running server, written as its API is described."""
+"""Test `headgate check --against`: local graphs are compared with the answers of a running server, in the form of its
+API."""
 
 from __future__ import annotations
 
@@ -127,7 +128,7 @@ ONLY = Only()
 
 @pytest.fixture
 def compare(offline):
-    """Ask a server that has these answers (a number is a status); every other graph is empty."""
+    """Query a server with these answers (a number is a status); every other graph is empty."""
 
     def make(answers, app=APP, only=ONLY, token="", more=None, tenants=TENANTS, gone=()):
         made = offline(app=app, tenants=tenants)
@@ -208,7 +209,7 @@ def test_jobs_and_dependencies_that_only_one_side_has(compare):
 
 
 def test_what_one_side_cannot_freeze(compare):
-    """Both: no difference.  One: told, with what it says."""
+    """If both servers have it, there is no difference; if only one has it, it is reported."""
     broken = APP.replace("run: docs.yaml, ", "")
     assert differences(compare({**ANSWERS, JOBS: 500}, app=broken)[0]) == []
     assert differences(compare({**ANSWERS, JOBS: 500})[0]) == [("graph", "2 jobs", "500 no")]

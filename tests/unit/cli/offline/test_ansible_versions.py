@@ -1,4 +1,4 @@
-"""Which versions of Ansible a configuration asks for, and what this machine has of them."""
+"""Test which versions of Ansible a configuration requests, and which of them this machine has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people are told when they are wrong: what was meant, where the other one is, what is missing."""
+"""Test messages about mistakes: suggestions, the place of the other definition, missing parts."""
 
 from __future__ import annotations
 

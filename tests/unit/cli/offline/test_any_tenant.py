@@ -1,4 +1,5 @@
-"""Whatever tenants say and changes propose: commands end well, and tell of what is new what loading both comes to."""
+"""Test commands on random tenants and proposals: they never crash, and report as new exactly the difference of both
+states."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from ...config.test_random_tenants import PLAIN_TEXT, SOUND, a_proposal, a_state
 
 _ADA = pygit2.Signature("Ada", "ada@example.org", 1_700_000_000, 0)
 WHERE = ("inheritance", "files_decision", "description", "variant_description")
-"""Of a frozen job: where it is said, what no file asks for, and words."""
+"""Return where a frozen job is defined, and the attributes that no file sets."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def scratch() -> Iterator[Iterator[Path]]:
 
 
 def write(root: Path, files: Files) -> Path:
-    """A repository for each project that is named, a branch for each of its places."""
+    """Make a repository for each project in the configuration, with a branch for each of its places."""
     projects: dict[str, dict[str, Mapping[str, str]]] = {}
     for place, said in files.items():
         name, _, branch = place.partition("@")
@@ -49,7 +50,7 @@ def write(root: Path, files: Files) -> Path:
 
 
 def run(root: Path, repos: Path, *words: str) -> Any:
-    """What it prints as JSON."""
+    """Return the output of the command as JSON."""
     given_ = ["--tenant-config", str(root / "tenants.yaml"), "--repos", str(repos), "--json"]
     done = CliRunner().invoke(group, [*words, *given_])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
@@ -59,12 +60,12 @@ def run(root: Path, repos: Path, *words: str) -> Any:
 
 
 def wrong(checked: Any) -> set[tuple[str, str, str]]:
-    """Files with errors: of several errors with one cause in one line only one is told."""
+    """Return the files with errors; of several errors with one cause in one line, only one is reported."""
     return {(one["project"], one["branch"], one["path"]) for tenant in checked.values() for one in tenant["errors"]}
 
 
 def graphs(frozen: Any) -> dict[tuple[str, str, str], Any]:
-    """Those with jobs."""
+    """Return the files with jobs."""
     return {
         (graph["pipeline"], graph["project"], graph["branch"]): [
             {key: value for key, value in job.items() if key not in WHERE} for job in graph["jobs"]
@@ -79,7 +80,7 @@ def graphs(frozen: Any) -> dict[tuple[str, str, str], Any]:
 @settings(
     max_examples=3,
     deadline=None,
-    phases=(Phase.explicit, Phase.generate),  # an example takes too long to be made smaller
+    phases=(Phase.explicit, Phase.generate),  # shrinking an example takes too long
     suppress_health_check=list(HealthCheck),
 )
 @given(a_tenant_text(), a_state, st.lists(a_proposal, min_size=1, max_size=3))

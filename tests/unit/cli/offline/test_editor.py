@@ -1,4 +1,4 @@
-"""`headgate lsp`: what an editor is told while a configuration is written."""
+"""Test `headgate lsp`: the messages to an editor while a configuration is being written."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def session(offline):
 
 
 def told(session, path):
-    """[(line, column, text)] of the file, once everything was frozen."""
+    """[(line, column, text)] of the file, after everything was frozen."""
     for _ in session.refresh(session.file(path), everything=True):
         pass
     return [(one.extent.line, one.extent.column, one.error.text) for one in session.problems(path)[path]]
@@ -126,7 +126,7 @@ def test_an_editor_is_served(offline):
         found = client.heard("textDocument/publishDiagnostics")
         (problem,) = found["diagnostics"]
         assert found["uri"] == uri and problem["code"] == "Nodeset Not Found" and problem["source"] == "headgate"
-        start = text.splitlines()[1].index("smal") + 1  # the face is two units
+        start = text.splitlines()[1].index("smal") + 1  # the emoji counts as two units
         assert problem["range"] == {
             "start": {"line": 1, "character": start},
             "end": {"line": 1, "character": start + 4},

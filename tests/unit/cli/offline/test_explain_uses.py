@@ -1,4 +1,4 @@
-"""`headgate explain uses`: who inherits from a job, runs it or needs it, and what would break without it."""
+"""Test `headgate explain uses`: what inherits from a job, runs it or needs it, and what would break without it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_everybody_who_uses_a_job_is_told(offline):
 
 
 def test_what_would_break_is_what_does_break(offline):
-    """As `check` says once the job has really gone."""
+    """Return what `check` reports after the job is really removed."""
     before = offline(app=APP).json("explain", "uses", "unit")["acme"]["without"]
     gone = offline(app=APP.replace("- job: {name: unit, run: unit.yaml}", "")).json("check")["acme"]["errors"]
     told = {(e["message"].partition(";")[0], e["line"]) for e in before if "not run" not in e["message"]}

@@ -1,4 +1,4 @@
-"""Where configuration files are found: work trees, bare repositories, plain directories."""
+"""Test where configuration files are found: work trees, bare repositories, plain directories."""
 
 from __future__ import annotations
 

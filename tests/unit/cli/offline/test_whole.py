@@ -1,4 +1,5 @@
-"""`headgate check` freezes everything: what only freezing shows, one mistake once, what a proposal brings, SARIF."""
+"""Test that `headgate check` freezes everything: errors that only freezing shows, one mistake once, new errors of a
+proposal, SARIF."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ SARIF = jsonschema_rs.Draft4Validator(json.loads(Path(__file__).with_name("sarif
 
 
 def causes(made, *words):
-    """(name, first place, what is beneath it) of every cause."""
+    """(name, first place, consequences) of every cause."""
     errors = made.json("check", *words)["acme"]["errors"]
     firsts = [n for n, e in enumerate(errors) if e["cause"] is None]
     return [
@@ -67,7 +68,7 @@ ONLY_FROZEN = {
 
 @pytest.mark.parametrize("said", ONLY_FROZEN)
 def test_what_only_freezing_shows_is_found(offline, said):
-    """And nothing else is."""
+    """Only that is different."""
     found = messages(offline(app=ONLY_FROZEN[said]))
     assert len(found) == 1 and said in found[0]
 
@@ -119,7 +120,7 @@ def test_the_same_thing_missing_in_many_places_is_one_cause(offline):
 
 
 def test_a_chain_of_mistakes_has_its_first_as_cause(offline):
-    """A project that is away costs a job, and that its children and all who run it."""
+    """An unreachable project breaks a job, its children and everything that runs it."""
     app = "- job: {name: shared, run: s.yaml, required-projects: [away]}\n" + MISSING
     made = offline(app=app, lib="- project: {gate: {jobs: [shared]}}\n")
     assert causes(made) == [("Project Not Found", "hub/app:1", 4)]
@@ -192,7 +193,7 @@ def test_a_revision_says_what_held_before(offline):
 
 
 def test_a_base_that_breaks_everybody_is_new_for_everybody(offline):
-    """Nothing of the projects has changed: they are frozen because they inherit."""
+    """The projects themselves have not changed: they are frozen because they inherit."""
     made = offline(ops=OPS.replace("abstract: true", "abstract: true, final: true"))
     old = made.repos.parent / "old/hub/ops"
     old.mkdir(parents=True)
