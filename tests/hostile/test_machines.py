@@ -43,13 +43,13 @@ def garbage(peer: socket.socket, over: threading.Event) -> None:
 
 SERVERS = {"silent": silent, "before": before, "late": late, "garbage": garbage}
 COMMANDS = {
-    "endless output": ("yes", "said more than"),
+    "endless output": ("yes", "sent more than"),
     "endless complaint": ("yes >&2", "did not answer in"),
     "endless silence": ("sleep 600", "did not answer in"),
     "terminal": ("printf '\\033[31m\\342\\200\\256red\\n' >&2; exit 3", "ssh ended with 3:.*red"),
-    "template": (f"echo \"/home/{STOLEN}/headgate-builds/m\"; echo '{STOLEN}'", "does not say where"),
-    "another place": ("echo /etc/passwd", "does not say where"),
-    "nothing": ("true", "does not say where"),
+    "template": (f"echo \"/home/{STOLEN}/headgate-builds/m\"; echo '{STOLEN}'", "prints no valid path"),
+    "another place": ("echo /etc/passwd", "prints no valid path"),
+    "nothing": ("true", "prints no valid path"),
 }
 
 

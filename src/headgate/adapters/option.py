@@ -1,4 +1,4 @@
-"""Describe an option of a connection in the settings file, as the drivers declare theirs."""
+"""Describe the options of connections in the settings file; drivers declare theirs with this."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ async def _is_kept_out(place: Place) -> None:
     change = place.proposed("four", "https://elsewhere.example/x/pull/1")
     before = place.comments
     place.here.bob.comment(change, "ship it")
-    await place.told(change, "ship: does not come in", "was not enqueued in ship", "ready")
+    await place.told(change, "ship: was not enqueued", "was not enqueued in ship", "ready")
     place.here.bob.comment(change, "ship it")
     place.here.bob.comment(change, "test it")
     await place.told(change, "check: passed")
@@ -232,7 +232,7 @@ async def _is_kept_out(place: Place) -> None:
     place.here.bob.comment(change, "ship it")
     await place.merged(change)
     if place.kind.edits:
-        await place.told(change, "ship: is not kept out any more", "is in ship now")
+        await place.told(change, "ship: is no longer refused", "is in ship now")
     else:
-        await place.told(change, "ship: does not come in")
+        await place.told(change, "ship: was not enqueued")
     assert len(place.said(change)) == 2 and place.comments == before + 2 + place.kind.edits

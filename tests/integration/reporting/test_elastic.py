@@ -138,7 +138,7 @@ async def test_who_cannot_take_it_now_is_asked_again_and_what_is_refused_is_said
             with pytest.raises(ReportRefused, match=server.busy[:3]):
                 await reporter.tell(outbox_message())
         server.busy, server.refuses = "", {"build": 429}
-        with pytest.raises(ReporterAway, match="did not take 1 of 2 documents: 429 es_rejected"):
+        with pytest.raises(ReporterAway, match="did not accept 1 of 2 documents: 429 es_rejected"):
             await reporter.tell(outbox_message())
         server.refuses = {"build": 400}
         with pytest.raises(ReportRefused, match="400 es_rejected"):
@@ -150,7 +150,7 @@ async def test_who_cannot_take_it_now_is_asked_again_and_what_is_refused_is_said
             listener(lambda call, body=body: answered("200 OK", body=body)) as (url, _),
             reporting(url) as reporter,
         ):  # type: ignore[misc]
-            with pytest.raises(ReportRefused, match="no Elasticsearch"):
+            with pytest.raises(ReportRefused, match="not Elasticsearch"):
                 await reporter.tell(outbox_message())
 
 
@@ -186,7 +186,7 @@ async def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.Monke
         writer.close()
 
     for where in ("elastic", "webhook"):
-        monkeypatch.setattr(f"headgate.adapters.reporters.{where}.WHOLE_MAX_S", 0.3)
+        monkeypatch.setattr(f"headgate.adapters.reporters.{where}.CALL_MAX_S", 0.3)
     server = await asyncio.start_server(trickles, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with asyncio.timeout(DEADLINE_S), reporting(url) as reporter, webhook_client() as client:

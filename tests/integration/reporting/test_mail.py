@@ -91,8 +91,8 @@ async def test_what_a_change_calls_itself_makes_no_header_and_no_long_line(subje
         ({"to": "a@example.org\r\nRCPT TO:<evil@example.org>"}, "not an address"),
         ({"to": "<a@example.org>"}, "not an address"),
         ({"to": '"a b"@example.org'}, "not an address"),
-        ({"to": " ".join(f"a{n}@example.org" for n in range(51))}, "50 can be named"),
-        ({"to": "a@elsewhere.example"}, "no pipeline send to"),
+        ({"to": " ".join(f"a{n}@example.org" for n in range(51))}, "51 recipients, more than 50"),
+        ({"to": "a@elsewhere.example"}, "not allow pipelines to send to"),
         ({"from": "nobody"}, "not an address to send from"),
     ],
 )

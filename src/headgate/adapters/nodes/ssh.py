@@ -1,4 +1,4 @@
-"""Connect to existing machines over ssh, and learn their host keys from the first answer."""
+"""Connect to existing machines over ssh, and learn their host keys from the first connection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMAND_MAX_S = 120.0
 CONNECT_MAX_S = 15
 PROBE_MAX_S = 30.0
 BANNER_MAX_S = 10.0
-"""Time limit for ssh at a machine to send its version."""
+"""Time limit for the ssh server of a machine to send its version."""
 BANNER_LINES_MAX, BANNER_SIZE_MAX_BYTES = 50, 8_192
 """Lines and bytes that may precede the version, as RFC 4253 allows."""
 PORT = 22
@@ -30,7 +30,8 @@ ERROR_SIZE_MAX_CHARS = 300
 DIRECTORY = "headgate-builds"
 """Name of a directory below the home directory."""
 _PLACE = re.compile(r"/[\w./@+:~-]+")
-"""Permitted paths: a machine that ran earlier builds may answer anything, and Ansible would evaluate a template."""
+"""Permitted paths. A machine that ran earlier builds may answer anything, and Ansible would evaluate a template in the
+path."""
 _ALIAS = "machine"
 """Name of the machine in the known_hosts file, whatever its address."""
 _UNKNOWN = "Host key verification failed"
@@ -40,35 +41,35 @@ SCAN_ANSWER_S = 10
 SCAN_MAX_BYTES = 100_000
 SCAN_KEYS_MAX = 16
 _KEY = re.compile(r"[a-z0-9@.-]{1,64} [A-Za-z0-9+/]{16,16000}={0,3}")
-"""Type and value of a key, as they follow the name of its host."""
+"""Type and value of a key, which follow the host's name in a line."""
 
 
 class SshProvider:
-    """See `ports.clouds.Provider`.
+    """Prepare machines over ssh; see `ports.clouds.Provider`.
 
-    A build has a directory of its own on the machine, which is removed after it.  Properties of the machine: Ansible's
-    (`ansible_host`, `ansible_user`, `ansible_port`, `ansible_ssh_private_key_file`…); `host-key`, the public keys by
-    which it is known, one a line; `prepare` and `clean`, commands of a shell that run there before and after a build;
-    and `probe`, another command or `ssh`.  The provider may have these commands for all its machines.
+    A build has its own directory on the machine, which is removed after it.  Properties of the machine: Ansible's
+    (`ansible_host`, `ansible_user`, `ansible_port`, `ansible_ssh_private_key_file`…); `host-key`, its public keys, one
+    on each line; `prepare` and `clean`, shell commands that run there before and after a build; and `probe`, another
+    command or `ssh`.  The provider may set these commands for all its machines.
     """
 
     def __init__(self, program: str = "ssh", *, learns: bool = True) -> None:
-        """Trust the key of an unknown machine the first time if `learns`; otherwise do not use the machine."""
+        """Trust the key that an unknown machine shows first if `learns`; otherwise, do not use unknown machines."""
         self._program, self._learns = program, learns
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:
-        """Make a directory for the build, run the command `prepare` in it, and return the variables by which Ansible
-        reaches the machine; its properties `ansible_…` override what is found here.  Raise MachineUnusable."""
+        """Make a directory for the build, run the command `prepare` in it, and return the variables with which Ansible
+        reaches the machine. The machine's properties `ansible_…` override the defaults.  Raise MachineUnusable."""
         own = f"{DIRECTORY}/{machine.request}"
         with self._known(machine) as known:
             output = await self._run(
                 machine, f"mkdir -p {own} && cd {own} && pwd && {_command(machine, 'prepare')}", known
             )
             keys = [line.partition(" ")[2] for line in known.read_text().splitlines()]
-        # `prepare` prints as well, and so may the profile of the shell.
+        # The output also contains that of `prepare`, and perhaps of the shell's profile.
         where = [line for line in output.splitlines() if _PLACE.fullmatch(line) and line.endswith(f"/{own}")]
         if not where:
-            raise MachineUnusable(f"{machine.name}: it does not say where its directory {own} is, as `pwd` would")
+            raise MachineUnusable(f"{machine.name}: `pwd` in its directory {own} prints no valid path")
         ansible_variables = {key: value for key, value in machine.properties.items() if key.startswith("ansible_")}
         return {
             "ansible_connection": "ssh",
@@ -85,7 +86,7 @@ class SshProvider:
             await self._run(machine, command, known)
 
     async def probe(self, machine: Machine) -> None:
-        """Check, without logging in, that an ssh server answers if `ssh` is the only probe."""
+        """Run the machine's probe. If it is `ssh`, only check that an ssh server answers, without a login."""
         probe = machine.properties.get(PROBE) or machine.provider.get(PROBE) or SSH
         if probe == SSH:
             await _greeted(machine)
@@ -95,13 +96,13 @@ class SshProvider:
 
     @contextmanager
     def _known(self, machine: Machine) -> Iterator[Path]:
-        """Provide a file with the keys of the machine, empty if keys are to be learned. Raise MachineUnusable if it has
-        none and they are not to be learned."""
+        """Provide a file with the keys of the machine, or an empty file if its keys are unknown. Raise MachineUnusable
+        if they are unknown and must not be learned."""
         keys = machine.properties.get(HOST_KEY, "").split("\n")
         lines = [f"{_ALIAS} {key.strip()}\n" for key in keys if key.strip()]
         if not lines and not self._learns:
             raise MachineUnusable(
-                f"{machine.name} has no property {HOST_KEY}, and machines that nobody knows are not used"
+                f"{machine.name} has no property {HOST_KEY}, and machines with unknown keys are not used"
             )
         with tempfile.TemporaryDirectory(prefix="headgate-ssh-") as name:
             known = Path(name) / "known_hosts"
@@ -109,7 +110,7 @@ class SshProvider:
             yield known
 
     async def _run(self, machine: Machine, command: str, known: Path, limit_s: float = 0.0) -> str:
-        """Return the output, within `limit_s` or COMMAND_MAX_S. Raise MachineUnusable."""
+        """Run a command, for at most `limit_s` or COMMAND_MAX_S, and return its output. Raise MachineUnusable."""
         limit_s = limit_s or COMMAND_MAX_S
         try:
             process = await asyncio.create_subprocess_exec(
@@ -123,15 +124,15 @@ class SshProvider:
         except TimeoutError as error:
             raise MachineUnusable(f"{machine.name} did not answer in {limit_s:.0f} s") from error
         except OutputTooLarge as error:
-            raise MachineUnusable(f"{machine.name} said more than {OUTPUT_MAX_BYTES} bytes") from error
+            raise MachineUnusable(f"{machine.name} sent more than {OUTPUT_MAX_BYTES} bytes") from error
         finally:
             await put_down(process)
         if process.returncode:
             why = wrong.decode(errors="replace").strip()
             if _UNKNOWN in why:
                 raise MachineUnusable(
-                    f"{machine.name}: what answers there does not have its key; if the machine was made anew, "
-                    f"take its property {HOST_KEY} away"
+                    f"{machine.name}: the server there has another key; if the machine was reinstalled, remove its "
+                    f"property {HOST_KEY}"
                 )
             raise MachineUnusable(
                 f"{machine.name}: ssh ended with {process.returncode}: {line(why[-ERROR_SIZE_MAX_CHARS:])}"
@@ -141,18 +142,18 @@ class SshProvider:
     def _arguments(self, machine: Machine, known: Path) -> list[str]:
         properties = machine.properties
         options = {
-            # Nobody is there to answer a question about a password or a key.
+            # Without this, ssh would wait forever for a person to enter a password or to confirm a key.
             "BatchMode": "yes",
             "ConnectTimeout": str(CONNECT_MAX_S),
-            # `accept-new` writes the key that the machine shows into the empty file, from which `prepare` reads it.
+            # With an empty file, `accept-new` writes the key that the machine shows into it, and `prepare` reads it.
             "StrictHostKeyChecking": "yes" if known.stat().st_size else "accept-new",
             "UserKnownHostsFile": str(known),
-            # Keys that this host knows from elsewhere must not decide.
+            # Keys that the administrator of this host trusts must not apply.
             "GlobalKnownHostsFile": "/dev/null",
             "HostKeyAlias": _ALIAS,
-            # The file is read again as `machine TYPE KEY`.
+            # `prepare` reads lines of the form `machine TYPE KEY` from the file.
             "HashKnownHosts": "no",
-            # A machine must not add keys to those that the inventory has of it.
+            # A machine must not add keys to those in the inventory.
             "UpdateHostKeys": "no",
             "LogLevel": "ERROR",
         }
@@ -182,16 +183,15 @@ async def _greeted(machine: Machine) -> None:
     except (OSError, ValueError) as error:  # ValueError: an invalid host name
         raise MachineUnusable(f"{where}: {line(getattr(error, 'strerror', '') or str(error))}") from error
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        raise MachineUnusable(f"{where}: what answers there does not speak ssh") from error
-    raise MachineUnusable(f"{where}: what answers there does not speak ssh")
+        raise MachineUnusable(f"{where}: the server there does not speak ssh") from error
+    raise MachineUnusable(f"{where}: the server there does not speak ssh")
 
 
 async def _speaks_ssh(host: str, port: int) -> bool:
-    """Return whether an ssh server answers. Raise OSError, ValueError, and the errors of a reader that finds no
-    line."""
+    """Return whether an ssh server answers. Raise OSError, ValueError, and the errors of `readuntil`."""
     reader, writer = await asyncio.open_connection(host, port, limit=BANNER_SIZE_MAX_BYTES)
     try:
-        # A server may send other lines first.
+        # A server may send other lines before its version.
         for _ in range(BANNER_LINES_MAX):
             if (await reader.readuntil(b"\n")).startswith(b"SSH-"):
                 return True
@@ -211,26 +211,28 @@ class Scanner:
         self._program, self._places = program, asyncio.Semaphore(scans_max)
 
     async def __call__(self, host: Mapping[str, Any]) -> str:
-        """Return the keys, one a line; none for Windows, which only has to answer. Raise MachineUnusable."""
+        """Return the keys of a host, one on each line; for Windows, only check that it answers, and return an empty
+        string. Raise MachineUnusable."""
         where, port = str(host.get("ansible_host", "")), str(host.get("ansible_port") or 22)
-        # The configuration of a project may name the host, and `-` would make it an option of ssh-keyscan.
+        # A project's configuration may name the host. A leading `-` would make it an option of ssh-keyscan.
         if not where or where.startswith("-") or not port.isdecimal():
-            raise MachineUnusable(f"{where!r} port {port} cannot be asked for its keys")
+            raise MachineUnusable(f"{where!r} port {port} is not a valid address")
         if host.get("ansible_connection") == "winrm":
             async with self._places:
                 return await _connected(where, int(port))
         async with self._places:
             output = await self._run("-T", str(SCAN_ANSWER_S), "-p", port, "--", where)
-        # Each line begins with the host's name, comments with `#`; the machine controls the rest, so only keys pass.
+        # A line begins with the host's name, and a comment with `#`. The machine controls the rest, so only valid keys
+        # are accepted.
         found = [text.partition(" ")[2].strip() for text in output.splitlines() if not text.startswith("#")]
-        # Sorted, because ssh-keyscan asks for all types at once and prints them in the order of the answers.
+        # Sorted, because ssh-keyscan requests all types at once and prints them in the order of the answers.
         keys = sorted({key for key in found if _KEY.fullmatch(key)})[:SCAN_KEYS_MAX]
         if not keys:
-            raise MachineUnusable(f"{where} port {port}: nothing there says what its ssh keys are")
+            raise MachineUnusable(f"{where} port {port}: no ssh server there shows its keys")
         return "\n".join(keys)
 
     async def _run(self, *words: str) -> str:
-        """Return the output. Raise MachineUnusable."""
+        """Run ssh-keyscan and return its output. Raise MachineUnusable."""
         try:
             process = await asyncio.create_subprocess_exec(self._program, *words, stdin=PIPE, stdout=PIPE, stderr=PIPE)
         except OSError as error:
@@ -243,14 +245,14 @@ class Scanner:
         except TimeoutError as error:
             raise MachineUnusable(f"{words[-1]} did not answer in {SCAN_MAX_S:.0f} s") from error
         except OutputTooLarge as error:
-            raise MachineUnusable(f"{words[-1]} said more than {SCAN_MAX_BYTES} bytes") from error
+            raise MachineUnusable(f"{words[-1]} sent more than {SCAN_MAX_BYTES} bytes") from error
         finally:
             await put_down(process)
         return output.decode(errors="replace")
 
 
 async def _connected(where: str, port: int) -> str:
-    """Return nothing once the machine accepts the connection. Raise MachineUnusable."""
+    """Return an empty string once the machine accepts the connection. Raise MachineUnusable."""
     try:
         async with asyncio.timeout(SCAN_ANSWER_S):
             _, writer = await asyncio.open_connection(where, port)
@@ -258,6 +260,6 @@ async def _connected(where: str, port: int) -> str:
         raise MachineUnusable(f"{where} port {port} did not answer in {SCAN_ANSWER_S} s") from error
     except (OSError, ValueError) as error:  # ValueError: an invalid host name
         raise MachineUnusable(f"{where} port {port}: {line(getattr(error, 'strerror', '') or str(error))}") from error
-    # No orderly end is needed, and a machine that does not take part in one cannot delay the scan.
+    # Aborted, because an orderly close needs an answer of the machine, which could delay the scan.
     writer.transport.abort()
     return ""

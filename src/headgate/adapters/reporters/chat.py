@@ -1,4 +1,4 @@
-"""Report as messages in chats, through the library apprise: Slack, Matrix, Teams and every other chat it knows."""
+"""Send reports to chats through the library apprise: Slack, Matrix, Teams and every other chat that it supports."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from headgate.map.outbox import OutboxMessage
 from headgate.ports.reporter import Reporter, ReportPutOff
 
 MISSING = "it needs the library apprise: pip install 'headgate[chat]'"
-SAID_MAX = 500
+REASON_MAX = 500
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
 _HARMLESS_AT = "@\u200b"
-"""Replacement for `@` that mentions nobody."""
+"""Replacement for `@` that does not mention anybody."""
 _LIBRARY_LOG = "apprise"
 
 
 class ChatUnusable(UserError):
-    """Report that the library is missing or does not know an address; the text says which, without its secrets."""
+    """Report that the library is missing or does not support a URL; the text names it without its secrets."""
 
 
 class ChatReporter:
-    """See `ports.reporter.Reporter`.  A chat cannot tell a report that it has from another: after an answer that was
-    lost it may be there twice."""
+    """Send reports to chats; see `ports.reporter.Reporter`.  A chat cannot recognise a repeated report, so after a lost
+    answer it may contain a report twice."""
 
     def __init__(self, urls: str) -> None:
-        """Take `urls`: addresses as apprise has them, with blanks between.  Raise ChatUnusable."""
+        """Take `urls`: URLs of apprise, separated by spaces.  Raise ChatUnusable."""
         try:
             import apprise
         except ImportError as error:
             raise ChatUnusable(MISSING) from error
         storage = apprise.PersistentStoreMode.MEMORY  # apprise writes nothing to the disk
-        # Not asynchronous, since `tell` calls it in a thread of its own.
+        # Not asynchronous, because `tell` calls it in a separate thread.
         asset = apprise.AppriseAsset(app_id="Headgate", app_desc="Headgate", async_mode=False, storage_mode=storage)
         self._chats = apprise.Apprise(asset=asset)
         self._capture: Any = apprise.LogCapture  # apprise has no types
         for url in urls.split():
             if not self._chats.add(url):
-                raise ChatUnusable(f"apprise does not know what {url.partition('://')[0]}://… stands for")
+                raise ChatUnusable(f"apprise does not support this {url.partition('://')[0]}://… URL")
         if not len(self._chats):
-            raise ChatUnusable("it needs a url: an address as apprise has it, such as slack://…")
+            raise ChatUnusable("it needs a url: a URL of apprise, such as slack://…")
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ChatReporter:
@@ -61,7 +61,7 @@ class ChatReporter:
 
     @staticmethod
     def message(outgoing: OutboxMessage) -> tuple[str, str, str]:
-        """Return title, text and whether the result is good, as apprise wants them."""
+        """Return title, text and kind of the message, in the form of apprise."""
         report = outgoing.report
         kind = {"success": "success", "start": "info", "enqueue": "info", "dequeue": "warning"}.get(
             report.report, "failure"
@@ -70,24 +70,24 @@ class ChatReporter:
         return _calling_nobody(heading), _calling_nobody(summary(report) or heading), kind
 
     def _tell(self, heading: str, text: str, kind: str) -> str | None:
-        """Send to the chat, and return why it refused; None if it accepted."""
+        """Send to the chats, and return the reason if one of them refused; None if all accepted."""
         with self._captured() as output:
             if self._chats.notify(body=text, title=heading, notify_type=kind, body_format="text"):
                 return None
-            return _shortened(output.getvalue()) or "the chat did not take it, and apprise does not say why"
+            return _shortened(output.getvalue()) or "the chat did not accept it, and apprise gives no reason"
 
     def _captured(self) -> Any:  # apprise's own context manager
         return self._capture(level=logging.WARNING, name=_LIBRARY_LOG, fmt="%(message)s")
 
 
 def _calling_nobody(text: str) -> str:
-    """Keep text of others from mentioning anybody, or a whole channel."""
+    """Return the text without mentions: text of others must not alert people or a complete channel."""
     return text.replace("@", _HARMLESS_AT)
 
 
 def _shortened(text: str | io.StringIO) -> str:
-    """Shorten a text, and leave out URLs, which contain tokens."""
-    return " ".join(_URL.sub("…", str(text)).split())[:SAID_MAX]
+    """Shorten a text, and remove URLs, because they contain tokens."""
+    return " ".join(_URL.sub("…", str(text)).split())[:REASON_MAX]
 
 
 async def connect(given: ReporterOptions) -> Reporter:

@@ -1,7 +1,7 @@
-"""Report as documents of Elasticsearch or OpenSearch: one of the buildset, one of each of its builds.
+"""Send reports as documents to Elasticsearch or OpenSearch: one for the buildset, and one for each build.
 
-They go in one bulk request, whose ids derive from the report: if it is sent again, it replaces its documents.
-Names that pipelines and jobs choose stand in the body alone, never in an address.
+One bulk request contains them. Their ids derive from the report, so a repeated report replaces its own documents.
+Names that pipelines and jobs choose appear only in the body, never in a URL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import httpx
 import msgspec
 
 from headgate.adapters.reporters.registry import ReporterOptions
-from headgate.adapters.reporters.webhook import TIMEOUT_S, WHOLE_MAX_S, beginning, judged
+from headgate.adapters.reporters.webhook import CALL_MAX_S, TIMEOUT_S, beginning, judged
 from headgate.base.errors import UserError
 from headgate.map.outbox import BuildTold, OutboxMessage, QueueReport
 from headgate.ports.reporter import Reporter, ReporterAway, ReportRefused
@@ -33,24 +33,25 @@ _BULK = "/_bulk?filter_path=errors,items.*.status,items.*.error.type,items.*.err
 _PARTS = re.compile(r"%([YmdHGVUy%])")
 _NOT_TAKEN = re.compile(r"[^a-z0-9._-]")
 BUSY = frozenset({429, 500, 502, 503, 504})
-"""Statuses of a document after which another attempt may succeed."""
+"""Status codes of a document after which another attempt may succeed."""
 
 
 class ElasticUnusable(UserError):
-    """Report that the section of the settings cannot be used, and why."""
+    """Report that the section of the settings is unusable; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Elastic:
-    """Hold the servers, and how they are reached."""
+    """Hold the servers, and how to connect to them."""
 
     servers: tuple[str, ...]
-    """URLs without a slash at the end, with optional credentials before the host."""
+    """URLs without a trailing slash, with optional credentials before the host."""
     tls: ssl.SSLContext
 
     @classmethod
     def of(cls, options: Mapping[str, str], directory: Path, tls: ssl.SSLContext | None = None) -> Elastic:
-        """Read the section of the settings; `tls` says which certificates clients trust here. Raise ElasticUnusable."""
+        """Read the section of the settings; `tls`: default context with the trusted certificates. Raise
+        ElasticUnusable."""
         yes = ("true", "yes", "on", "1")
         scheme = "https" if options.get("use_ssl", "true").lower() in yes else "http"
         named = (one.strip() for one in options["uri"].split(","))
@@ -62,7 +63,7 @@ class Elastic:
             except ValueError:
                 usable = False
             if not usable:  # the URLs may contain passwords, so they are not repeated
-                raise ElasticUnusable("uri: each server is https://HOST:PORT or HOST:PORT, with commas between")
+                raise ElasticUnusable("uri: each server is https://HOST:PORT or HOST:PORT, separated by commas")
         context = tls or ssl.create_default_context()
         try:
             if options.get("ca_certs"):
@@ -82,15 +83,15 @@ def _place(directory: Path, path: str) -> Path:
 
 
 def elastic_client(elastic: Elastic) -> httpx.AsyncClient:
-    """Return a client that only calls the named servers."""
+    """Return a client that calls only the named servers."""
     return httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, verify=elastic.tls)
 
 
 class ElasticReporter:
-    """See `ports.reporter.Reporter`."""
+    """Send reports to Elasticsearch; see `ports.reporter.Reporter`."""
 
     def __init__(self, client: httpx.AsyncClient, elastic: Elastic) -> None:
-        """Use a `client` as `elastic_client` makes it."""
+        """Take a `client` from `elastic_client`."""
         self._client, self._servers = client, elastic.servers
         self._first = 0
         """Index of the server that answered last."""
@@ -102,10 +103,10 @@ class ElasticReporter:
         for number in range(len(self._servers)):
             at = (self._first + number) % len(self._servers)
             try:
-                async with asyncio.timeout(WHOLE_MAX_S):
+                async with asyncio.timeout(CALL_MAX_S):
                     await self._send_bulk(self._servers[at] + _BULK, body)
             except (httpx.HTTPError, TimeoutError, ReporterAway) as error:
-                # Only the last failure counts: another server of the same cluster may take the report.
+                # Only the last failure counts, because another server of the same cluster may accept the report.
                 if number + 1 == len(self._servers):
                     if isinstance(error, ReporterAway):
                         raise
@@ -146,25 +147,25 @@ def _took(content: bytes) -> None:
     try:
         bulk = msgspec.json.decode(content, type=_Bulk)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ReportRefused("what answers there is no Elasticsearch: name its address as uri") from error
+        raise ReportRefused("the server there is not Elasticsearch: set uri to its URL") from error
     # A bulk request answers 200 even if every document was rejected.
     wrong = [done for item in bulk.items for done in item.values() if not 200 <= done.status < 300]
     if bulk.errors or wrong:
         reasons = "; ".join(
             dict.fromkeys(f"{one.status} {one.error.type}: {one.error.reason}"[:300] for one in wrong[:3])
         )
-        why = f"it did not take {len(wrong)} of {len(bulk.items)} documents: {reasons}"
-        # All documents are sent again, also those that were taken: their ids make them replace themselves.
+        why = f"it did not accept {len(wrong)} of {len(bulk.items)} documents: {reasons}"
+        # All documents are sent again, even accepted ones, which replace themselves because of their ids.
         raise ReporterAway(why) if any(one.status in BUSY for one in wrong) else ReportRefused(why)
 
 
 def index_of(pattern: str, report: QueueReport) -> str:
-    """Return the index of a report: the parts of its own time, and names that the server accepts.  A report
-    that is sent again has the same index."""
+    """Return the index of a report: `pattern` with the parts of the report's time, and only characters that the server
+    accepts.  A repeated report has the same index."""
     at = datetime.fromtimestamp(report.at_ms / 1000, UTC)
     named = _PARTS.sub(lambda found: at.strftime(found[0]), pattern).replace("{tenant}", report.tenant)
-    # Elasticsearch rejects upper case and names that begin with `_`, `-` or `+`; those that begin with `.` are for its
-    # own.
+    # Elasticsearch rejects upper case, and names that begin with `_`, `-` or `+`; names that begin with `.` are
+    # reserved for itself.
     return _NOT_TAKEN.sub("_", named.lower()).lstrip("._-+")[:INDEX_MAX_BYTES] or "zuul"
 
 

@@ -1,4 +1,4 @@
-"""Report by mail."""
+"""Send reports by mail."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from headgate.ports.reporter import Reporter, ReporterAway, ReportPutOff, Report
 TIMEOUT_S = 30.0
 RECIPIENTS_MAX = 50
 DELIVERED_MAX = 1_000
-"""Number of mails whose recipients are remembered."""
+"""Limit on the mails whose recipients are remembered."""
 _ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
-"""Accepted addresses: no quoting, no comments, nothing that a mail server could read as more than one address."""
+"""Accepted addresses: without quoting, comments, or anything else that a mail server could read as several
+addresses."""
 
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """Hold which server takes mail, and for whom."""
+    """Hold the mail server, the sender and the permitted recipients."""
 
     host: str
     port: int
@@ -43,15 +44,15 @@ class MailServer:
     user: str = ""
     password: str = field(default="", repr=False)
     allowed: tuple[str, ...] = ()
-    """Addresses, or domains as `@example.org`, that pipelines may name; empty: any."""
+    """Addresses, or domains such as `@example.org`, that pipelines may name; empty: any."""
     authorities: str = ""
-    """File with certificates of trusted authorities; empty: those of the system."""
+    """File with the certificates of trusted authorities; empty: those of the system."""
     helo: str = ""
     """Host name to greet with; empty: this machine's own."""
 
     @classmethod
     def of(cls, options: Mapping[str, str], beside: Path) -> MailServer:
-        """Read the section of the settings; a relative path starts `beside` the settings file."""
+        """Read the section of the settings; relative paths start at `beside`, the directory of the settings file."""
         security = options.get("security") or (
             "starttls" if options.get("use_starttls", "").lower() in _YES else "none"
         )
@@ -75,12 +76,14 @@ _YES = ("true", "yes", "on", "1")
 
 
 class MailReporter:
-    """See `ports.reporter.Reporter`.  A message has an id of its own that is the same whenever it is sent."""
+    """Send reports by mail; see `ports.reporter.Reporter`.  The id of a message is the same however often it is
+    sent."""
 
     def __init__(self, server: MailServer) -> None:
         self._server = server
         self._delivered = OrderedDict[str, frozenset[str]]()
-        """Id of a mail -> those who have it: a report of several mails is sent again as a whole."""
+        """Id of a mail -> recipients who have received it, and must not receive it again when the report is
+        repeated."""
 
     async def tell(self, outgoing: OutboxMessage) -> None:
         """Send the report. Raise ReporterAway, ReportPutOff or ReportRefused."""
@@ -90,24 +93,24 @@ class MailReporter:
             await asyncio.to_thread(self._send, message, lacking)
 
     def message(self, outgoing: OutboxMessage) -> tuple[EmailMessage, tuple[str, ...]]:
-        """Return the mail, and its recipients. Raises ReportRefused."""
+        """Return the mail and its recipients. Raises ReportRefused."""
         report, options = outgoing.report, outgoing.options
         sender, to = options.get("from", "").strip() or self._server.sender, self._recipients(options)
         if not _ADDRESS.fullmatch(parseaddr(sender)[1]):
             raise ReportRefused(f"{sender!r} is not an address to send from")
         message = EmailMessage(policy=SMTP)
         message["Subject"] = title(report, options.get("subject", "").strip())
-        # Only the address: a display name from a pipeline could pose as somebody else.
+        # Only the address, because a display name from a pipeline could impersonate a person.
         message["From"] = parseaddr(sender)[1]
         message["To"] = ", ".join(to)
         message["Date"] = format_datetime(datetime.fromtimestamp(report.at_ms / 1000, UTC))
         host = parseaddr(sender)[1].rpartition("@")[2]
-        # A mail that is sent twice after a lost answer has the same id, by which many servers and readers drop the
-        # second.
+        # A mail that is sent twice after a lost answer has the same id, so many servers and mail readers drop the
+        # second one.
         message["Message-ID"] = f"<{_hexadecimal(outgoing.key or report.id)}@{host}>"
-        # No message has this id; mail readers nevertheless group all reports of a change by it.
+        # No message has this id, but mail readers group all reports of a change by it.
         message["References"] = f"<{_hexadecimal(report.tenant, report.project, _change(report))}@{host}>"
-        # Keeps out-of-office programs from answering (RFC 3834).
+        # Prevents automatic replies, for example out-of-office messages (RFC 3834).
         message["Auto-Submitted"] = "auto-generated"
         message["X-Headgate-Report"] = report.report
         message["X-Headgate-Result"] = report.result or "-"
@@ -115,28 +118,28 @@ class MailReporter:
         body = report.message.strip() or title(report)
         if address and address not in body:
             body = f"{body}\n\n{address}"
-        # The detour removes lone surrogates, which cannot be sent; quoted-printable keeps lines within SMTP's 998
-        # bytes.
+        # Encoding and decoding replaces lone surrogates, which cannot be sent; quoted-printable keeps lines within
+        # SMTP's 998 bytes.
         message.set_content(body.encode("utf-8", "replace").decode() + "\n", cte="quoted-printable")
         return message, to
 
     def _recipients(self, options: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the addresses that a report goes to.  Raise ReportRefused."""
+        """Return the recipients of a report.  Raise ReportRefused."""
         requested = options.get("to", "").strip()
         to = addresses(requested) if requested else self._server.recipients
         if not to:
             raise ReportRefused("it has no recipient: set `to` of the reporter or default_to")
         if len(to) > RECIPIENTS_MAX:
-            raise ReportRefused(f"it is for {len(to)} addresses; {RECIPIENTS_MAX} can be named")
+            raise ReportRefused(f"it has {len(to)} recipients, more than {RECIPIENTS_MAX}")
         for one in to:
             if not _ADDRESS.fullmatch(one):
                 raise ReportRefused(f"{one!r} is not an address to send to")
             domain = f"@{one.rpartition('@')[2]}".lower()
             allowed = {entry.lower() for entry in self._server.allowed}
-            # The operator's own recipients need no permission; a pipeline's do, or any project could send mail to
-            # anybody.
+            # The operator's own recipients need no permission; those of a pipeline do, or any project could send mail
+            # to anybody.
             if requested and allowed and one.lower() not in allowed and domain not in allowed:
-                raise ReportRefused(f"the settings let no pipeline send to {one}")
+                raise ReportRefused(f"the settings do not allow pipelines to send to {one}")
         return to
 
     def _send(self, message: EmailMessage, to: Sequence[str]) -> None:
@@ -147,9 +150,10 @@ class MailReporter:
                     connection.starttls(context=_believing(server.authorities))
                 if server.user:
                     connection.login(server.user, server.password)
-                # A server may accept some recipients and refuse others, which is no exception.
+                # If a server accepts only some recipients, smtplib returns the others and raises nothing.
                 refused = connection.send_message(message, to_addrs=list(to))
-                self._note(message["Message-ID"], set(to) - refused.keys())  # Already here: the goodbye may fail.
+                # Noted inside the block, because closing the connection may fail after the delivery.
+                self._note(message["Message-ID"], set(to) - refused.keys())
         except smtplib.SMTPRecipientsRefused as error:
             self._raise_for(error.recipients)
         except smtplib.SMTPSenderRefused as error:
@@ -157,14 +161,14 @@ class MailReporter:
         except smtplib.SMTPDataError as error:
             raise self._by_code(error.smtp_code, _text_of(error.smtp_error)) from error
         except (smtplib.SMTPException, OSError, ValueError) as error:
-            # Anything else concerns the server, for example its login or its certificate; so all reports wait.
+            # All other errors concern the server, for example its login or its certificate, so all reports wait.
             raise ReporterAway(f"{server.host}:{server.port}: {_text_of(error)}") from error
         else:
             if refused:
                 self._raise_for(refused)
 
     def _note(self, id: str, recipients: Set[str]) -> None:
-        """Remember who has a mail, so that they do not receive it again with the others."""
+        """Remember who has received a mail, so that they do not receive it again together with the others."""
         self._delivered[id] = self._delivered.pop(id, frozenset()) | recipients
         while len(self._delivered) > DELIVERED_MAX:
             self._delivered.popitem(last=False)
@@ -177,7 +181,7 @@ class MailReporter:
         return smtplib.SMTP(server.host, server.port, name, timeout=TIMEOUT_S)
 
     def _raise_for(self, refused: Mapping[str, tuple[int, bytes]]) -> None:
-        """Report failed recipients: raise ReportPutOff if all of them may be tried again, else ReportRefused."""
+        """Report failed recipients: raise ReportPutOff if all of them may be tried again, otherwise ReportRefused."""
         failures = "; ".join(f"{one}: {code} {_text_of(text)}" for one, (code, text) in sorted(refused.items()))
         if all(400 <= code < 500 for code, _ in refused.values()):
             raise ReportPutOff(failures)
@@ -188,7 +192,7 @@ class MailReporter:
 
 
 def addresses(text: str) -> tuple[str, ...]:
-    """Split a list with commas or blanks, each address once."""
+    """Split a list at commas, semicolons and spaces; return each address once."""
     return tuple(dict.fromkeys(one for one in re.split(r"[\s,;]+", text.strip()) if one))
 
 
@@ -202,7 +206,7 @@ def _text_of(error: object) -> str:
 
 
 def _change(report: QueueReport) -> str:
-    """Name a change the same way over all its patchsets."""
+    """Return a name of a change that is the same for all its patchsets."""
     return f"{report.branch}/{report.change.partition(',')[0]}" if not report.ref else report.ref
 
 

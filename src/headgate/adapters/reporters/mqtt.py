@@ -1,7 +1,7 @@
-"""Report as messages of MQTT, to all subscribers at the broker.
+"""Send reports as MQTT messages to all subscribers of a broker.
 
-The message is JSON with the members that the reference's has, as far as a report knows them.  Each report has a
-connection of its own, which is over when the broker has taken it: nothing is kept open for pipelines that are silent.
+A message is JSON with the members that Zuul's messages have, as far as a report knows them.  Each report opens a new
+connection and closes it once the broker has accepted it, so no connection stays open for silent pipelines.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ TIMEOUT_S = 30.0
 MISSING = "it needs the library aiomqtt: pip install 'headgate[mqtt]'"
 _NAME = re.compile(r"\{([a-z]+)\}")
 _NOT_TAKEN = re.compile("[+#\\x00-\\x1f\\x7f-\\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
-"""Characters of subscription patterns, and those at which brokers disconnect."""
+"""Characters of subscription patterns, and characters that make brokers disconnect."""
 
 
 class MqttUnusable(UserError):
-    """Report that the section of the settings cannot be used, and why."""
+    """Report that the section of the settings is unusable; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Broker:
 
 
 def _tls(options: Mapping[str, str], directory: Path) -> ssl.SSLContext | None:
-    """Return None if the section has no options about certificates."""
+    """Return the TLS context; None if the section has no options about certificates. Raise MqttUnusable."""
     places = {
         name: directory / Path(options[name]).expanduser()
         for name in ("ca_certs", "certfile", "keyfile")
@@ -81,10 +81,11 @@ def _tls(options: Mapping[str, str], directory: Path) -> ssl.SSLContext | None:
 
 
 class MqttReporter:
-    """See `ports.reporter.Reporter`.  A message has the same `id` however often it is sent."""
+    """Send reports to a broker; see `ports.reporter.Reporter`.  A message has the same `id` however often it is
+    sent."""
 
     def __init__(self, broker: Broker) -> None:
-        """Import the library. Raise MqttUnusable."""
+        """Take the broker, and import the library. Raise MqttUnusable."""
         try:
             import aiomqtt
         except ImportError as error:
@@ -97,14 +98,14 @@ class MqttReporter:
         topic = topic_of(options.get("topic") or TOPIC, outgoing.report)
         qos = int(options.get("qos") or 0)
         if not topic or qos > 2:
-            raise ReportRefused(f"nobody can be told at the topic {topic!r} with quality of service {qos}")
+            raise ReportRefused(f"the topic {topic!r} or the quality of service {qos} is not valid")
         body = msgspec.json.encode(message(outgoing))
         client = library.Client(
             broker.host,
             broker.port,
             username=broker.user or None,
             password=broker.password or None,
-            # A broker ends the session of a client when another one connects with its identifier.
+            # Unique, because a broker ends the session of a client when another one connects with the same identifier.
             identifier=f"headgate-{fresh()}",
             timeout=TIMEOUT_S,
             keepalive=broker.keepalive_s,
@@ -119,7 +120,7 @@ class MqttReporter:
 
 
 def topic_of(pattern: str, report: QueueReport) -> str:
-    """Return the topic; what is not a name in braces stays as it is written."""
+    """Return the topic: `pattern` with the values of the names in braces; unknown names stay unchanged."""
     change, _, patchset = report.change.partition(",")
     values = {
         "tenant": report.tenant,
@@ -133,7 +134,7 @@ def topic_of(pattern: str, report: QueueReport) -> str:
     topic = _NAME.sub(lambda found: values.get(found[1], found[0]), pattern)
     topic = _NOT_TAKEN.sub("_", topic)
     topic = f"_{topic[1:]}" if topic.startswith("$") else topic  # such topics belong to the broker
-    # A cut within a character would not be UTF-8, at which brokers disconnect.
+    # A character that is cut in two would be invalid UTF-8, which makes brokers disconnect.
     return topic.encode()[:TOPIC_MAX_BYTES].decode(errors="ignore")
 
 

@@ -1,7 +1,7 @@
-"""Report as calls of a webhook: signed JSON.
+"""Send reports as calls of a webhook, with signed JSON.
 
-The address is the operator's alone.  No redirection is followed, so that nobody else, not even the server, chooses
-what this machine talks to; and nothing of the environment (proxies, `.netrc`) is added.
+Only the operator chooses the URL.  No redirection is followed, so that not even the server can choose which machine
+Headgate connects to, and nothing from the environment (proxies, `.netrc`) is used.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from headgate.map.outbox import OutboxMessage
 from headgate.ports.reporter import Reporter, ReporterAway, ReportRefused
 
 TIMEOUT_S = 20.0
-WHOLE_MAX_S = 120.0
-"""Time limit for a request and its whole answer, however slowly that arrives."""
+CALL_MAX_S = 120.0
+"""Time limit for a request and its complete answer, however slowly that arrives."""
 ANSWER_MAX_BYTES = 2_000
-"""Length of an answer's beginning that is read."""
+"""Number of bytes of an answer that are read."""
 WAIT_MAX_S = 3_600.0
 PATIENCE = frozenset({408, 425, 429})
-"""Answers with a status of 4xx after which another attempt may succeed."""
+"""Status codes 4xx after which another attempt may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """Hold the address to call."""
+    """Hold the URL to call."""
 
     url: str
     secret: str = field(default="", repr=False)
-    """Key that signs the calls; empty: they are not signed."""
+    """Key that signs the calls; empty: calls are not signed."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Webhook:
@@ -45,21 +45,20 @@ class Webhook:
 
 
 def signature(secret: str, at_s: int, body: bytes) -> str:
-    """Return the header `X-Headgate-Signature`: a signature of the time and the body, so that neither can be
-    replaced."""
+    """Return the header `X-Headgate-Signature`: a signature of time and body, so that neither can be replaced."""
     return "sha256=" + hmac.new(secret.encode(), str(at_s).encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
 class WebhookReporter:
-    """See `ports.reporter.Reporter`.  A call has the same id however often it is made."""
+    """Call the webhook; see `ports.reporter.Reporter`.  A report has the same id however often it is sent."""
 
     def __init__(self, client: httpx.AsyncClient, hook: Webhook, now_s: Callable[[], float] = time.time) -> None:
-        """Use a `client` as `webhook_client` makes it."""
+        """Take a `client` from `webhook_client`."""
         self._client, self._hook, self._now_s = client, hook, now_s
 
     async def tell(self, outgoing: OutboxMessage) -> None:
         """Send the report. Raise ReporterAway, ReportPutOff or ReportRefused."""
-        # The time differs with each attempt, so a receiver can reject old calls and still accept a late repetition.
+        # Each attempt has the current time, so a receiver can reject old calls and still accept a late repetition.
         body, at_s = outgoing.report.document(), int(self._now_s())
         headers = {
             "Content-Type": "application/json",
@@ -72,10 +71,10 @@ class WebhookReporter:
             headers["X-Headgate-Signature"] = signature(self._hook.secret, at_s, body)
         try:
             async with (
-                asyncio.timeout(WHOLE_MAX_S),
+                asyncio.timeout(CALL_MAX_S),
                 self._client.stream("POST", self._hook.url, content=body, headers=headers) as answer,
             ):
-                # Without reading the body, which nothing needs.
+                # The body of a successful answer is not read, because nothing needs it.
                 if answer.is_success:
                     return
                 text = await beginning(answer)
@@ -87,9 +86,9 @@ class WebhookReporter:
 def judged(answer: httpx.Response, text: str) -> None:
     """Raise ReporterAway or ReportRefused for an error answer, with its text."""
     why = f"it answered {answer.status_code}{f': {text}' if text else ''}"
-    # Refused rather than retried: only the operator can mend it, and other reports would wait behind this one.
+    # Refused, not retried: only the operator can correct the URL, and other reports would wait behind this one.
     if answer.is_redirect:
-        raise ReportRefused(f"{why}; redirections are not followed: name the address itself in the settings")
+        raise ReportRefused(f"{why}; redirections are not followed: set the final URL in the settings")
     if answer.status_code in PATIENCE or answer.status_code >= 500:
         wait = answer.headers.get("retry-after", "")
         raise ReporterAway(why, min(float(wait), WAIT_MAX_S) if wait.isascii() and wait.isdecimal() else 0.0)
@@ -97,9 +96,9 @@ def judged(answer: httpx.Response, text: str) -> None:
 
 
 async def beginning(answer: httpx.Response) -> str:
-    """Return the beginning of an answer's body, in one line."""
+    """Return the beginning of an answer's body as one line."""
     found = b""
-    # Raw: a compressed answer is not unpacked, to whatever size it may grow.
+    # Raw, because a compressed answer could grow to any size when it is decompressed.
     async for chunk in answer.aiter_raw():
         found += chunk[:ANSWER_MAX_BYTES]
         if len(found) >= ANSWER_MAX_BYTES:
@@ -108,8 +107,8 @@ async def beginning(answer: httpx.Response) -> str:
 
 
 def webhook_client(tls: ssl.SSLContext | None = None) -> httpx.AsyncClient:
-    """Return a client that calls only the given address. `tls` says which certificates it trusts; by default, the
-    system's."""
+    """Return a client that calls only the given URL. `tls`: context with the certificates that it trusts; by default,
+    the system's."""
     return httpx.AsyncClient(
         timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, verify=tls if tls is not None else True
     )

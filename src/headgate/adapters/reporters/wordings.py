@@ -1,4 +1,4 @@
-"""Write reports for people, in one line and in a few."""
+"""Write reports for people: as a title of one line, and as a summary of a few lines."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from headgate.base.texts import line, visible
 from headgate.map.outbox import BuildTold, QueueReport
 
 TITLE_MAX = 200
-"""Length of a title in characters."""
+"""Limit on the characters of a title."""
 SHOWN_MAX = 10
-"""Most builds that a summary names."""
+"""Limit on the builds that a summary names."""
 _NAME = re.compile(r"\{([a-z_.]+)\}")
 WORDS = {
     "success": "passed",
@@ -23,17 +23,17 @@ WORDS = {
     "no-jobs": "has no jobs",
     "disabled": "ended in a disabled pipeline",
     "dequeue": "left the queue",
-    "refused": "does not come in",
-    "settled": "is not kept out any more",
+    "refused": "was not enqueued",
+    "settled": "is no longer refused",
     "waits": "waits",
     "alarm": "needs your attention",
     "landed": "has landed",
 }
-"""Kind of report -> outcome for the change."""
+"""Kind of report -> words for the outcome of the change."""
 
 
 def title(report: QueueReport, pattern: str = "") -> str:
-    """Return one line; `pattern` as a pipeline writes it, with names of members in braces."""
+    """Return a title of one line. `pattern`: title that the pipeline sets, with names of members in braces."""
     text = _NAME.sub(lambda found: _named(found, report), pattern) if pattern else _usual(report)
     return line(text.replace("\r", " ").replace("\n", " ").strip(), TITLE_MAX)
 
@@ -46,7 +46,7 @@ def _usual(report: QueueReport) -> str:
 
 
 def _named(found: re.Match[str], report: QueueReport) -> str:
-    """Return the value of a name; what is not a name stays as it is written."""
+    """Return the value of a name; unknown names stay unchanged."""
     values = {
         "change": report.change,
         "change.subject": report.subject,
@@ -66,14 +66,14 @@ def _named(found: re.Match[str], report: QueueReport) -> str:
 
 
 def page(report: QueueReport) -> str:
-    """Return the URL of the buildset's page; empty if it has none."""
+    """Return the URL of the buildset's page; without a page, that of the change."""
     if not (report.root and report.buildset):
         return report.url
     return f"{report.root}/t/{quote(report.tenant, safe='')}/buildset/{report.buildset}"
 
 
 def summary(report: QueueReport) -> str:
-    """Return a few lines: the outcome, the failed jobs, and where to look."""
+    """Return a few lines: the failed jobs, or the reason if there are none, and the URL of the page."""
     bad = [build for build in report.builds if build.result not in ("", "SUCCESS", "SKIPPED") and build.voting]
     lines = [_of_build(build) for build in bad[:SHOWN_MAX]]
     if len(bad) > SHOWN_MAX:

@@ -1,9 +1,9 @@
-"""Answer how reliable jobs are: their health, what resets cost, and how flaky jobs are over time.
+"""Compute how reliable jobs are: their health, the cost of resets, and the flakiness of jobs over time.
 
-Health and costs look at the latest rows alone, so that an answer does not take longer as the history grows.
+Health and costs use only the latest rows, so that an answer does not take longer as the history grows.
 
-For flakiness over time, the database reads a limited number of the tenant's buildsets by their index, the latest of the
-requested time, and the builds of these alone: a question about the rarest job takes as long as one about all jobs.
+For flakiness over time, the database uses an index to read a limited number of the tenant's buildsets, the latest in
+the requested time, and only their builds: a query about the rarest job takes as long as one about all jobs.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ Row = Mapping[str, Any]  # columns are of several types
 Query = sa.Select[Any]  # rows of several shapes
 
 OWN_FAILURES = ("FAILURE", "POST_FAILURE", "TIMED_OUT", "RETRY_LIMIT", "DISK_FULL")
-"""Results that a job causes itself, and that another run may not have."""
+"""Results that a job causes itself, and that may not occur in another run."""
 _TOOK_MS = sa.case((sa.and_(BUILDS.c.start_ms > 0, BUILDS.c.end_ms > 0), BUILDS.c.end_ms - BUILDS.c.start_ms), else_=0)
 JOB_NAME = sa.func.coalesce(BUILDS.c.job_name, "")
-"""Job name as an expression that no index matches: the index on names leads to builds of all tenants and times."""
+"""Job name as an expression that no index matches. With the index on names, the database would read builds of all
+tenants and times."""
 COUNTS = ("builds", "failed", "trees", "flaky", "retried")
 _PARTS: Mapping[str, sa.ColumnElement[str]] = {
     **{name: BUILDSETS.c[name] for name in ("project", "branch", "pipeline")},
@@ -39,13 +40,14 @@ _PARTS: Mapping[str, sa.ColumnElement[str]] = {
 
 
 def job_health(chosen: Query) -> Query:
-    """Summarise jobs. `chosen` are the builds to look at, joined with their buildsets, the latest first."""
+    """Return the query for the health of jobs. `chosen`: the builds to use, joined with their buildsets, latest
+    first."""
     lost = sa.or_(BUILDS.c.final.is_(False), BUILDSETS.c.final.is_(False))
     named = (BUILDS.c.job_name, BUILDS.c.result, BUILDS.c.end_ms, BUILDSETS.c.project, BUILDSETS.c.tree)
     rows = chosen.with_only_columns(*named, _TOOK_MS.label("took_ms"), lost.label("lost")).limit(LOOKED_AT_MAX)
     one = rows.subquery().c
     bad, good = one.result.in_(OWN_FAILURES), one.result == "SUCCESS"
-    # Rows from before there were trees; their builds count, but say nothing about flakiness.
+    # Old rows have no tree; their builds are counted, but say nothing about flakiness.
     known = sa.func.coalesce(one.tree, "")
     trees = (
         sa.select(
@@ -89,7 +91,7 @@ def health_of(row: Row) -> JobHealth:
 
 
 def reset_costs(chosen: Query) -> Query:
-    """Summarise resets. `chosen` are the buildsets to look at, the latest first."""
+    """Return the query for the cost of resets. `chosen`: the buildsets to use, latest first."""
     named = (BUILDSETS.c.uuid, BUILDSETS.c.project, BUILDSETS.c.pipeline, BUILDSETS.c.final)
     one = chosen.with_only_columns(*named).limit(LOOKED_AT_MAX).subquery()
     given_up = one.c.final.is_(False)
@@ -98,7 +100,7 @@ def reset_costs(chosen: Query) -> Query:
         sa.select(
             one.c.project,
             one.c.pipeline,
-            # Distinct, since the join repeats a buildset for each of its builds.
+            # Distinct, because the join repeats a buildset for each of its builds.
             sa.func.count(sa.distinct(one.c.uuid)).label("buildsets"),
             sa.func.count(sa.distinct(sa.case((given_up, one.c.uuid)))).label("resets"),
             _count(sa.and_(given_up, BUILDS.c.start_ms > 0)).label("builds_lost"),
@@ -125,12 +127,12 @@ def _seconds(row: Row) -> dict[str, float]:
 
 
 def _plain(value: object) -> object:
-    """Convert a decimal to an integer: sums are decimals where the database has those."""
+    """Convert a decimal to an integer: in some databases, sums are decimals."""
     return int(value) if isinstance(value, Decimal) else value
 
 
 class SqlFlakiness(ABC):
-    """Answer how flaky jobs are, for a history that selects builds and asks the database."""
+    """Compute how flaky jobs are; the subclass selects builds and runs queries."""
 
     @abstractmethod
     async def _rows(self, query: Query) -> list[Row]:
@@ -142,7 +144,7 @@ class SqlFlakiness(ABC):
         `job_name`."""
 
     async def flakiness(self, tenant: str, question: HistoryQuery, job: str, span: Span) -> Flakiness:
-        """See `ports.history.HistoryReader`."""
+        """Return the flakiness of a job over time; see `ports.history.HistoryReader.flakiness`."""
         from_ms = complete_from_ms(await self._rows(beyond(tenant, span)), span)
         chosen = self._builds_of(tenant, question, JOB_NAME)
         if job:
@@ -151,25 +153,25 @@ class SqlFlakiness(ABC):
 
 
 def beyond(tenant: str, span: Span) -> Query:
-    """Return the query for the end time of the latest buildset above the limit."""
+    """Return the query for the end time of the latest buildset beyond the limit LOOKED_AT_MAX."""
     ended = BUILDSETS.c.ended_ms
     query = sa.select(ended).where(BUILDSETS.c.tenant == tenant, ended >= span.since_ms, ended < span.until_ms)
-    # The first buildset beyond the limit: the answer counts from the next millisecond, so that no moment counts in
-    # part.
+    # The answer starts in the millisecond after the first buildset beyond the limit, so that it never includes only a
+    # part of the buildsets of one moment.
     return query.order_by(ended.desc()).offset(LOOKED_AT_MAX).limit(1)
 
 
 def complete_from_ms(rows: Sequence[Row], span: Span) -> int:
-    """Return the time since which all buildsets are included; `rows` are those of `beyond`."""
+    """Return the time from which all buildsets are included; `rows`: the result of `beyond`."""
     return int(rows[0]["ended_ms"]) + 1 if rows else span.since_ms
 
 
 def slots(chosen: Query, span: Span, from_ms: int) -> Query:
-    """Sum up each slot and part. `chosen` are the builds, joined with their buildsets."""
+    """Return the query for the sums of each slot and part. `chosen`: the builds, joined with their buildsets."""
     ended = BUILDSETS.c.ended_ms
     slot = (ended - span.since_ms) // span.slot_ms
     part = sa.func.coalesce(_PARTS[span.part], "") if span.part else sa.literal("")
-    # The question's own limit is about rows of a list; it would cut the sums.
+    # The limit in the question applies to lists of rows; here, it would truncate the sums.
     rows = chosen.where(ended >= from_ms, ended < span.until_ms).limit(None).offset(None)
     named = (
         BUILDS.c.result,
@@ -180,8 +182,8 @@ def slots(chosen: Query, span: Span, from_ms: int) -> Query:
     )
     one = rows.with_only_columns(*named, part.label("part"), slot.label("slot")).cte("one").c
     bad, good = one.result.in_(OWN_FAILURES), one.result == "SUCCESS"
-    # Two kinds of counts in one result: builds belong to the slot in which they ended, a tree to the slot of its first
-    # build. Each half of the union leaves the columns of the other at zero.
+    # The result has two kinds of counts: builds belong to the slot in which they ended, and a tree to the slot of its
+    # first build. Each half of the union has zeros in the columns of the other.
     nothing = sa.literal_column("0", sa.Integer)
     ended_here = sa.select(
         one.slot,
@@ -196,7 +198,7 @@ def slots(chosen: Query, span: Span, from_ms: int) -> Query:
         sa.select(
             one.part,
             sa.func.min(one.slot).label("slot"),
-            # A job is flaky on a tree if it fails and passes later: nothing was changed in between.
+            # A job is flaky on a tree if it fails and later passes, because nothing was changed in between.
             sa.func.min(sa.case((bad, one.end_ms))).label("first_bad"),
             sa.func.max(sa.case((good, one.end_ms))).label("last_good"),
         )
@@ -215,7 +217,7 @@ def slots(chosen: Query, span: Span, from_ms: int) -> Query:
 
 
 def summary(job: str, span: Span, from_ms: int, rows: Iterable[Row]) -> Flakiness:
-    """Return the answer; `rows` are those of `slots`. Parts beyond the largest ones are combined into one."""
+    """Return the answer; `rows`: the result of `slots`. All parts except the largest ones are combined into one."""
     builds: Counter[str] = Counter()
     found: dict[tuple[int, str], Counter[str]] = {}
     for row in rows:
@@ -223,7 +225,7 @@ def summary(job: str, span: Span, from_ms: int, rows: Iterable[Row]) -> Flakines
         if counts.total():
             found[int(row["slot"]), row["part"]] = counts
             builds[row["part"]] += counts["builds"]
-    # The name decides between equals, so that the same question gets the same answer.
+    # The name decides between equals, so that repeated queries return the same answer.
     largest = set(sorted(builds, key=lambda part: (-builds[part], part))[:PARTS_MAX])
     summed: dict[tuple[int, str | None], Counter[str]] = {}
     for (slot, part), counts in found.items():
@@ -247,5 +249,5 @@ def summary(job: str, span: Span, from_ms: int, rows: Iterable[Row]) -> Flakines
 
 
 def slot_text(at_ms: int) -> str:
-    """Return a time in UTC as `YYYY-MM-DDTHH:MM:SS`, also the first of 1970."""
+    """Return a time in UTC as `YYYY-MM-DDTHH:MM:SS`; unlike `time_text`, also for 0."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,4 +1,4 @@
-"""Keep ended buildsets and builds for people to look up: in SQLite, or any database that SQLAlchemy supports."""
+"""Store the history of buildsets and builds: in SQLite, or any database that SQLAlchemy supports."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ _BOTH = BUILDS.join(BUILDSETS, BUILDS.c.buildset == BUILDSETS.c.uuid)
 
 CONNECT_S = 10
 _BRINGING_UP = 0x68676869
-"""Number of the advisory lock in PostgreSQL."""
+"""Number of the advisory lock in PostgreSQL for the creation and migration of tables."""
 
 
 FORGOTTEN_AT_ONCE = 500
-"""Buildsets that one transaction deletes."""
+"""Number of buildsets that one transaction deletes."""
 
 
 class HistoryError(Exception):
-    """Report that the database cannot be used; the text says which and what to do."""
+    """Report that the database is unusable; the text names it and says what to do."""
 
 
 class SqlHistory(SqlFlakiness, SqlThroughput):
-    """Record and query the history in one thread. Raise HistoryError if the database is not one of ours; wait for
-    a server that rejects the connection."""
+    """Record and query the history, in one thread. Raise HistoryError if the database is unusable; wait for a server
+    that rejects the connection."""
 
     def __init__(self, dburi: str) -> None:
         self._thread, self._opened = ThreadPoolExecutor(1, thread_name_prefix="history"), False
@@ -72,22 +72,22 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
             if url.drivername.startswith("sqlite") and url.database:
                 Path(url.database).parent.mkdir(parents=True, exist_ok=True)
                 if ":memory:" not in url.database and not url.database.startswith("file:"):
-                    # Before SQLite makes it with the usual rights: it has the names and addresses of people.
+                    # Created before SQLite would create it with default permissions: it contains personal data.
                     private_file(Path(url.database))
             if url.get_backend_name() == "postgresql":
                 url = url.update_query_dict({"connect_timeout": str(CONNECT_S), **url.query})
-            # One connection, since there is one thread, and PRAGMAs hold for one connection only.
+            # A single connection suffices for one thread, and is needed because PRAGMAs apply to one connection only.
             self._engine, self._reads = sa.create_engine(url, poolclass=sa.StaticPool), BoundedReads()
             self._thread.submit(self._open).result()
         except (sa.exc.SQLAlchemyError, OSError, ImportError, TooNew) as error:
             reason = str(getattr(error, "orig", None) or error)
-            # The server may be starting, so `_do` opens it later; with SQLite, this is a damaged or unreadable file.
+            # The server may be starting, so `_do` opens it later; for SQLite, the file is damaged or unreadable.
             if isinstance(error, sa.exc.OperationalError) and not dburi.startswith("sqlite"):
                 log.error("the history database %s is unavailable; waiting for it: %s", shown, reason)
                 return
             self._thread.shutdown()
-            mend = "" if isinstance(error, TooNew) else "; mend it, or move it away to begin a new history"
-            raise HistoryError(f"[database] dburi {shown}: cannot be used: {reason}{mend}") from error
+            hint = "" if isinstance(error, TooNew) else "; repair it, or move it away to begin a new history"
+            raise HistoryError(f"[database] dburi {shown}: cannot be used: {reason}{hint}") from error
 
     def _open(self) -> None:
         with self._engine.begin() as connection:
@@ -97,12 +97,12 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
                     raise sa.exc.DatabaseError("quick_check", None, OSError(f"the file is damaged ({status})"))
                 connection.exec_driver_sql("PRAGMA case_sensitive_like = ON")
                 self._reads.watch(connection)
-                # Python's driver begins no transaction before DDL: each statement would be final at once, beside those
-                # of another process.
+                # Python's driver begins no transaction before DDL: without this, each statement would commit at once,
+                # mixed with those of another process.
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             elif connection.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_BRINGING_UP)))
-            bring_up(connection)  # one process at a time, since several may start at once
+            bring_up(connection)  # under a lock, because several processes may start at once
         self._opened = True
 
     async def record(self, finished: Finished) -> None:
@@ -128,7 +128,7 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
         return [_build(row, others.get(row["set_uuid"], ())) for row in rows]
 
     async def _others(self, rows: Sequence[Row]) -> dict[str, tuple[history.PastRef, ...]]:
-        """Return, by buildset, the other changes of circles that were tested as one."""
+        """Return buildset -> the other changes of its circular dependency, which were tested together."""
         uuids = {row["set_uuid"] for row in rows}
         query = sa.select(REFS).where(REFS.c.buildset.in_(uuids)).order_by(REFS.c.buildset, REFS.c.number)
         found: dict[str, tuple[history.PastRef, ...]] = {}
@@ -213,11 +213,11 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
         return [int(row["took"]) for row in rows]
 
     async def forget(self, before_ms: int, *, dry: bool = False) -> int:
-        """See `ports.history.HistoryKeeper`."""
+        """Delete old buildsets, or only count them; see `ports.history.HistoryKeeper`."""
         if dry:
             return await self._do(lambda connection: count_old(connection, before_ms))
         found = 0
-        # A transaction for each portion, so that other questions are answered in between.
+        # One transaction for each portion, so that other queries get a turn in between.
         while some := await self._do(lambda connection: forget_old(connection, before_ms, FORGOTTEN_AT_ONCE)):
             found += some
         return found
@@ -230,7 +230,7 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
         return await self._do(lambda connection: self._reads.rows(connection, query))
 
     async def _do(self, work: Callable[[sa.Connection], T]) -> T:
-        """Do the work in a transaction, once more if the connection was lost.  Raise HistoryUnavailable,
+        """Do the work in a transaction, and do it again if the connection was lost.  Raise HistoryUnavailable,
         HistoryRefused."""
 
         def inside() -> T:
@@ -265,8 +265,8 @@ def _selected(
     question: history.HistoryQuery,
     columns: Mapping[str, sa.ColumnElement[Any]],  # columns are of several types
 ) -> sa.Select[Any]:  # rows of several shapes
-    """Return the query, limited to the tenant's rows that the question selects. A name that rows of this kind lack has
-    no effect."""
+    """Return the query, limited to the tenant's rows that the question selects. Names that this kind of rows does not
+    have are ignored."""
     query = query.where(BUILDSETS.c.tenant == tenant)
     of_ref = {name: values for name, values in question.equal.items() if name in _OF_REF}
     if of_ref:
@@ -288,7 +288,7 @@ def _same(table: sa.Table, wanted: Mapping[str, Sequence[str | bool]]) -> sa.Col
 
 
 def _is(column: sa.ColumnElement[Any], name: str, values: Sequence[str | bool]) -> sa.ColumnElement[bool]:
-    """Return the condition that a column has one of the values; for a name in WILD, `*` matches any text."""
+    """Return the condition that a column has one of the values; for a name in WILD, `*` matches any string."""
     texts = [storable(value) for value in values]
     loose = [text for text in texts if name in history.WILD and isinstance(text, str) and "*" in text]
     exact = [text for text in texts if text not in loose]
@@ -303,7 +303,7 @@ def _pattern(text: str) -> str:
 
 
 def _in_circle(wanted: Mapping[str, Sequence[str | bool]]) -> sa.ColumnElement[bool]:
-    """Return the condition that one of the further changes of a buildset's circle is selected."""
+    """Return the condition that one of the other changes of a buildset's circular dependency is selected."""
     return sa.exists().where(REFS.c.buildset == BUILDSETS.c.uuid, _same(REFS, wanted))
 
 
@@ -357,7 +357,7 @@ def _course(row: Row) -> history.PastCourse:
 
 
 def _known(value: object, form: type[tuple[T, ...]]) -> tuple[T, ...]:
-    """Return the value of a column as `form`; it is empty in rows that are older than the column."""
+    """Return the value of a column as `form`; an empty tuple for rows that are older than the column."""
     return msgspec.convert(value, form) if value else ()
 
 

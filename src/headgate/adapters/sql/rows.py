@@ -1,4 +1,4 @@
-"""Write finished buildsets and builds as rows of the history, delete old rows, and read with a time limit."""
+"""Write buildsets and builds as rows of the history, delete old rows, and read with a time limit."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from headgate.map.records import Finished, FinishedBuild, HandAction
 from headgate.ports.history import HistoryUnavailable
 
 READ_MAX_S = 30.0
-"""Time limit of one question."""
+"""Time limit of one query."""
 PROGRESS_STEPS = 100_000
-"""Steps of SQLite between two checks of the time limit."""
+"""Number of SQLite's steps between two checks of the time limit."""
 NEVER = float("inf")
 
 
 def write(connection: sa.Connection, finished: Finished) -> None:
-    """Write a finished buildset. For one that continues, never replace known values by fewer."""
+    """Write a buildset. A report of a buildset that still runs never replaces a complete row."""
     same = BUILDSETS.c.uuid == finished.buildset
     known = connection.execute(sa.select(BUILDSETS.c.number).where(same)).first()
-    # A report without a result is of a buildset that continues, and may come late, after the one with the result.
+    # A report without a result belongs to a buildset that still runs. It may arrive late, after the one with the
+    # result.
     if known is None or finished.result:
-        # Delete and insert, since databases have different statements for replacing a row. A repeated report keeps its
+        # Delete and insert, because databases have different statements to replace a row. A repeated report retains its
         # number.
         connection.execute(sa.delete(BUILDSETS).where(same))
         number = known.number if known is not None else None
@@ -80,7 +81,7 @@ def _ref_row(change: Change) -> dict[str, str | None]:
 
 
 def _write_build(connection: sa.Connection, buildset: str, build: FinishedBuild) -> None:
-    """Write a build, and keep its begin and end times if a later report lacks them."""
+    """Write a build; retain its known start and end times if a later report lacks them."""
     same = BUILDS.c.uuid == build.uuid
     known = connection.execute(sa.select(BUILDS.c.start_ms, BUILDS.c.end_ms, BUILDS.c.number).where(same)).first()
     if known is not None and not build.start_ms:
@@ -102,7 +103,7 @@ def _write_build(connection: sa.Connection, buildset: str, build: FinishedBuild)
 
 
 def keep(connection: sa.Connection, action: HandAction) -> None:
-    """Write a person's action, and keep a known outcome."""
+    """Write a manual action; retain a known outcome."""
     same = HAND_ACTIONS.c.id == action.id
     known = connection.execute(sa.select(HAND_ACTIONS.c.outcome).where(same)).scalar()
     row = msgspec.to_builtins(action) | {"tenant": action.tenant, "outcome": action.outcome or known or ""}
@@ -117,7 +118,7 @@ def count_old(connection: sa.Connection, before_ms: int) -> int:
 
 
 def forget_old(connection: sa.Connection, before_ms: int, most: int) -> int:
-    """Delete at most this many buildsets that ended before this time, with their builds, and older manual actions.
+    """Delete at most `most` buildsets that ended before this time, with their builds, and all older manual actions.
     Return the number of buildsets."""
     found = sa.select(BUILDSETS.c.uuid).where(*_old(before_ms)).order_by(BUILDSETS.c.ended_ms).limit(most)
     uuids = list(connection.execute(found).scalars())
@@ -128,14 +129,14 @@ def forget_old(connection: sa.Connection, before_ms: int, most: int) -> int:
 
 
 def _old(before_ms: int) -> tuple[sa.ColumnElement[bool], ...]:
-    """Select old buildsets. The latest of all stays, since the next one gets the number after it. So does one without a
-    result, which is still running."""
+    """Return the conditions that select old buildsets. The latest of all stays, because the next one gets the number
+    after it, and so does one without a result, because it still runs."""
     latest = sa.select(sa.func.max(BUILDSETS.c.number)).scalar_subquery()
     last_build = sa.select(sa.func.max(BUILDS.c.number)).scalar_subquery()
     of_it = sa.select(BUILDS.c.buildset).where(BUILDS.c.number == last_build)
     return (
         BUILDSETS.c.ended_ms < before_ms,
-        # A running buildset has NULL, for which this comparison is not true either.
+        # A running buildset has NULL, so this comparison excludes it, too.
         BUILDSETS.c.result != "",
         BUILDSETS.c.number != latest,
         BUILDSETS.c.uuid.not_in(of_it),
@@ -143,29 +144,29 @@ def _old(before_ms: int) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 class BoundedReads:
-    """Ask one question at a time; concurrent writes are never cut off."""
+    """Run one query at a time with a time limit, which does not apply to writes."""
 
     def __init__(self) -> None:
         self._until_s = NEVER
 
     def watch(self, connection: sa.Connection) -> None:
-        """Make a new connection to SQLite check the time limit; servers have limits of their own."""
+        """Make a new connection to SQLite check the time limit; database servers have their own limits."""
         driver: Any = connection.connection.driver_connection
-        # SQLite ends the statement with "interrupted" once the handler returns True; it has no time limit of its own.
+        # SQLite has no time limit of its own, but ends the statement with "interrupted" once the handler returns True.
         driver.set_progress_handler(lambda: time.monotonic() > self._until_s, PROGRESS_STEPS)
 
     def rows(self, connection: sa.Connection, query: sa.Select[Any]) -> list[Mapping[str, Any]]:  # of several shapes
-        """Return the rows. Raise HistoryUnavailable for a question that takes too long."""
+        """Return the rows of a query. Raise HistoryUnavailable if it takes too long."""
         self._until_s = time.monotonic() + READ_MAX_S
         if connection.dialect.name == "postgresql":
-            # LOCAL: for this transaction, so that writes have no limit.
+            # LOCAL limits it to this transaction, so that writes have no limit.
             connection.execute(sa.text(f"SET LOCAL statement_timeout = {int(READ_MAX_S * 1_000)}"))
         try:
             return [dict(row) for row in connection.execute(query).mappings()]
         except sa.exc.OperationalError as error:
-            # Both databases raise the same kind of error for a cut and for a lost connection.
+            # Both databases raise the same error for an interrupted query and for a lost connection.
             if time.monotonic() <= self._until_s:
                 raise
-            raise HistoryUnavailable(f"this took longer than {READ_MAX_S:.0f} s; ask for less") from error
+            raise HistoryUnavailable(f"the query took more than {READ_MAX_S:.0f} s; narrow it down") from error
         finally:
             self._until_s = NEVER

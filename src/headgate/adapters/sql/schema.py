@@ -1,4 +1,4 @@
-"""Define the tables of the history, and the way from every earlier form of them."""
+"""Define the tables of the history, and the migrations from every earlier version of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import sqlalchemy as sa
 
 META = sa.MetaData()
 NUMBERED_ROWS = 10_000
-"""Rows that one statement numbers."""
+"""Number of rows that one statement numbers."""
 
 
 def _of_ref() -> list[sa.Column[Any]]:
-    """Return the columns that describe one change, or one update of a ref."""
+    """Return the columns that describe a change or an update of a ref."""
     long, id, text = sa.String(255), sa.String(64), sa.Text()
     types = {"project": long, "branch": long, "change": long, "patchset": id, "ref": long, "newrev": id, "oldrev": id}
     return [sa.Column(name, type) for name, type in {**types, "ref_url": text, "author": text}.items()]
@@ -47,7 +47,7 @@ REFS = sa.Table(
     sa.Column("number", sa.Integer, primary_key=True),
     *_of_ref(),
 )
-"""The other changes of a circle; the first is in the row of the buildset."""
+"""Other changes of a circular dependency; the first change is in the row of the buildset."""
 BUILDS = sa.Table(
     "build",
     META,
@@ -91,14 +91,14 @@ HAND_ACTIONS = sa.Table(
     sa.Column("details", sa.JSON),
     sa.Column("outcome", sa.Text),
 )
-# PostgreSQL stores no NUL in texts and JSON; a lone surrogate, as in a path that is not UTF-8, cannot be encoded.
+# PostgreSQL cannot store NUL in strings and JSON; a lone surrogate, as in a path that is not UTF-8, cannot be encoded.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _VERSION = sa.Table("history_version", META, sa.Column("version", sa.Integer, primary_key=True))
 
 
 def fitting(table: sa.Table, **values: Any) -> dict[str, Any]:  # columns are of several types
-    """Return a row of the table from those of the `values` that it has columns for. Texts from elsewhere may be too
-    long for a column, or contain characters that no database except SQLite accepts."""
+    """Return a row of the table from the `values` for which it has columns. Strings that are too long for their column
+    are cut, and characters that only SQLite accepts are replaced."""
     row = {column.name: storable(values.get(column.name)) for column in table.c}
     for column in table.c:
         value, most = row[column.name], getattr(column.type, "length", None)
@@ -108,7 +108,7 @@ def fitting(table: sa.Table, **values: Any) -> dict[str, Any]:  # columns are of
 
 
 def storable(value: Any) -> Any:  # value of any column
-    """Return the value with U+FFFD in place of each NUL and each half of a surrogate pair, however deep inside it."""
+    """Return the value with U+FFFD instead of each NUL and each lone surrogate, also in nested values."""
     match value:
         case str():
             return _UNSTORABLE.sub("\ufffd", value)
@@ -121,16 +121,16 @@ def storable(value: Any) -> Any:  # value of any column
 
 
 class TooNew(Exception):
-    """Report that a later Headgate has written the database."""
+    """Report that a newer Headgate has written the database."""
 
 
-def _artifacts_and_what_was_tested(connection: sa.Connection) -> None:
+def _artifacts_and_refs(connection: sa.Connection) -> None:
     _add(connection, BUILDSETS, "oldrev", "ref_url", "item")
     _add(connection, BUILDS, "nodeset", "artifacts", "provides")
 
 
 def _every_attempt(connection: sa.Connection) -> None:
-    """Add the columns for every attempt, and mark the rows that are there as final: earlier versions kept only the last
+    """Add the columns for every attempt, and mark existing rows as final, because earlier versions stored only the last
     attempt of the last buildset."""
     _add(connection, BUILDSETS, "final", "tree")
     _add(connection, BUILDS, "final", "attempt")
@@ -142,7 +142,7 @@ def _people(connection: sa.Connection) -> None:
     _add(connection, BUILDSETS, "author", "proposers", "approvers")
 
 
-def _what_builds_worked_on(connection: sa.Connection) -> None:
+def _works(connection: sa.Connection) -> None:
     _add(connection, BUILDS, "work")
 
 
@@ -151,7 +151,7 @@ def _numbers(connection: sa.Connection) -> None:
     for table, order in ((BUILDSETS, BUILDSETS.c.ended_ms), (BUILDS, BUILDS.c.end_ms)):
         _add(connection, table, "number")
         _index(connection, table, "number")
-        # In portions, since a history may have millions of rows; those that are numbered are not selected again.
+        # In portions, because a history may have millions of rows; numbered rows are not selected again.
         number, uuid = next_number(connection, table), table.c.uuid
         left = sa.select(uuid).where(table.c.number.is_(None)).order_by(order, uuid).limit(NUMBERED_ROWS)
         counted = sa.update(table).where(uuid == sa.bindparam("of")).values(number=sa.bindparam("as"))
@@ -164,21 +164,21 @@ def _images(connection: sa.Connection) -> None:
     _add(connection, BUILDS, "image")
 
 
-def _what_builds_were_given(connection: sa.Connection) -> None:
+def _inputs_and_returned_data(connection: sa.Connection) -> None:
     _add(connection, BUILDS, "inputs", "returned")
     _index(connection, BUILDS, "inputs")
 
 
 def _latest_of_a_tenant(connection: sa.Connection) -> None:
-    """Add the index with which a summary of a tenant's latest buildsets skips those of other tenants."""
+    """Add the index that lets a summary of a tenant's latest buildsets skip those of other tenants."""
     _index(connection, BUILDSETS, "ended_ms")
 
 
-def _when_builds_were_asked_for(connection: sa.Connection) -> None:
+def _request_times(connection: sa.Connection) -> None:
     _add(connection, BUILDS, "asked_ms")
 
 
-def _what_builds_had_and_said(connection: sa.Connection) -> None:
+def _courses_and_comments(connection: sa.Connection) -> None:
     _add(connection, BUILDS, "needs", "semaphores", "course", "comments")
 
 
@@ -188,34 +188,34 @@ def next_number(connection: sa.Connection, table: sa.Table) -> int:
 
 
 _STEPS: tuple[Callable[[sa.Connection], None], ...] = (
-    _artifacts_and_what_was_tested, _every_attempt, _people, _what_builds_worked_on, _numbers, _images,
-    _what_builds_were_given, _latest_of_a_tenant, _when_builds_were_asked_for, _what_builds_had_and_said,
+    _artifacts_and_refs, _every_attempt, _people, _works, _numbers, _images,
+    _inputs_and_returned_data, _latest_of_a_tenant, _request_times, _courses_and_comments,
 )  # fmt: skip
-"""Migrations: the first leads from version 1 to 2, and so on. A migration may be repeated after an interruption
-anywhere."""
+"""Migrations: the first one leads from version 1 to 2, and so on. Each can be repeated after an interruption at any
+point."""
 VERSION = len(_STEPS) + 1
 
 
 def bring_up(connection: sa.Connection) -> None:
-    """Create the tables, or bring them into the form this program wants.  Raise TooNew before anything is changed."""
+    """Create the tables, or migrate them to the version of this program.  Raise TooNew before any change."""
     found = _version(connection)
     if found > VERSION:
         raise TooNew(
-            f"it was written by a later Headgate (version {found} of the history, this one knows {VERSION}); "
-            "use that one, or name another database"
+            f"it was written by a newer Headgate (version {found} of the history, this one knows {VERSION}); "
+            "use that one, or set another database"
         )
-    # Makes missing tables and their indexes, but adds nothing to tables that exist: the steps do.
+    # This creates missing tables and their indexes, but does not change existing tables: the migrations do.
     META.create_all(connection)
     for step in _STEPS[found - 1 :] if found else ():
         step(connection)
-    # Last, so that the steps are repeated after an interruption.
+    # Written last, so that the migrations are repeated after an interruption.
     if found != VERSION:
         connection.execute(sa.delete(_VERSION))
         connection.execute(sa.insert(_VERSION).values(version=VERSION))
 
 
 def _version(connection: sa.Connection) -> int:
-    """Return the version of the tables, or 0 if there are none yet; the first version, 1, did not record its number."""
+    """Return the version of the tables, or 0 if there are none yet. Version 1 did not record its number."""
     tables = sa.inspect(connection).get_table_names()
     if _VERSION.name in tables:
         version = connection.execute(sa.select(sa.func.max(_VERSION.c.version))).scalar()
@@ -225,8 +225,8 @@ def _version(connection: sa.Connection) -> int:
 
 
 def _add(connection: sa.Connection, table: sa.Table, *names: str) -> None:
-    """Add those of the named columns that the table does not have yet."""
-    # Not every database has ADD COLUMN IF NOT EXISTS.
+    """Add the named columns that the table does not have yet."""
+    # Checked here, because not every database supports ADD COLUMN IF NOT EXISTS.
     known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
     for name in names:
         if name not in known:
@@ -235,7 +235,7 @@ def _add(connection: sa.Connection, table: sa.Table, *names: str) -> None:
 
 
 def _index(connection: sa.Connection, table: sa.Table, name: str) -> None:
-    """Create those indexes of the table that include a column that was added."""
+    """Create the indexes of the table that include an added column."""
     for index in table.indexes:
         if name in index.columns:
             index.create(connection, checkfirst=True)

@@ -1,6 +1,6 @@
-"""Measure how quickly changes get through pipelines, and what that takes.
+"""Compute how quickly changes pass through pipelines, and how many builds that takes.
 
-Sums cover only the latest buildsets, in total or for each slot of time.
+Sums include only the latest buildsets, in total or for each slot of time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TAKEN_OUT = frozenset({"DEQUEUED", "NO_JOBS", "CANCELED"})
 
 
 class SqlThroughput(ABC):
-    """Answer how quickly changes get through pipelines, for a history that selects buildsets and asks the database."""
+    """Compute how quickly changes pass through pipelines; the subclass selects buildsets and runs queries."""
 
     @abstractmethod
     async def _rows(self, query: Query) -> list[Row]:
@@ -35,12 +35,12 @@ class SqlThroughput(ABC):
         """Return the query for the requested buildsets, the latest first."""
 
     async def throughput(self, tenant: str, question: HistoryQuery, since_ms: int) -> list[Throughput]:
-        """See `ports.history.HistoryReader`."""
+        """Return the throughput of projects and pipelines; see `ports.history.HistoryReader.throughput`."""
         chosen = self._buildsets_of(tenant, question).where(BUILDSETS.c.ended_ms >= since_ms)
         return summed(await self._rows(buildset_sums(chosen)))
 
     async def throughput_over_time(self, tenant: str, question: HistoryQuery, span: Span) -> ThroughputOverTime:
-        """See `ports.history.HistoryReader`."""
+        """Return the throughput in slots of time; see `ports.history.HistoryReader.throughput_over_time`."""
         from_ms = complete_from_ms(await self._rows(beyond(tenant, span)), span)
         ended = BUILDSETS.c.ended_ms
         chosen = self._buildsets_of(tenant, question).where(ended >= from_ms, ended < span.until_ms)
@@ -48,12 +48,12 @@ class SqlThroughput(ABC):
 
 
 def buildset_sums(chosen: Query) -> Query:
-    """Return a row for each buildset that ended, with sums over its builds; `chosen`: the buildsets, the latest
+    """Return the query for one row per ended buildset, with sums over its builds; `chosen`: the buildsets, latest
     first."""
     names = ("uuid", "project", "pipeline", "result", "final", "enqueued_ms", "ended_ms")
-    # A buildset that still runs is in the table, without a result, once one of its builds was retried or repeated.
+    # A running buildset has a row without a result as soon as one of its builds was retried.
     over = chosen.where(BUILDSETS.c.result.is_not(None))
-    # The limit applies to buildsets before they are joined; afterwards it would count builds.
+    # The limit applies before the join with builds; after it, it would count builds.
     one = over.with_only_columns(*(BUILDSETS.c[name] for name in names)).limit(LOOKED_AT_MAX).subquery()
     began = BUILDS.c.start_ms > 0
     took_ms = sa.case((sa.and_(began, BUILDS.c.end_ms > 0), BUILDS.c.end_ms - BUILDS.c.start_ms), else_=0)
@@ -72,7 +72,7 @@ def buildset_sums(chosen: Query) -> Query:
 
 @dataclass(slots=True)
 class _Sum:
-    """Sum up the figures of one project, one pipeline, or both."""
+    """Sum up the buildsets of one project, one pipeline, or both."""
 
     buildsets: int = 0
     passed: int = 0
@@ -101,7 +101,7 @@ class _Sum:
     def _times(self, row: Row) -> None:
         enqueued_ms = row["enqueued_ms"] or 0
         if enqueued_ms and row["ended_ms"]:
-            # The times come from clocks of different machines.
+            # Not negative: the times come from the clocks of different machines.
             self.ends_ms.append(max(0, row["ended_ms"] - enqueued_ms))
         if enqueued_ms and row["first_ms"]:
             self.starts_ms.append(max(0, row["first_ms"] - enqueued_ms))
@@ -120,7 +120,8 @@ class _Sum:
 
 
 def summed(rows: Iterable[Row]) -> list[Throughput]:
-    """Return the sums of each pipeline, each project, and each project in each pipeline; the largest first of each."""
+    """Return the sums of each pipeline, each project, and each project in each pipeline; in each group, the largest
+    first."""
     found: dict[tuple[str, str], _Sum] = {}
     for row in rows:
         for key in _keys(row["project"] or "", row["pipeline"] or ""):
@@ -130,7 +131,7 @@ def summed(rows: Iterable[Row]) -> list[Throughput]:
 
 
 def summed_over_time(rows: Iterable[Row], span: Span, from_ms: int) -> ThroughputOverTime:
-    """Return the sums of each slot in which a buildset ended; `from_ms`: time since which all rows are included."""
+    """Return the sums of each slot in which a buildset ended; `from_ms`: time from which all rows are included."""
     found: dict[int, _Sum] = {}
     for row in rows:
         found.setdefault((row["ended_ms"] - span.since_ms) // span.slot_ms, _Sum()).add(row)

@@ -1,4 +1,4 @@
-"""Export the whole history to a file, row by row, and import it into the database of another kind."""
+"""Export the complete history row by row, and import it into another database, also of another kind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.ports.history import Artifact
 
 TABLES = {table.name: table for table in (BUILDSETS, REFS, BUILDS, HAND_ACTIONS)}
 TOGETHER = 500
-"""Rows that are read or written at once."""
+"""Number of rows that are read or written at once."""
 
 Row = Mapping[str, Any]  # columns are of several types
 _Moment = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
@@ -40,11 +40,11 @@ _JSON: Mapping[str, Any] = {  # types
     "comments": dict[str, tuple[FileComment, ...]],
 }
 _NEEDED = ("tenant", "pipeline", "project", "ref")
-"""Columns that readers of a row rely on."""
+"""Columns that every row must have."""
 
 
 def _type(column: sa.Column[Any]) -> Any:  # a type
-    """Return the type of a column's values for readers."""
+    """Return the type that values of a column must have."""
     match column.type:
         case sa.JSON():
             return _JSON.get(column.name, dict[str, Any])
@@ -68,9 +68,9 @@ _FORMS = {name: _form(table) for name, table in TABLES.items()}
 
 
 def exists(dburi: str) -> bool:
-    """Tell whether a history may exist; a missing SQLite file has none, and is not created."""
+    """Return whether a history may exist: for SQLite, whether the file exists. Do not create it."""
     url = sa.make_url(dburi)
-    # Asked first, because connecting to SQLite would make the file.
+    # The file is checked, because a connection to SQLite would create it.
     return url.get_backend_name() != "sqlite" or (bool(url.database) and Path(url.database or "").exists())
 
 
@@ -81,21 +81,23 @@ def rows(dburi: str) -> Generator[tuple[str, Row], None, None]:
         there = set(database.get_table_names())
         for name, table in TABLES.items():
             if name in there:
-                columns = {column["name"] for column in database.get_columns(name)}  # an earlier release has fewer
+                # Tables of an earlier release may lack columns.
+                columns = {column["name"] for column in database.get_columns(name)}
                 query = sa.select(*(column for column in table.c if column.name in columns)).order_by(
                     *table.primary_key.columns
                 )
-                # Fetched in portions: a history may be larger than the memory.
+                # Fetched in portions, because a history may be larger than the memory.
                 found = connection.execution_options(yield_per=TOGETHER).execute(query)
                 yield from ((str(name), {str(key): value for key, value in row.items()}) for row in found.mappings())
 
 
 def fill(dburi: str, rows: Iterable[tuple[str, Row]]) -> int | None:
-    """Write the rows into an empty history, and return their number; None if it has rows, which stay as they are. Raise
-    HistoryError; then none is written."""
+    """Write the rows into an empty history, and return their number; return None and change nothing if it has rows.
+    Raise HistoryError without writing any row."""
     SqlHistory(dburi).close()  # creates or migrates the tables
     with _opened(dburi) as connection:
-        # In the same transaction as the writes, so that a repeated call after an interruption finds all rows or none.
+        # Checked in the same transaction as the writes, so that after an interruption, a repeated call finds all rows
+        # or none.
         if any(connection.execute(sa.select(table).limit(1)).first() for table in TABLES.values()):
             return None
         count, left = 0, iter(rows)
@@ -108,26 +110,26 @@ def fill(dburi: str, rows: Iterable[tuple[str, Row]]) -> int | None:
 
 
 def _known(table: str, row: Row) -> Row:
-    """Return a row's values for the columns of the table. Raise HistoryError for values that pages could not show,
-    since a file may come from anywhere."""
+    """Return a row's values for the columns of the table. Raise HistoryError for invalid values, which pages could not
+    show: the file may come from anywhere."""
     known = {str(column.name): row[column.name] for column in TABLES[table].c if column.name in row}
     try:
         msgspec.convert(known, _FORMS[table])
     except msgspec.ValidationError as error:
         problem = f"{row.get('uuid') or row.get('id') or row.get('buildset')}: {error}"
-        raise HistoryError(f"a row of {table} is not one of Headgate: {line(problem)}") from error
+        raise HistoryError(f"a row of {table} is not from Headgate: {line(problem)}") from error
     return known
 
 
 @contextmanager
 def _opened(dburi: str) -> Iterator[sa.Connection]:
-    """Provide a transaction."""
+    """Provide a transaction. Raise HistoryError."""
     shown = re.sub(r"(://[^:@/]*):[^@]*@", r"\1:***@", dburi)
     try:
         engine = sa.create_engine(dburi, poolclass=sa.NullPool)
         with engine.connect().execution_options(isolation_level=_isolation(engine)) as connection, connection.begin():
             if engine.dialect.name == "sqlite":
-                connection.exec_driver_sql("BEGIN")  # Python's module does so only before the first change
+                connection.exec_driver_sql("BEGIN")  # Python's module begins a transaction only before the first change
             yield connection
     except (sa.exc.SQLAlchemyError, ImportError) as error:
         reason = str(getattr(error, "orig", None) or error)
@@ -135,5 +137,5 @@ def _opened(dburi: str) -> Iterator[sa.Connection]:
 
 
 def _isolation(engine: sa.Engine) -> str:
-    """Return the isolation level at which all reads are of one moment."""
+    """Return the isolation level at which all reads show one moment."""
     return "REPEATABLE READ" if engine.dialect.name == "postgresql" else "SERIALIZABLE"
