@@ -175,13 +175,9 @@ class ZooKeeperSession:
             async with self._alive(link):
                 # Pings continue meanwhile, because loading the views may take longer than the session timeout.
                 await self._attached(link)
-        except BaseException as error:
+        except BaseException:
             link.close()
             self._detached()
-            # Servers that require a login close the connection at the first other request.
-            if isinstance(error, connection.ZooKeeperConnectionLost) and not self.address.user:
-                hint = "does it require a login (user:password@)?"
-                raise connection.ZooKeeperConnectionLost(f"{error}; {hint}") from error
             raise
         self._link = link
         self._ready.set()

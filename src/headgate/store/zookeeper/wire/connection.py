@@ -123,7 +123,7 @@ class ZooKeeperLink(asyncio.Protocol):
             last = await self.call(jute.Do.SASL, jute.buffer(digest_answer(challenge, user, password)))
             code = first.code or last.code
         # Servers give no reason when they close the connection of a client with a wrong password.
-        except (ZooKeeperConnectionLost, ValueError) as error:
+        except (ZooKeeperConnectionLost, ZooKeeperRefused, ValueError) as error:
             raise ZooKeeperRefused(
                 f"user {user!r} was refused: unknown to the servers, or the password is wrong"
             ) from error
@@ -131,7 +131,8 @@ class ZooKeeperLink(asyncio.Protocol):
             raise ZooKeeperRefused(f"user {user!r} was refused: unknown to the servers, or the password is wrong")
 
     def call(self, kind: jute.Do, body: bytes = b"") -> asyncio.Future[Reply]:
-        """Send a request at once. The future fails with ZooKeeperConnectionLost if the connection ends first."""
+        """Send a request at once. The future fails with ZooKeeperConnectionLost if the connection ends first, and with
+        ZooKeeperRefused if the server requires a login before."""
         found: asyncio.Future[Reply] = self._loop.create_future()
         frame_bytes = len(body) + 12
         # The server would close the connection instead of answering, and all other requests would fail with it.
@@ -215,6 +216,9 @@ class ZooKeeperLink(asyncio.Protocol):
         if not found.done():
             if code in (jute.Code.SESSION_EXPIRED, jute.Code.SESSION_MOVED, jute.Code.AUTH_FAILED):
                 found.set_exception(ZooKeeperConnectionLost(f"the server answered {jute.Code(code).name}"))
+                found.exception()  # as above
+            elif code == jute.Code.LOGIN_REQUIRED:
+                found.set_exception(ZooKeeperRefused("it requires a login: give a user and a password (user:password@)"))
                 found.exception()  # as above
             else:
                 found.set_result(Reply(zxid, code, reader, self._traffic.events))

@@ -79,6 +79,7 @@ class Code(IntEnum):
     AUTH_FAILED = -115
     SESSION_MOVED = -118
     NO_WATCHER = -121
+    LOGIN_REQUIRED = -124
 
 
 class Stat(NamedTuple):
