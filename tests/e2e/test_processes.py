@@ -41,6 +41,7 @@ prometheus_port = 0
 prometheus_port = 0
 [store]
 url = {store}
+session_timeout = {session_s}
 [database]
 dburi = sqlite:///{root}/history.sqlite
 [connection local]
@@ -62,6 +63,14 @@ format = json
 """
 
 
+def settings(root: Path, store: str) -> str:
+    """Sessions are short: each process that dies is waited for as long.
+
+    Etcd, which goes away in a test, is to be found silent before a third of a session has passed.
+    """
+    return SETTINGS.format(root=root, store=store, session_s=7 if store.startswith("etcd") else 5)
+
+
 class Cluster:
     """The processes of one Headgate, by name."""
 
@@ -80,7 +89,7 @@ class Cluster:
     def start(self, kind: str, name: str) -> Program:
         home = self.root / name
         home.mkdir(exist_ok=True)
-        (home / "headgate.conf").write_text(SETTINGS.format(root=self.root, store=self.store))
+        (home / "headgate.conf").write_text(settings(self.root, self.store))
         self.programs[name] = program = CopiedProgram([str(BIN / "headgate"), kind], home, {"PYTHONUNBUFFERED": "1"})
         program.start()
         return program
@@ -263,9 +272,9 @@ def test_a_store_that_is_away_is_said_and_waited_for(cluster: Cluster, server: S
 def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path) -> None:
     port, peer_port, health_port = free_ports(3)
     server = Etcd(tmp_path / "store", port, peer_port)
-    settings = SETTINGS.format(root=tmp_path, store=f"etcd://127.0.0.1:{port}")
-    settings = settings.replace("[merger]\nprometheus_port = 0", f"[merger]\nprometheus_port = {health_port}")
-    (tmp_path / "headgate.conf").write_text(settings)
+    text = settings(tmp_path, f"etcd://127.0.0.1:{port}")
+    text = text.replace("[merger]\nprometheus_port = 0", f"[merger]\nprometheus_port = {health_port}")
+    (tmp_path / "headgate.conf").write_text(text)
     (tmp_path / "hub").mkdir()
     program = CopiedProgram([str(BIN / "headgate"), "merger"], tmp_path, {"PYTHONUNBUFFERED": "1"})
 
