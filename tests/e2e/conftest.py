@@ -52,5 +52,5 @@ def headgate(tmp_path: Path, store: str) -> Iterator[Headgate]:
 def page() -> Iterator[Page]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(**CHROMIUM)
-        yield patient(browser.new_page(viewport={"width": 1200, "height": 800}))
+        yield patient(browser.new_context(viewport={"width": 1200, "height": 800}).new_page())
         browser.close()

@@ -14,6 +14,7 @@ from headgate.web.routes.pages import PAGES
 from tests.tiers import SOAK
 from tests.waiting import wait_for
 
+from .browser import patient
 from .headgate import Headgate
 from .test_pages import shoot
 
@@ -21,6 +22,8 @@ AXE = Path(__file__).parents[1] / "node" / "node_modules" / "axe-core" / "axe.mi
 ASKED = """async () => (await axe.run({ runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] }))
   .violations.map((one) => [one.id, one.nodes.map((node) => node.html.slice(0, 200)).slice(0, 3)])"""
 SIZES = {"wide": ({"width": 1280, "height": 900}, "light"), "phone": ({"width": 390, "height": 844}, "dark")}
+TABS = 4
+"""A page counts as loaded once it has asked for nothing for half a second: so many are waited for together."""
 
 pytestmark = pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: `make tests/node/node_modules`")
 
@@ -37,6 +40,15 @@ JOBS = """
     check:
       jobs: [unit, broken, after]
 """
+
+
+def found_on(page: Page, name: str) -> Any:
+    """Return what axe finds on a page once it is there."""
+    expect(page.locator("main > *").first).to_be_attached()
+    if name != "status":
+        page.wait_for_load_state("networkidle")
+    page.evaluate(AXE.read_text())
+    return page.evaluate(ASKED)
 
 
 def test_axe_finds_nothing_on_any_page(headgate: Headgate, page: Page) -> None:
@@ -60,21 +72,21 @@ def test_axe_finds_nothing_on_any_page(headgate: Headgate, page: Page) -> None:
     subjects |= {"change": "?project=code/api&change=held"}
     subjects |= {"freeze": "?project=code/api&branch=master&pipeline=check&job=after"}
     wrong: dict[str, Any] = {}
+    tabs = [page, *(patient(page.context.new_page()) for _ in range(TABS - 1))]
     for number, (size, (viewport, scheme)) in enumerate(SIZES.items()):
-        page.set_viewport_size(viewport)  # type: ignore[arg-type]  # width and height
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # light or dark
-        for name in PAGES if SOAK else [*PAGES][number :: len(SIZES)]:
-            page.goto(
-                f"{headgate.url}/t/example/{name}"
-                + (f"/{subjects[name]}" if name in subjects else "").replace("/?", "?")
-            )
-            expect(page.locator("main > *").first).to_be_attached()
-            if name != "status":
-                page.wait_for_load_state("networkidle")
-            page.evaluate(AXE.read_text())
-            if found := page.evaluate(ASKED):
-                wrong[f"{name} {size}"] = found
-            shoot(page, f"{name}-{size}")
+        for tab in tabs:
+            tab.set_viewport_size(viewport)  # type: ignore[arg-type]  # width and height
+            tab.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]  # light or dark
+        chosen = [*PAGES] if SOAK else [*PAGES][number :: len(SIZES)]
+        for first in range(0, len(chosen), TABS):
+            shown = [*zip(tabs, chosen[first : first + TABS], strict=False)]
+            for tab, name in shown:
+                subject = f"/{subjects[name]}" if name in subjects else ""
+                tab.goto(f"{headgate.url}/t/example/{name}{subject}".replace("/?", "?"))
+            for tab, name in shown:
+                if found := found_on(tab, name):
+                    wrong[f"{name} {size}"] = found
+                shoot(tab, f"{name}-{size}")
         page.goto(f"{headgate.url}/t/example/changes")
         page.get_by_role("link", name="Take a while").click()
         expect(page.locator(".answer")).to_have_text("The change cannot enter gate yet: it is not approved.")
