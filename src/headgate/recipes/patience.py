@@ -14,6 +14,9 @@ T = TypeVar("T")
 
 WAIT_FIRST_S = 0.05
 WAIT_MAX_S = 2.0
+ANSWER_WAIT_MAX_S = 10.0
+"""Time for which who asks a scheduler for something waits for its answer.  Commands read it: it is here, where little is
+imported with it."""
 
 
 async def answered(session: Session, ask: Callable[[], Awaitable[T]]) -> T:

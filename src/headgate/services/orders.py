@@ -13,7 +13,7 @@ from headgate.gate.state.surroundings import Closing, closing_of
 from headgate.map.queues import TenantState
 from headgate.map.records import ManagementResult
 from headgate.recipes.codec import readable
-from headgate.recipes.patience import answered
+from headgate.recipes.patience import ANSWER_WAIT_MAX_S, answered
 from headgate.recipes.stream import Stream
 from headgate.services.context import Context
 from headgate.store.store import Session, Txn
@@ -21,7 +21,6 @@ from headgate.store.types import At, Conflict, Delete, Entry, Op, Put, StoreErro
 
 E = TypeVar("E")
 
-ANSWER_WAIT_MAX_S = 10.0
 LANDING_WAIT_MAX_S = 5.0
 """Time for which a person who closes something waits for a push that is under way."""
 DAMAGED = TenantState(closings=(Closing("", reason="what is closed cannot be read; close or open something anew"),))

@@ -23,7 +23,7 @@ from headgate.cli.apicommands import chosen, everywhere
 from headgate.cli.identity.credentials import TOKEN_VARIABLE, authorities, known_token, token_file
 from headgate.cli.settings import NAME, Settings, find, read
 from headgate.cli.terminal.say import say
-from headgate.services.orders import ANSWER_WAIT_MAX_S
+from headgate.recipes.patience import ANSWER_WAIT_MAX_S
 
 # urllib cannot tell who listens at the other end, so the kernel's tables are read.
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
