@@ -15,8 +15,7 @@ T = TypeVar("T")
 WAIT_FIRST_S = 0.05
 WAIT_MAX_S = 2.0
 ANSWER_WAIT_MAX_S = 10.0
-"""Time for which who asks a scheduler for something waits for its answer.  Commands read it: it is here, where little is
-imported with it."""
+"""Time limit for a scheduler's answer. It is here because commands need it, too, and import little with it."""
 
 
 async def answered(session: Session, ask: Callable[[], Awaitable[T]]) -> T:
