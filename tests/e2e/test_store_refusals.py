@@ -86,7 +86,7 @@ def _zookeeper(server: ZooKeeper, strict: ZooKeeper, files: GeneratedCertificate
         {
             f"zookeeper://{USER}:not-{PASSWORD}@{secure}{tls}{files.client}": r"the password is wrong",
             f"{login}?tls_ca={files.stranger}&tls_cert={files.client}": r"the certificate of .* is not valid",
-            f"zookeeper://{secure}{tls}{files.client}": r"requires a login: give a user",
+            f"zookeeper://{secure}{tls}{files.client}": r"requires a login: give user:password@",
             f"{plain}/nowhere": r"there is no node /nowhere; create it first",
             newer: r"format 99",
             taken: r"the root has (keys|nodes) of another program .*; nothing was written",

@@ -218,7 +218,7 @@ class ZooKeeperLink(asyncio.Protocol):
                 found.set_exception(ZooKeeperConnectionLost(f"the server answered {jute.Code(code).name}"))
                 found.exception()  # as above
             elif code == jute.Code.LOGIN_REQUIRED:
-                found.set_exception(ZooKeeperRefused("it requires a login: give a user and a password (user:password@)"))
+                found.set_exception(ZooKeeperRefused("it requires a login: give user:password@ in the URL"))
                 found.exception()  # as above
             else:
                 found.set_result(Reply(zxid, code, reader, self._traffic.events))
