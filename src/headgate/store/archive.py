@@ -17,11 +17,12 @@ import msgspec
 from headgate.store.model import check_path
 from headgate.store.types import NAME_DIGITS, OPS_MAX, PARENTS_MAX, Append, Backend, Entry, Op, Put, StoreError
 
-FORMAT = 2
-"""Version of the file format. From version 2 on, rows of the history may follow the entries."""
+FORMAT = 3
+"""Version of the file format. From version 2 on, rows of the history may follow the entries, and from version 3 on,
+records of logs."""
 SIZE_MAX_BYTES = 800_000
 """Size limit of one commit of an import."""
-_ROW = b'{"history"'
+_ROW, _LOG = b'{"history"', b'{"log"'
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -47,15 +48,25 @@ class ArchiveRow(msgspec.Struct, frozen=True):
     row: dict[str, Any]  # JSON
 
 
+class ArchiveLog(msgspec.Struct, frozen=True):
+    """Hold the record of a build's logs; this package does not know what is in it."""
+
+    log: str
+    """Id of the build."""
+    record: msgspec.Raw
+
+
 class ArchiveTail(msgspec.Struct, frozen=True, omit_defaults=True):
     entries: int
     rows: int = 0
+    logs: int = 0
 
 
+Logs = Iterable[tuple[str, bytes]]  # the id of a build, and a record as JSON
 Rows = Iterable[tuple[str, Mapping[str, Any]]]  # a table, and columns of several types
 
 
-def written(entries: Iterable[Entry], source: str, history: Rows = ()) -> Iterator[bytes]:
+def written(entries: Iterable[Entry], source: str, history: Rows = (), logs: Logs = ()) -> Iterator[bytes]:
     """Yield the lines of the file."""
     yield msgspec.json.encode(Head(FORMAT, source)) + b"\n"
     count = 0
@@ -67,7 +78,11 @@ def written(entries: Iterable[Entry], source: str, history: Rows = ()) -> Iterat
     for table, row in history:
         rows += 1
         yield msgspec.json.encode(ArchiveRow(table, dict(row))) + b"\n"
-    yield msgspec.json.encode(ArchiveTail(count, rows)) + b"\n"
+    records = 0
+    for build, record in logs:
+        records += 1
+        yield msgspec.json.encode(ArchiveLog(build, msgspec.Raw(record))) + b"\n"
+    yield msgspec.json.encode(ArchiveTail(count, rows, records)) + b"\n"
 
 
 def _line(entry: Entry) -> ArchiveLine:
@@ -82,7 +97,7 @@ def parsed(lines: Iterable[bytes], name: str) -> list[ArchiveLine]:
     an entry or a row of the history."""
     found: list[ArchiveLine] = []
     tail: ArchiveTail | None = None
-    number = rows = 0
+    number = rows = logs = 0
     for number, raw in enumerate(lines, 1):
         if tail is not None:
             raise StoreError(f"{name}:{number}: there are lines after the last line of the export")
@@ -94,13 +109,16 @@ def parsed(lines: Iterable[bytes], name: str) -> list[ArchiveLine]:
             elif raw.startswith(_ROW):
                 msgspec.json.decode(raw, type=ArchiveRow)
                 rows += 1
+            elif raw.startswith(_LOG):
+                msgspec.json.decode(raw, type=ArchiveLog)
+                logs += 1
             else:
                 found.append(msgspec.json.decode(raw, type=ArchiveLine))
                 check_path(found[-1].path)
         except (msgspec.DecodeError, ValueError) as error:
             raise StoreError(f"{name}:{number}: not a line of a Headgate export: {error}") from error
     # Everything is checked before the first write: half a store is worse than none.
-    if tail is None or (tail.entries, tail.rows) != (len(found), rows):
+    if tail is None or (tail.entries, tail.rows, tail.logs) != (len(found), rows, logs):
         raise StoreError(f"{name}: truncated after line {number}; nothing was imported")
     return found
 
@@ -111,6 +129,14 @@ def history_rows(lines: Iterable[bytes]) -> Iterator[tuple[str, dict[str, Any]]]
         if raw.startswith(_ROW):
             read = msgspec.json.decode(raw, type=ArchiveRow)
             yield read.history, read.row
+
+
+def log_records(lines: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
+    """Yield the build and the record of its logs, of each in a file that `parsed` has accepted."""
+    for raw in lines:
+        if raw.startswith(_LOG):
+            read = msgspec.json.decode(raw, type=ArchiveLog)
+            yield read.log, bytes(read.record)
 
 
 def _check_head(head: Head, name: str) -> None:
@@ -150,14 +176,19 @@ def _full(ops: Sequence[Op]) -> bool:
     return len(ops) > OPS_MAX or size_bytes > SIZE_MAX_BYTES or len(parents) > PARENTS_MAX
 
 
-async def restore(backend: Backend, lines: Iterable[ArchiveLine], numbered: Callable[[str], bool]) -> int:
-    """Write the archived entries into an empty store and return how many there were. Raise StoreError if the store
-    has entries."""
+async def check_empty(backend: Backend) -> None:
+    """Raise StoreError if the store has entries."""
     if there := await backend.list(""):
         raise StoreError(
             f"the store is not empty ({there[0].path} and {len(there) - 1} more); nothing was imported. "
             f"`headgate store reset` empties it"
         )
+
+
+async def restore(backend: Backend, lines: Iterable[ArchiveLine], numbered: Callable[[str], bool]) -> int:
+    """Write the archived entries into an empty store and return how many there were. Raise StoreError if the store
+    has entries."""
+    await check_empty(backend)
     count = 0
     for ops in commits(lines, numbered):
         count += len(await backend.commit([], ops))

@@ -18,7 +18,7 @@ FILES_MAX = 10_000
 """Limit on the files of one build."""
 SIZE_MAX_BYTES = 20_000_000
 """Size limit of one record."""
-_RECORDS, _PARTS = "_builds", "_parts"
+RECORDS, _PARTS = "_builds", "_parts"
 HEAD_SIZE_BYTES = 4_096
 """Number of bytes at the beginning of a file that determine its kind."""
 TEXT, BYTES = "text/plain; charset=utf-8", "application/octet-stream"
@@ -98,7 +98,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def manifest_key(build: str) -> str:
-    return f"{_RECORDS}/{build}.json"
+    return f"{RECORDS}/{build}.json"
 
 
 def parts_of(build: str) -> str:
@@ -118,7 +118,7 @@ def build_of(key: str) -> tuple[str, str]:
     """Return the build of a key and the path of its file; the path is empty for the key of a record or a part. Both are
     empty if the key belongs to no build."""
     first, _, rest = key.partition("/")
-    if first == _RECORDS:
+    if first == RECORDS:
         return rest.removesuffix(".json"), ""
     if first == _PARTS:
         return rest.partition("/")[0], ""

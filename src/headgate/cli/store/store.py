@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Sequence
 from contextlib import closing, nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import click
 
+from headgate.adapters.logs.transfer import Record, put_back, records
 from headgate.adapters.sql.history import HistoryError
 from headgate.adapters.sql.transfer import exists, fill, rows
 from headgate.base.errors import UserError
 from headgate.base.private import private_replacement
-from headgate.cli.settings import find, read
+from headgate.cli.jobs import log_store
+from headgate.cli.settings import Settings, find, read
 from headgate.cli.store.urls import MEMORY, open_to_read, open_url, user_error
 from headgate.cli.terminal.say import say
 from headgate.map.check import check, show_tree
@@ -23,7 +25,8 @@ from headgate.map.keys import KEYS_ROOT
 from headgate.map.places import ROOT
 from headgate.map.trees import StoreTree, page, trees
 from headgate.map.trees import find as find_place
-from headgate.store.archive import history_rows, parsed, restore, written
+from headgate.ports.logstore import LogStore, LogStoreError
+from headgate.store.archive import check_empty, history_rows, log_records, parsed, restore, written
 from headgate.store.model import inside
 from headgate.store.types import OPS_MAX, Delete, Entry, StoreError
 
@@ -51,11 +54,13 @@ def command() -> None:
 @command.command("export")
 @_config
 @_store
+@click.option("--no-logs", is_flag=True, help="Leave out the records of logs, as when their store cannot be reached.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-def export(config: str | None, store: str, file: Path) -> None:
-    """Write the store and the history into FILE, without disturbing a running Headgate.  Log files are not
-    included."""
-    url, history = _url(config, store), _history(config, store)
+def export(config: str | None, store: str, no_logs: bool, file: Path) -> None:
+    """Write the store, the history and the records of logs into FILE, without disturbing a running Headgate.  Log
+    files are not included; the records say which there are in the place that `[logs] url` names."""
+    url, settings = _url(config, store), _settings(config, store)
+    history, logs = settings.dburi if settings else "", log_store(settings) if settings and not no_logs else None
     entries = _run(_entries_of(url, ""))
     if file.exists():
         raise UserError(f"{file} exists; choose another name")
@@ -65,12 +70,15 @@ def export(config: str | None, store: str, file: Path) -> None:
         with (
             private_replacement(file) as out,
             closing(rows(history)) if history and exists(history) else nullcontext(()) as history_lines,
+            closing(_streamed(records(logs))) if logs else nullcontext(()) as log_lines,
         ):
-            out.writelines(written(entries, url.rpartition("@")[2], history_lines))
+            out.writelines(written(entries, url.rpartition("@")[2], history_lines, log_lines))
     except OSError as error:
         raise UserError(f"{file}: cannot be written: {error.strerror}") from error
     except HistoryError as error:
         raise UserError(str(error)) from error
+    except LogStoreError as error:
+        raise UserError(f"the records of logs cannot be read: {error}; `--no-logs` leaves them out") from error
     say(f"{file}: {sum(entry.lease is None for entry in entries)} entries")
 
 
@@ -79,8 +87,10 @@ def export(config: str | None, store: str, file: Path) -> None:
 @_store
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def import_(config: str | None, store: str, file: Path) -> None:
-    """Put what `export` wrote into FILE into an empty store, and its history into one that is empty."""
-    url = _url(config, store)
+    """Put what `export` wrote into FILE into an empty store, its history into one that is empty, and its records of
+    logs beside those that are in the place of `[logs] url`."""
+    url, settings = _url(config, store), _settings(config, store)
+    logs = log_store(settings) if settings else None
     try:
         with open(file, "rb") as lines:
             # All of it is parsed before the store is opened: a damaged file imports nothing.
@@ -90,16 +100,23 @@ def import_(config: str | None, store: str, file: Path) -> None:
     except StoreError as error:
         raise UserError(str(error)) from error
 
-    async def body() -> int:
+    async def body(lines: BinaryIO) -> tuple[int, int]:
         backend = await open_url(url)
         try:
-            return await restore(backend, found, _numbered)
+            await check_empty(backend)
+            # Before the entries: if it fails, the same command can be repeated, for the store is still empty.
+            count = await _with_logs(logs, log_records(lines)) if logs else 0
+            return count, await restore(backend, found, _numbered)
         finally:
             await backend.close()
 
-    say(f"{_run(body())} entries imported")
-    if history := _history(config, store):
-        say(_filled(history, file))
+    with open(file, "rb") as lines:
+        log_count, count = _run(body(lines))
+    say(f"{count} entries imported")
+    if settings and settings.dburi:
+        say(_filled(settings.dburi, file))
+    if log_count:
+        say(f"{log_count} records of logs imported")
 
 
 @command.command()
@@ -152,16 +169,38 @@ def _filled(history: str, file: Path) -> str:
     return "the history that is there stays as it is" if count is None else f"{count} rows of the history imported"
 
 
-def _history(config: str | None, store: str) -> str:
-    """Return the URL of the history; empty if a store was named and there are no settings."""
+async def _with_logs(logs: LogStore, found: Iterable[Record]) -> int:
+    """Put the records into the log store, and return the number of those that it lacked. Raise UserError."""
     try:
-        settings = find(config)
+        return await put_back(logs, found)
+    except LogStoreError as error:
+        raise UserError(f"records of logs cannot be put back: {error}; nothing else was imported") from error
+
+
+def _streamed(found: AsyncGenerator[Record, None]) -> Generator[Record, None, None]:
+    """Yield what an asynchronous generator yields, each when it is needed."""
+
+    async def following() -> Record | None:
+        return await anext(found, None)
+
+    with asyncio.Runner() as runner:
+        try:
+            while (record := runner.run(following())) is not None:
+                yield record
+        finally:
+            runner.run(found.aclose())
+
+
+def _settings(config: str | None, store: str) -> Settings | None:
+    """Return the settings; None if a store was named and there are none."""
+    try:
+        path = find(config)
     except UserError:
-        # `--store` must also work on a machine that has no settings; there is no history then.
+        # `--store` must also work on a machine that has no settings; there are no history and no logs then.
         if store and not config:
-            return ""
+            return None
         raise
-    return read(settings).dburi
+    return read(path)
 
 
 def _numbered(path: str) -> bool:
