@@ -12,7 +12,7 @@ import pytest
 from headgate.adapters.logs import local
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.local import LocalLogs
-from headgate.adapters.logs.manifests import MEMBER_SIZE_BYTES, KeptFile, Manifest, OutputPart, file_key, part_key
+from headgate.adapters.logs.manifests import MEMBER_SIZE_BYTES, Manifest, OutputPart, StoredFile, file_key, part_key
 from headgate.adapters.logs.reader import Content, KeptLogs
 from headgate.adapters.logs.upload import Uploads
 from headgate.ports.logstore import LogStoreError
@@ -102,7 +102,7 @@ async def test_a_piece_of_a_store_takes_the_memory_that_its_record_says(tmp_path
     store, bomb = LogDirectory(tmp_path), gzip.compress(bytes(50_000_000), 9, mtime=0)
     kept = KeptLogs(store)
     parts = Manifest("b1", 1, parts=(OutputPart(10, len(bomb)),))
-    file = KeptFile("x.txt", MEMBER_SIZE_BYTES, "text/plain", "", (len(bomb),))
+    file = StoredFile("x.txt", MEMBER_SIZE_BYTES, "text/plain", "", (len(bomb),))
     for key in (part_key("b1", 0), file_key("b1", "x.txt")):
         await store.put(key, pieces(bomb), kind="text/plain")
     for manifest, path in ((parts, "job-output.txt"), (Manifest("b1", 1, complete=True, files=(file,)), "x.txt")):

@@ -41,8 +41,7 @@ class DeniedNetworks:
         # On a network with NAT64, 64:ff9b::a9fe:a9fe reaches 169.254.169.254, so every denied IPv4 network is also
         # denied in this form.
         every += [_translated(net) for net in every if isinstance(net, ipaddress.IPv4Network)]
-        # nft rejects a whole set if two of its intervals overlap, and operators' networks may lie within the fixed
-        # ones.
+        # nft rejects a set if two of its intervals overlap, and operators' networks may be inside the fixed ones.
         four = ipaddress.collapse_addresses(net for net in every if isinstance(net, ipaddress.IPv4Network))
         six = ipaddress.collapse_addresses(net for net in every if isinstance(net, ipaddress.IPv6Network))
         return DeniedNetworks((*four, *six))

@@ -125,7 +125,7 @@ class Requests:
         if not written or any(entry is None for entry in written):
             return None
         held, now = written
-        assert held is not None and now is not None, "both were looked at"
+        assert held is not None and now is not None, "both were checked above"
         guard, seen = At(lock, held.version), At(path, now.version)
         return Claim(self.store, session, found.places, self._decode(now), guard, seen)
 

@@ -86,6 +86,7 @@ class WebApplication:
             return self._with_headers(Response(None, status_code=204, headers={"Allow": allowed}))
         handler = one.handler
         request = HttpRequest(scope, receive, handler.body_max_bytes or self._body_max_bytes)
+        # Before the arguments are bound, so that the body of a caller without permission is never read.
         await self._guarded(request, handler)
         result = await handler.fn(**await self._bound[handler](request))
         if not isinstance(result, responses.Response):

@@ -39,6 +39,7 @@ class QueryValues(Mapping[str, str]):
 
     def __init__(self, raw: bytes) -> None:
         self.pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True)
+        # Reversed, because the last pair of a name wins in a dict, but the first one must.
         self._first = dict(reversed(self.pairs))
 
     def __getitem__(self, name: str) -> str:
@@ -155,6 +156,7 @@ def _decoded(request: Any, name: str, body: bytes, hint: Any) -> Any:
 
 def _converted(request: Any, name: str, value: Any, hint: Any) -> Any:
     try:
+        # Not strict, because the values of a query are always strings.
         return msgspec.convert(value, hint, strict=False, str_keys=True)
     except msgspec.ValidationError as error:
         where = _WHERE.search(str(error))

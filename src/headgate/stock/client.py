@@ -87,6 +87,7 @@ class Stock:
 
     def call(self, method: str, /, **fields: Any) -> Any:  # the message the method answers with
         """Call any method with the fields of its request, and return its answer.  Raise StockRefused."""
+        # No generated stub is needed: the descriptor knows the types of requests and answers.
         read = GetMessageClass(SERVICE.methods_by_name[method].output_type).FromString
         made = self._channel.unary_unary(f"/{SERVICE.full_name}/{method}", _bytes, read)
         with _refusals():
@@ -96,6 +97,7 @@ class Stock:
         """Yield changes of objects, from now on or after `revision`.  Raise StockRefused."""
         path = f"/{SERVICE.full_name}/Watch"
         made = self._channel.unary_stream(path, _bytes, pb.WatchResponse.FromString)
+        # Without a timeout: a watch lasts until the caller stops reading.
         with _refusals():
             yield from made(self._request("Watch", {"revision": revision, **fields}), metadata=self._metadata)
 

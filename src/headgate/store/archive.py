@@ -102,6 +102,7 @@ def parsed(lines: Iterable[bytes], name: str) -> list[ArchiveLine]:
         if tail is not None:
             raise StoreError(f"{name}:{number}: there are lines after the last line of the export")
         try:
+            # The first key of a line shows its kind, so each line is decoded only once.
             if number == 1:
                 _check_head(msgspec.json.decode(raw, type=Head), name)
             elif raw.startswith(b'{"entries"'):

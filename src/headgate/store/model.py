@@ -16,6 +16,7 @@ _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|/(~|\.\.?(/
 with `~`, which are reserved for the backends."""
 
 
+# Cached, because the same paths are checked at every commit.
 @lru_cache(maxsize=10_000)
 def check_path(path: str) -> None:
     """Check that a path is absolute, has no empty component and no trailing slash, and that every backend accepts its

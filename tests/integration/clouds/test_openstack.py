@@ -182,7 +182,7 @@ async def test_a_server_that_vanished_is_a_failure_and_no_second_one(ground: Ope
     wanted = ground.wanted(node())
     state = (await made(driver, wanted)).state
     await gone(driver, wanted, state)
-    with pytest.raises(LaunchFailed, match="any more"):
+    with pytest.raises(LaunchFailed, match="no longer exists"):
         await driver.advance(wanted, state)
     assert await driver.remove(wanted, state)
 

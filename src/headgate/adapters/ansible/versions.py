@@ -137,6 +137,7 @@ def beside() -> str | None:
 def used(environment: Environment) -> Iterator[bool]:
     """Protect the environment from removal, and yield whether it still exists. Raise OSError."""
     try:
+        # A lock of the kernel, which ends with the process: a killed executor leaves none behind.
         fd = os.open(environment.place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         yield False

@@ -26,9 +26,9 @@ SOUGHT_SIZE_MAX = 8_000
 secret slows down the search."""
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 SHORT_ENCODED = 8
-"""Shortest base64 text that is censored; shorter texts occur in ordinary words."""
+"""Length of the shortest base64 string that is censored; shorter ones occur in ordinary words."""
 SHORT = 4
-"""Shortest secret that is censored; shorter ones occur in ordinary words."""
+"""Length of the shortest secret that is censored; shorter ones occur in ordinary words."""
 REDACTED = "[redacted]"
 
 

@@ -76,12 +76,12 @@ class LocalLogs:
             left = iter(range(ENTRIES_MAX))
             for path, why in _walked(top, "", left, DEPTH_MAX):
                 if why or (why := _refused(build, path, len(found))):
-                    lost.append(f"{shown(path)} is not kept: {why}")
+                    lost.append(f"{shown(path)} is not stored: {why}")
                 else:
                     found.append(path)
             if next(left, None) is None:
-                lost.append(f"there are more than {ENTRIES_MAX} files and directories; the rest is not kept")
-        more = [f"{len(lost) - LOST_MAX} more are not kept"] if len(lost) > LOST_MAX else []
+                lost.append(f"there are more than {ENTRIES_MAX} files and directories; the rest is not stored")
+        more = [f"{len(lost) - LOST_MAX} more are not stored"] if len(lost) > LOST_MAX else []
         return sorted(found, key=lambda path: (not path.startswith("job-output."), path)), lost[:LOST_MAX] + more
 
     def kind(self, build: str, path: str) -> tuple[int, str]:
@@ -167,7 +167,7 @@ def _walked(here: Directory, path: str, left: Iterator[int], depth: int) -> Iter
                 except (OSError, Strange) as error:
                     yield full_path, str(error)
             case what:
-                yield full_path, f"it is {what}" if depth else f"it lies more than {DEPTH_MAX} directories deep"
+                yield full_path, f"it is {what}" if depth else f"it is more than {DEPTH_MAX} directories deep"
 
 
 def _refused(build: str, path: str, count: int) -> str:

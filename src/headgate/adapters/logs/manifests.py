@@ -58,7 +58,7 @@ _BY_END = {
 _LARGE_TEXT = ("text/", "application/json", "application/xml", "application/wasm", "image/svg+xml")
 
 
-class KeptFile(msgspec.Struct, frozen=True, omit_defaults=True):
+class StoredFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """Describe a file that is in the store completely."""
 
     path: str
@@ -86,14 +86,14 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Name of the executor that wrote the record."""
     complete: bool = False
     """Whether the store has all files that the build will ever have."""
-    files: tuple[KeptFile, ...] = ()
+    files: tuple[StoredFile, ...] = ()
     """All files of the build; until the record is complete, only the output of earlier runs on lost executors."""
     parts: tuple[OutputPart, ...] = ()
     """Parts of the output, until the record is complete."""
     lost: tuple[str, ...] = ()
     """Lines for people about files that are not stored."""
 
-    def file(self, path: str) -> KeptFile | None:
+    def file(self, path: str) -> StoredFile | None:
         return next((file for file in self.files if file.path == path), None)
 
 
@@ -146,7 +146,7 @@ def spans(sizes: Sequence[int], start: int, end: int) -> Iterator[tuple[int, int
         at += size
 
 
-def member_sizes(file: KeptFile) -> list[int]:
+def member_sizes(file: StoredFile) -> list[int]:
     """Return the uncompressed sizes of the file's pieces."""
     last = file.size_bytes - MEMBER_SIZE_BYTES * (len(file.members) - 1)
     return [*[MEMBER_SIZE_BYTES] * (len(file.members) - 1), last] if file.members else []

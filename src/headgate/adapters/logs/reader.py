@@ -79,7 +79,7 @@ class KeptLogs:
         file = manifest.file(path)
         return self._file_content(manifest.build, file) if file is not None else None
 
-    def _file_content(self, build: str, file: manifests.KeptFile) -> Content:
+    def _file_content(self, build: str, file: manifests.StoredFile) -> Content:
         key = manifests.file_key(build, file.path)
         stored = partial(self._store.read, key)
         if not file.members:

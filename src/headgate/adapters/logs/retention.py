@@ -69,7 +69,7 @@ class Pruned:
     size_bytes: int = 0
 
     def __str__(self) -> str:
-        return f"the logs of {len(self.builds)} builds and {self.files} artifacts of others, {self.size_bytes:,} bytes"
+        return f"the logs of {len(self.builds)} builds and {self.files} other artifacts, {self.size_bytes:,} bytes"
 
 
 def chosen(

@@ -51,7 +51,7 @@ class _Due:
     incomplete."""
     here: bool
     """Whether this process began the build; otherwise an earlier process did, which may have stored parts."""
-    lost: tuple[manifests.KeptFile, ...] | None = None
+    lost: tuple[manifests.StoredFile, ...] | None = None
     """Output of earlier runs; see `_Parts`."""
     tries: int = 0
     stored: bool = False
@@ -63,7 +63,7 @@ class _Parts:
 
     offset: int = 0
     parts: list[manifests.OutputPart] = field(default_factory=list)
-    lost: tuple[manifests.KeptFile, ...] | None = None
+    lost: tuple[manifests.StoredFile, ...] | None = None
     """Output of earlier runs on lost executors; None until the store has been searched for it."""
 
 
@@ -227,14 +227,14 @@ class Uploads:
             await self._record(manifests.Manifest(build, self._now_ms(), self._host))
         paths, lost = await asyncio.to_thread(self._local.files, build)
         # All workers share one iterator, so that none is idle while another still has many files.
-        found, left = list[manifests.KeptFile](), iter(paths)
+        found, left = list[manifests.StoredFile](), iter(paths)
 
         async def some() -> None:
             for path in left:
                 try:
                     found.append(await self._file(build, path))
                 except UnreadableFile as error:
-                    lost.append(f"{path} is not kept: it cannot be read ({error})")
+                    lost.append(f"{path} is not stored: it cannot be read ({error})")
 
         await run_until(asyncio.Event(), *(some() for _ in range(FILES_AT_ONCE)))
         paths = [file.path for file in found]
@@ -259,14 +259,14 @@ class Uploads:
         except (NotStored, ValueError):
             return None
 
-    async def _file(self, build: str, path: str) -> manifests.KeptFile:
+    async def _file(self, build: str, path: str) -> manifests.StoredFile:
         """Store one file. Raise LogStoreError, UnreadableFile."""
         size, kind = await asyncio.to_thread(self._local.kind, build, path)
         return await self._stored(build, path, kind, size, self._local.pieces(build, path))
 
     async def _stored(
         self, build: str, path: str, kind: str, size: int, pieces: AsyncIterator[bytes]
-    ) -> manifests.KeptFile:
+    ) -> manifests.StoredFile:
         """Put a file into the store; all `pieces` except the last have `MEMBER_SIZE_BYTES`.  Raise LogStoreError."""
         # An empty file has no pieces, and a file without pieces counts as stored uncompressed.
         encodes = self._store.encodes and manifests.shrinks(kind) and size > 0
@@ -290,11 +290,11 @@ class Uploads:
 
         encoding = "gzip" if encodes else ""
         await self._store.put(manifests.file_key(build, path), content(), kind=kind, encoding=encoding)
-        return manifests.KeptFile(path, sum(sizes), kind, digest.hexdigest(), tuple(members) if encodes else ())
+        return manifests.StoredFile(path, sum(sizes), kind, digest.hexdigest(), tuple(members) if encodes else ())
 
-    async def _lost_runs(self, known: manifests.Manifest | None, *, own: bool) -> tuple[manifests.KeptFile, ...]:
-        """Return the output of earlier runs on lost executors, each as a file. If the stored parts are not of our `own`
-        run, store them as one more such file. Raise LogStoreError."""
+    async def _lost_runs(self, known: manifests.Manifest | None, *, own: bool) -> tuple[manifests.StoredFile, ...]:
+        """Return the output of earlier runs on lost executors, each as a file. If the stored parts do not belong to the
+        `own` run of this process, store them as one more file. Raise LogStoreError."""
         if known is None or known.complete:
             return ()
         files = known.files

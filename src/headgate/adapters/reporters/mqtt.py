@@ -148,6 +148,7 @@ def message(outgoing: OutboxMessage) -> dict[str, Any]:
         "action": report.report,
         "tenant": report.tenant,
         "pipeline": report.pipeline,
+        # The short name, as in Zuul's messages; a report has the canonical name.
         "project": report.project.partition("/")[2] or report.project,
         "branch": report.branch,
         "change": "" if report.ref else change,

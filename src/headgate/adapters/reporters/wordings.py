@@ -69,6 +69,7 @@ def page(report: QueueReport) -> str:
     """Return the URL of the buildset's page; without a page, that of the change."""
     if not (report.root and report.buildset):
         return report.url
+    # With `safe=''`, a slash in a name cannot divide the path.
     return f"{report.root}/t/{quote(report.tenant, safe='')}/buildset/{report.buildset}"
 
 

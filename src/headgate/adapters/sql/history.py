@@ -75,6 +75,7 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
                     # Created before SQLite would create it with default permissions: it contains personal data.
                     private_file(Path(url.database))
             if url.get_backend_name() == "postgresql":
+                # Without a timeout, an unreachable server would block the only thread for minutes.
                 url = url.update_query_dict({"connect_timeout": str(CONNECT_S), **url.query})
             # A single connection suffices for one thread, and is needed because PRAGMAs apply to one connection only.
             self._engine, self._reads = sa.create_engine(url, poolclass=sa.StaticPool), BoundedReads()
@@ -95,6 +96,7 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
                 status = connection.execute(sa.text("PRAGMA quick_check(1)")).scalar()
                 if status != "ok":
                     raise sa.exc.DatabaseError("quick_check", None, OSError(f"the file is damaged ({status})"))
+                # By default, LIKE ignores case in SQLite, but not in PostgreSQL.
                 connection.exec_driver_sql("PRAGMA case_sensitive_like = ON")
                 self._reads.watch(connection)
                 # Python's driver begins no transaction before DDL: without this, each statement would commit at once,
@@ -208,6 +210,7 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
         query = sa.select(took).select_from(_BOTH).order_by(BUILDSETS.c.ended_ms.desc()).limit(limit)
         query = query.where(BUILDSETS.c.tenant == tenant, BUILDS.c.job_name == job, BUILDS.c.result == "SUCCESS")
         query = query.where(BUILDS.c.start_ms > 0, BUILDS.c.end_ms > 0)
+        # Builds of other branches and projects are a better estimate than none.
         same = query.where(BUILDSETS.c.project == project, BUILDSETS.c.branch == branch)
         rows = await self._rows(same) or await self._rows(query)
         return [int(row["took"]) for row in rows]

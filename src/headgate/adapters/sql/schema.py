@@ -107,6 +107,7 @@ def fitting(table: sa.Table, **values: Any) -> dict[str, Any]:  # columns are of
     return row
 
 
+# Conditions of queries need this, too: a string that cannot be stored would raise an error, not find nothing.
 def storable(value: Any) -> Any:  # value of any column
     """Return the value with U+FFFD instead of each NUL and each lone surrogate, also in nested values."""
     match value:

@@ -46,6 +46,7 @@ class EtcdAddress:
             return None
         import grpc  # slow to import, and only needed for etcd
 
+        # Without a separate file, the key is in the same PEM file as the certificate.
         key = self._read("tls_key", self.tls_key or self.tls_cert) if self.tls_cert else None
         chain = self._read("tls_cert", self.tls_cert) if self.tls_cert else None
         return grpc.ssl_channel_credentials(self._read("tls_ca", self.tls_ca), key, chain)
@@ -63,6 +64,7 @@ class EtcdAddress:
 def parse(url: str) -> EtcdAddress:
     """Parse the address of a store. Raise StoreError, whose text never contains the password."""
     rest, _, query = url.removeprefix(SCHEME).partition("?")
+    # Split at the last `@`: if a password contains an unencoded one, no part of it gets into `shown`.
     login, at, where = rest.rpartition("@")
     servers, slash, root = where.partition("/")
     shown = f"{SCHEME}{where}"

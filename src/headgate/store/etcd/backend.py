@@ -61,7 +61,7 @@ class EtcdBackend:
         """Return a view of the keys below another root of this etcd: the path `/a` is the key `<root>/a`, byte for
         byte.
 
-        The keys need not form a tree of ours, and no mark is written there.
+        The keys need not form a tree of Headgate, and no mark is written there.
         """
         return cls(replace(parse(url), root=root, bare=""))
 

@@ -46,6 +46,7 @@ class ZooKeeperAddress:
             raise StoreError(f"{self}: tls_ca={self.tls_ca} is not a file of certificates ({error})") from error
         if self.tls_cert:
             try:
+                # Without a separate file, the key is in the same PEM file as the certificate.
                 context.load_cert_chain(self.tls_cert, self.tls_key or None)
             except (OSError, ssl.SSLError) as error:
                 names = f"tls_cert={self.tls_cert} and tls_key={self.tls_key or self.tls_cert}"
@@ -56,6 +57,7 @@ class ZooKeeperAddress:
 def parse(url: str) -> ZooKeeperAddress:
     """Parse the address of a store. Raise StoreError, whose text never contains the password."""
     rest, _, query = url.removeprefix(SCHEME).partition("?")
+    # Split at the last `@`: if a password contains an unencoded one, no part of it gets into `shown`.
     login, at, where = rest.rpartition("@")
     servers, slash, chroot = where.partition("/")
     shown = f"{SCHEME}{where}"

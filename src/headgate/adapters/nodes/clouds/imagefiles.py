@@ -80,7 +80,7 @@ class FetchedImages:
                 async with asyncio.timeout(FETCH_MAX_S):
                     digest = await self._download(url, raw)
                     if urlsplit(url).path.endswith(ZSTD):
-                        # The build returns the digest of the decompressed file, which is the one that clouds receive.
+                        # The build returns the digest of the decompressed file, because that is sent to clouds.
                         digest = await asyncio.to_thread(self._unpack, raw, plain)
                         os.replace(plain, raw)
                 if digest != sha256:

@@ -191,6 +191,7 @@ class ZooKeeperLink(asyncio.Protocol):
             try:
                 self._frame(jute.ZooKeeperReader(frame))
             except ValueError as error:
+                # Before `close`, which would give "closed" as the reason of the loss.
                 self._end(str(error))
                 self.close()
                 return

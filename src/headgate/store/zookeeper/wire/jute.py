@@ -29,6 +29,7 @@ WATCH_XID, PING_XID, AUTH_XID = -1, -2, -4
 # 31 is the sum of all five rights.
 OPEN_ACL = _INT.pack(1) + _INT.pack(31) + b"\x00\x00\x00\x05world\x00\x00\x00\x06anyone"
 EPHEMERAL, SEQUENTIAL = 1, 2
+# A mode of ADD_WATCH, and a type of REMOVE_WATCHES.
 PERSISTENT_RECURSIVE = 1
 ANY_WATCH = 3
 
@@ -183,6 +184,7 @@ def set_watches(zxid: int, nodes: Sequence[str]) -> bytes:
 
 
 def multi(parts: Sequence[ZooKeeperOperation]) -> bytes:
+    # A header that is marked as done ends the list.
     body = [_MULTI.pack(part.kind, False, -1) + part.body for part in parts]
     return b"".join((*body, _MULTI.pack(-1, True, -1)))
 

@@ -84,6 +84,7 @@ class Ec2:
     async def call(self, action: str, arguments: query.Arguments) -> dict[str, Any]:
         """Call an action of EC2. Raise AwsRefused, OverQuota, CloudUnavailable."""
         body = query.form(action, VERSION, arguments)
+        # Expired keys are discarded in `_call`, so the second attempt uses new ones.
         try:
             return await self._call(body)
         except query.AwsKeysExpired:

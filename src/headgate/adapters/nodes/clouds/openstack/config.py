@@ -144,6 +144,7 @@ def _domain(auth: Mapping[str, Any], kind: str) -> dict[str, Any]:
     if auth.get(f"{kind}_domain_id") or auth.get("domain_id"):
         return {"id": auth.get(f"{kind}_domain_id") or auth["domain_id"]}
     named = auth.get(f"{kind}_domain_name") or auth.get("domain_name") or auth.get("default_domain")
+    # Keystone creates its first domain with this id.
     return {"name": named} if named else {"id": "default"}
 
 

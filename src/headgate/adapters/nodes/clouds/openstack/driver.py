@@ -79,7 +79,7 @@ class Machines:
                 await _delete(cloud, extra["id"])
             return await self._look(cloud, wanted, servers[0])
         if "server" in state:
-            raise clouds.LaunchFailed(f"{cloud.place.name} has no server {state['server']} any more")
+            raise clouds.LaunchFailed(f"the server {state['server']} no longer exists in {cloud.place.name}")
         # Nova has no token for repeated calls. After a lost answer, the next step finds the server by its tag; if both
         # calls made one, the younger one is deleted above.
         answer = await cloud.call("POST", "compute", "/servers", {"server": await self._server(cloud, wanted)})

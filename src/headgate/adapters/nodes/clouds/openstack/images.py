@@ -83,7 +83,7 @@ class GlanceImages:
         for extra in images[1:]:
             await _delete(cloud, str(extra["id"]))
         if not images and IMAGE in state:
-            raise clouds.LaunchFailed(f"{cloud.place.name} has no image {state[IMAGE]} any more")
+            raise clouds.LaunchFailed(f"the image {state[IMAGE]} no longer exists in {cloud.place.name}")
         if not images:
             # The properties are part of this call, so if its answer is lost, the image is found by them.
             image_record = await cloud.call("POST", "image", "/images", _described(wanted))
